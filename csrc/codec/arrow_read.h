@@ -1,0 +1,273 @@
+/* Reading a record batch of messages where it lies, through the Arrow C Data interface.
+ *
+ * qsi_arrow_batch_open() checks everything that can be checked (types, structure, every offset, index and
+ * length of the rows in use), so that the accessors need not: they are a few loads each.  The batch keeps
+ * pointers into the ArrowSchema and ArrowArray, which must stay alive and unchanged meanwhile.
+ *
+ * Two limits of the interface: nobody tells the size of the buffer behind 32- and 64-bit offsets, so its last
+ * offset is believed; and a buffer pointer itself cannot be checked. */
+#ifndef QSI_ARROW_READ_H
+#define QSI_ARROW_READ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "properties.h"
+#include "qstore/arrow.h"
+#include "qstore/status.h"
+#include "slice.h"
+
+/* Arrow recommends alignment and promises none; these load from any address, and may alias. */
+typedef int8_t qsi_arrow_i8 __attribute__((may_alias));
+typedef int16_t qsi_arrow_i16 __attribute__((may_alias, aligned(1)));
+typedef int32_t qsi_arrow_i32 __attribute__((may_alias, aligned(1)));
+typedef int64_t qsi_arrow_i64 __attribute__((may_alias, aligned(1)));
+typedef uint8_t qsi_arrow_u8 __attribute__((may_alias));
+typedef uint16_t qsi_arrow_u16 __attribute__((may_alias, aligned(1)));
+typedef uint32_t qsi_arrow_u32 __attribute__((may_alias, aligned(1)));
+typedef uint64_t qsi_arrow_u64 __attribute__((may_alias, aligned(1)));
+
+enum qsi_arrow_layout {
+    QSI_ARROW_ABSENT,
+    QSI_ARROW_OFFSETS32, /* binary, utf8 */
+    QSI_ARROW_OFFSETS64, /* large_binary, large_utf8 */
+    QSI_ARROW_VIEWS,     /* binary_view, utf8_view */
+    QSI_ARROW_FIXED      /* fixed_size_binary */
+};
+
+enum qsi_arrow_integer {
+    QSI_ARROW_NONE,
+    QSI_ARROW_INT8,
+    QSI_ARROW_UINT8,
+    QSI_ARROW_INT16,
+    QSI_ARROW_UINT16,
+    QSI_ARROW_INT32,
+    QSI_ARROW_UINT32,
+    QSI_ARROW_INT64,
+    QSI_ARROW_UINT64
+};
+
+/* Byte strings without a dictionary.  Pointers are to the first row in use, save validity, which is bits. */
+struct qsi_arrow_strings {
+    const uint8_t *validity; /* NULL: no nulls */
+    uint64_t validity_offset; /* bit of row 0 */
+    const uint8_t *places;    /* offsets or views */
+    const uint8_t *data;      /* what offsets point into; the rows themselves of QSI_ARROW_FIXED */
+    const void *const *variadic;
+    uint32_t width; /* of QSI_ARROW_FIXED */
+    enum qsi_arrow_layout layout;
+    uint64_t count;
+};
+
+/* Integers; also the codes of a dictionary. */
+struct qsi_arrow_integers {
+    const uint8_t *validity;
+    uint64_t validity_offset;
+    const uint8_t *values;
+    enum qsi_arrow_integer type;
+};
+
+/* A column of byte strings.  With a dictionary, codes has a type, and strings is the dictionary. */
+struct qsi_arrow_bytes_column {
+    bool present;
+    struct qsi_arrow_integers codes;
+    struct qsi_arrow_strings strings;
+};
+
+struct qsi_arrow_int_column {
+    bool present;
+    int64_t divisor; /* brings timestamps to seconds */
+    struct qsi_arrow_integers values;
+};
+
+struct qsi_arrow_headers_column { /* map<string, string> */
+    bool present;
+    const uint8_t *validity;
+    uint64_t validity_offset;
+    const uint8_t *places; /* 32-bit offsets into keys and values */
+    struct qsi_arrow_bytes_column keys;
+    struct qsi_arrow_bytes_column values;
+};
+
+struct qsi_arrow_batch {
+    uint64_t rows;
+    struct qsi_arrow_bytes_column body; /* present, without nulls */
+    struct qsi_arrow_bytes_column exchange;
+    struct qsi_arrow_bytes_column routing_key;
+    struct qsi_arrow_headers_column headers;
+    struct qsi_arrow_bytes_column text[QSI_PROPERTY_COUNT]; /* the short strings, by property */
+    struct qsi_arrow_int_column priority;
+    struct qsi_arrow_int_column delivery_mode;
+    struct qsi_arrow_int_column expiration_ms;
+    struct qsi_arrow_int_column timestamp;
+    uint8_t text_present[QSI_PROPERTY_COUNT]; /* the properties whose text is present: what rows loop over */
+    uint8_t text_count;
+};
+
+/* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.
+ * QS_EINVAL: not such a batch; the text names the column, and the row if one is to blame. */
+qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
+                               const struct ArrowArray *array, const char *body_name,
+                               qs_error *error) QS_MUST_CHECK;
+
+static inline bool qsi_arrow_bit(const uint8_t *bits, uint64_t index)
+{
+    return (bits[index / 8] >> (index % 8) & 1) != 0;
+}
+
+static inline bool qsi_arrow_is_null(const uint8_t *validity, uint64_t offset, uint64_t row)
+{
+    return validity != NULL && !qsi_arrow_bit(validity, offset + row);
+}
+
+/* The value at row, null or not. */
+static inline int64_t qsi_arrow_integer_at(const struct qsi_arrow_integers *integers, uint64_t row)
+{
+    switch (integers->type) {
+    case QSI_ARROW_INT8:
+        return ((const qsi_arrow_i8 *)integers->values)[row];
+    case QSI_ARROW_UINT8:
+        return ((const qsi_arrow_u8 *)integers->values)[row];
+    case QSI_ARROW_INT16:
+        return ((const qsi_arrow_i16 *)integers->values)[row];
+    case QSI_ARROW_UINT16:
+        return ((const qsi_arrow_u16 *)integers->values)[row];
+    case QSI_ARROW_INT32:
+        return ((const qsi_arrow_i32 *)integers->values)[row];
+    case QSI_ARROW_UINT32:
+        return ((const qsi_arrow_u32 *)integers->values)[row];
+    case QSI_ARROW_INT64:
+    case QSI_ARROW_UINT64: /* open refused what does not fit */
+        return ((const qsi_arrow_i64 *)integers->values)[row];
+    case QSI_ARROW_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* A view is {length, 12 bytes} or {length, prefix, buffer, offset}. */
+static inline struct qsi_slice qsi_arrow_view(const struct qsi_arrow_strings *strings, const uint8_t *view)
+{
+    const qsi_arrow_i32 *words = (const qsi_arrow_i32 *)view;
+    uint32_t bytes = (uint32_t)words[0];
+
+    if (bytes <= 12) {
+        return qsi_slice_make(view + 4, bytes);
+    }
+    return qsi_slice_make((const uint8_t *)strings->variadic[words[2]] + words[3], bytes);
+}
+
+/* The string at row; null if it is. */
+static inline struct qsi_slice qsi_arrow_string(const struct qsi_arrow_strings *strings, uint64_t row)
+{
+    if (qsi_arrow_is_null(strings->validity, strings->validity_offset, row)) {
+        return QSI_SLICE_NULL;
+    }
+    switch (strings->layout) {
+    case QSI_ARROW_OFFSETS32: {
+        const qsi_arrow_i32 *offsets = (const qsi_arrow_i32 *)strings->places + row;
+        return qsi_slice_make(strings->data + offsets[0], (uint32_t)(offsets[1] - offsets[0]));
+    }
+    case QSI_ARROW_OFFSETS64: {
+        const qsi_arrow_i64 *offsets = (const qsi_arrow_i64 *)strings->places + row;
+        return qsi_slice_make(strings->data + offsets[0], (uint32_t)(offsets[1] - offsets[0]));
+    }
+    case QSI_ARROW_VIEWS:
+        return qsi_arrow_view(strings, strings->places + row * 16);
+    case QSI_ARROW_FIXED:
+        return qsi_slice_make(strings->data + row * strings->width, strings->width);
+    case QSI_ARROW_ABSENT:
+        break;
+    }
+    return QSI_SLICE_NULL;
+}
+
+static inline bool qsi_arrow_has_dictionary(const struct qsi_arrow_bytes_column *column)
+{
+    return column->codes.type != QSI_ARROW_NONE;
+}
+
+/* REQUIRES a dictionary: the row's code, or -1 if the row is null.  The entry itself may be null too. */
+static inline int64_t qsi_arrow_code(const struct qsi_arrow_bytes_column *column, uint64_t row)
+{
+    if (qsi_arrow_is_null(column->codes.validity, column->codes.validity_offset, row)) {
+        return -1;
+    }
+    return qsi_arrow_integer_at(&column->codes, row);
+}
+
+/* REQUIRES a dictionary: how many entries it has, and one of them. */
+static inline uint64_t qsi_arrow_dictionary_count(const struct qsi_arrow_bytes_column *column)
+{
+    return column->strings.count;
+}
+
+static inline struct qsi_slice qsi_arrow_dictionary_at(const struct qsi_arrow_bytes_column *column, int64_t code)
+{
+    return qsi_arrow_string(&column->strings, (uint64_t)code);
+}
+
+/* The bytes at row, through the dictionary if there is one; null if the row is or the column is absent. */
+static inline struct qsi_slice qsi_arrow_bytes(const struct qsi_arrow_bytes_column *column, uint64_t row)
+{
+    int64_t code;
+
+    if (!qsi_arrow_has_dictionary(column)) {
+        return qsi_arrow_string(&column->strings, row);
+    }
+    code = qsi_arrow_code(column, row);
+    return code < 0 ? QSI_SLICE_NULL : qsi_arrow_dictionary_at(column, code);
+}
+
+/* False if the column is absent or the row is null. */
+static inline bool qsi_arrow_int(const struct qsi_arrow_int_column *column, uint64_t row, int64_t *value_out)
+{
+    if (!column->present ||
+        qsi_arrow_is_null(column->values.validity, column->values.validity_offset, row)) {
+        return false;
+    }
+    *value_out = qsi_arrow_integer_at(&column->values, row) / column->divisor;
+    return true;
+}
+
+/* 1 or 2 from the column, 0 if it is absent or null there. */
+static inline uint8_t qsi_arrow_delivery_mode(const struct qsi_arrow_batch *batch, uint64_t row)
+{
+    int64_t mode = 0;
+
+    return qsi_arrow_int(&batch->delivery_mode, row, &mode) ? (uint8_t)mode : 0;
+}
+
+/* The sum of the body sizes of rows [from, to). */
+uint64_t qsi_arrow_body_total(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to);
+
+/* The longest body of the batch and the first row that has it; 0 and row 0 in an empty batch. */
+uint32_t qsi_arrow_body_max(const struct qsi_arrow_batch *batch, uint64_t *row_out);
+
+/* Copies the bodies of rows [from, to) behind each other to bytes_out and writes to - from + 1 little-endian
+ * u32 offsets, the first 0, the last the total.  offsets_out may have any alignment.
+ * REQUIRES a body total that fits 32 bits, and room for both. */
+void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to, uint8_t *offsets_out,
+                         uint8_t *bytes_out);
+
+/* Whether rows can differ in their properties: any column but body, exchange and routing_key. */
+bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch);
+
+/* The properties of one row: between measuring and writing them, and nothing else. */
+struct qsi_arrow_row {
+    struct qsi_properties properties;
+    uint64_t headers_from; /* the row's map entries; none when the headers are the default ones */
+    uint64_t headers_to;
+    uint8_t expiration_text[20];
+};
+
+/* Puts the row's columns over the defaults (a null value leaves the default; headers are replaced as a whole)
+ * and returns the size of the blob.  The size may pass 32 bits, or any limit: the caller's to refuse.
+ * defaults may be NULL and is borrowed like the batch. */
+uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch, uint64_t row,
+                             const struct qsi_properties *defaults);
+
+/* Writes the bytes that begin measured. */
+void qsi_arrow_row_encode(uint8_t *blob_out, const struct qsi_arrow_row *row,
+                          const struct qsi_arrow_batch *batch);
+
+#endif

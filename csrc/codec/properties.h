@@ -1,0 +1,131 @@
+/* The properties of a message: the property part of an AMQP 0-9-1 basic content header, byte for byte.
+ *
+ *   flags   u16 big-endian, bit 15 for the first property of the list below, bit 2 for the last
+ *   values  the present properties in that order, big-endian
+ *
+ * A blob of 0 bytes is a message without properties.  Blobs come from files and from callers alike, so
+ * nothing here reads past the given size.  Nothing allocates: decoded slices point into the blob. */
+#ifndef QSI_PROPERTIES_H
+#define QSI_PROPERTIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "qstore/status.h"
+#include "slice.h"
+
+enum qsi_property { /* in the order of the encoding */
+    QSI_PROPERTY_CONTENT_TYPE,
+    QSI_PROPERTY_CONTENT_ENCODING,
+    QSI_PROPERTY_HEADERS, /* a field table, without its length word */
+    QSI_PROPERTY_DELIVERY_MODE,
+    QSI_PROPERTY_PRIORITY,
+    QSI_PROPERTY_CORRELATION_ID,
+    QSI_PROPERTY_REPLY_TO,
+    QSI_PROPERTY_EXPIRATION, /* milliseconds as decimal text */
+    QSI_PROPERTY_MESSAGE_ID,
+    QSI_PROPERTY_TIMESTAMP, /* seconds since 1970 */
+    QSI_PROPERTY_TYPE,
+    QSI_PROPERTY_USER_ID,
+    QSI_PROPERTY_APP_ID,
+    QSI_PROPERTY_CLUSTER_ID,
+    QSI_PROPERTY_COUNT
+};
+
+#define QSI_SHORTSTR_BYTES_MAX 255
+#define QSI_FIELD_DEPTH_MAX 128 /* tables and arrays inside each other, the headers table being the first */
+
+/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it; present
+ * holds the flag of each property that is there, and the slice of one that is not is null. */
+struct qsi_properties {
+    struct qsi_slice text[QSI_PROPERTY_COUNT];
+    uint64_t timestamp;
+    uint16_t present; /* qsi_property_flag() of each */
+    uint8_t delivery_mode;
+    uint8_t priority;
+};
+
+static inline uint16_t qsi_property_flag(enum qsi_property property)
+{
+    return (uint16_t)(0x8000u >> property);
+}
+
+static inline bool qsi_properties_has(const struct qsi_properties *properties, enum qsi_property property)
+{
+    return (properties->present & qsi_property_flag(property)) != 0;
+}
+
+/* Sets a string or the headers; value is borrowed and not null. */
+static inline void qsi_properties_set(struct qsi_properties *properties, enum qsi_property property,
+                                      struct qsi_slice value)
+{
+    properties->text[property] = value;
+    properties->present |= qsi_property_flag(property);
+}
+
+/* The AMQP name, "content_type"; never NULL. */
+const char *qsi_property_name(enum qsi_property property);
+
+/* Decodes and checks all of a blob, nested tables too.  QS_ECORRUPT: not a property blob, and why. */
+qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob, uint32_t blob_bytes,
+                                qs_error *error) QS_MUST_CHECK;
+
+/* Whether properties that did not come from a decode can be encoded: strings within 255 bytes, the headers
+ * a well-formed table.  QS_EINVAL names the property. */
+qs_status qsi_properties_check(const struct qsi_properties *properties, qs_error *error) QS_MUST_CHECK;
+
+/* The exact size of the blob; 0 when no property is present. */
+uint64_t qsi_properties_bytes(const struct qsi_properties *properties);
+
+/* Writes qsi_properties_bytes() bytes.  REQUIRES a size that fits 32 bits and strings within 255 bytes.
+ * When headers are present with data NULL, room for text[QSI_PROPERTY_HEADERS].bytes is left for the caller to
+ * fill in; returns where that room (or the copied table) begins, NULL without headers. */
+uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *properties);
+
+/* Single properties of a blob without decoding the rest: what publishing and expiry ask about each message.
+ * 0 or a null slice when the property is absent or the blob is damaged. */
+uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
+uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
+struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);
+
+/* One entry of a field table, or one element of a field array (then name is null).
+ *
+ * type    t bool, b int8, B uint8, s int16, u uint16, I int32, i uint32, l int64, f float, d double,
+ *         D decimal (scale octet, int32), S string, x bytes, T timestamp (u64 seconds), A array, F table,
+ *         V void; the letters are RabbitMQ's, which differ from the specification's
+ * value   the bytes after the type; for S, x, A and F without the length in front */
+struct qsi_field {
+    struct qsi_slice name;
+    struct qsi_slice value;
+    uint8_t type;
+};
+
+/* Walks the entries of one table or array, in order; nested ones are walked with a walk of their own. */
+struct qsi_field_walk {
+    const uint8_t *at;
+    const uint8_t *end;
+    bool named;     /* a table: entries have names */
+    bool malformed; /* set when a walk stopped at bytes that are no entry */
+};
+
+static inline struct qsi_field_walk qsi_table_walk(struct qsi_slice table)
+{
+    return (struct qsi_field_walk){table.data, table.data + table.bytes, true, false};
+}
+
+static inline struct qsi_field_walk qsi_array_walk(struct qsi_slice array)
+{
+    return (struct qsi_field_walk){array.data, array.data + array.bytes, false, false};
+}
+
+/* False at the end and at malformed bytes. */
+bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out);
+
+/* Whether a field table, without its length word, is well formed to the last nested value. */
+bool qsi_table_check(struct qsi_slice table);
+
+/* A table entry holding a string (value null: void): its size, and writing it.  REQUIRES a name within 255
+ * bytes.  put returns the end of what it wrote. */
+uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value);
+uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value);
+
+#endif

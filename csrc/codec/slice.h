@@ -1,0 +1,39 @@
+/* Borrowed bytes.  A null slice (data NULL) is "absent"; an empty one has data and no bytes. */
+#ifndef QSI_SLICE_H
+#define QSI_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct qsi_slice {
+    const uint8_t *data;
+    uint32_t bytes;
+};
+
+#define QSI_SLICE_NULL ((struct qsi_slice){NULL, 0})
+
+/* The bytes of a string literal. */
+#define QSI_SLICE_LITERAL(text) ((struct qsi_slice){(const uint8_t *)(text), sizeof(text) - 1})
+
+static inline struct qsi_slice qsi_slice_make(const void *data, uint32_t bytes)
+{
+    return (struct qsi_slice){data, bytes};
+}
+
+static inline bool qsi_slice_is_null(struct qsi_slice slice)
+{
+    return slice.data == NULL;
+}
+
+/* Byte-wise equality; a null slice equals only a null slice. */
+static inline bool qsi_slice_equals(struct qsi_slice a, struct qsi_slice b)
+{
+    if (a.data == NULL || b.data == NULL) {
+        return a.data == b.data;
+    }
+    return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
+}
+
+#endif
