@@ -1,0 +1,48 @@
+/* Counted memory.
+ *
+ * Invariant: refs is above 0 while anyone can reach the chunk.  Dropping a reference releases the
+ * holder's reads and writes; the last one acquires those of all the others before it frees. */
+#include "chunk.h"
+
+#include "alloc.h"
+#include "check.h"
+
+struct qsi_chunk *qsi_chunk_create(size_t capacity)
+{
+    struct qsi_chunk *chunk;
+
+    if (capacity > SIZE_MAX - sizeof *chunk) {
+        return NULL;
+    }
+    chunk = qsi_alloc(sizeof *chunk + capacity);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    chunk->refs = 1;
+    chunk->reserved = 0;
+    chunk->capacity = capacity;
+    chunk->used = 0;
+    return chunk;
+}
+
+struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk)
+{
+    uint32_t before = __atomic_fetch_add(&chunk->refs, 1, __ATOMIC_RELAXED);
+
+    QS_ASSERT(before > 0 && before < UINT32_MAX);
+    return chunk;
+}
+
+void qsi_chunk_unref(struct qsi_chunk *chunk)
+{
+    uint32_t before;
+
+    if (chunk == NULL) {
+        return;
+    }
+    before = __atomic_fetch_sub(&chunk->refs, 1, __ATOMIC_ACQ_REL);
+    QS_ASSERT(before > 0);
+    if (before == 1) {
+        qsi_free(chunk);
+    }
+}

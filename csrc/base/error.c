@@ -1,0 +1,119 @@
+/* Text for a qs_error.
+ *
+ * Invariant: text and path are NUL-terminated whatever the arguments; text that does not fit is cut
+ * at its end.  New text is built aside first, because an argument may point into the error itself. */
+#undef _GNU_SOURCE /* strerror_r as POSIX has it */
+#define _POSIX_C_SOURCE 200809L
+#include "error.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+
+/* Longest strerror text in any locale, with room to spare. */
+#define ERRNO_TEXT_BYTES 128
+
+static void set_error(qs_error *error, qs_status status, int os_errno, const char *text)
+{
+    error->status = status;
+    error->os_errno = os_errno;
+    error->offset = 0;
+    error->path[0] = '\0';
+    memcpy(error->text, text, strlen(text) + 1);
+}
+
+/* Appends to text, which is an array of QS_ERROR_TEXT_BYTES. */
+static void append_text(char *text, const char *more)
+{
+    size_t bytes = strlen(text);
+
+    snprintf(text + bytes, QS_ERROR_TEXT_BYTES - bytes, "%s", more);
+}
+
+qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
+{
+    char text[QS_ERROR_TEXT_BYTES];
+    va_list arguments;
+
+    QS_ASSERT(status != QS_OK);
+    if (error == NULL) {
+        return status;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    set_error(error, status, 0, text);
+    return status;
+}
+
+qs_status qsi_fail_errno(qs_error *error, qs_status status, int os_errno, const char *format, ...)
+{
+    char text[QS_ERROR_TEXT_BYTES];
+    char reason[ERRNO_TEXT_BYTES];
+    va_list arguments;
+
+    QS_ASSERT(status != QS_OK);
+    if (error == NULL) {
+        return status;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (strerror_r(os_errno, reason, sizeof reason) != 0) {
+        snprintf(reason, sizeof reason, "errno %d", os_errno);
+    }
+    append_text(text, ": ");
+    append_text(text, reason);
+    set_error(error, status, os_errno, text);
+    return status;
+}
+
+qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, const char *format,
+                           ...)
+{
+    char file[QS_ERROR_PATH_BYTES];
+    char words[QS_ERROR_TEXT_BYTES];
+    char text[QS_ERROR_TEXT_BYTES];
+    va_list arguments;
+
+    if (error == NULL) {
+        return QS_ECORRUPT;
+    }
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    snprintf(file, sizeof file, "%s", path);
+    /* The place comes first, so that words which are too long cannot push it out. */
+    snprintf(text, sizeof text, "'%s' at offset %" PRIu64 ": ", file, offset);
+    append_text(text, words);
+    set_error(error, QS_ECORRUPT, 0, text);
+    memcpy(error->path, file, strlen(file) + 1);
+    error->offset = offset;
+    return QS_ECORRUPT;
+}
+
+void qsi_error_set_path(qs_error *error, const char *path)
+{
+    if (error != NULL) {
+        snprintf(error->path, sizeof error->path, "%s", path);
+    }
+}
+
+void qsi_error_prefix(qs_error *error, const char *format, ...)
+{
+    char text[QS_ERROR_TEXT_BYTES];
+    va_list arguments;
+
+    if (error == NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    append_text(text, ": ");
+    append_text(text, error->text);
+    memcpy(error->text, text, strlen(text) + 1);
+}

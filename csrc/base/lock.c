@@ -1,0 +1,110 @@
+/* Mutexes, condition variables and threads over pthreads.
+ *
+ * None of these calls fails unless the caller broke a rule (a mutex not held, memory overwritten),
+ * so errors are assertions; only a thread may fail to start. */
+#define _GNU_SOURCE 1 /* pthread_setname_np */
+#include "lock.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "check.h"
+#include "error.h"
+
+#define NS_PER_SECOND 1000000000u
+#define THREAD_NAME_BYTES 16 /* the kernel's, with the NUL */
+
+void qsi_mutex_init(struct qsi_mutex *mutex)
+{
+    QS_ASSERT(pthread_mutex_init(&mutex->mutex, NULL) == 0);
+}
+
+void qsi_mutex_fini(struct qsi_mutex *mutex)
+{
+    QS_ASSERT(pthread_mutex_destroy(&mutex->mutex) == 0);
+}
+
+void qsi_mutex_lock(struct qsi_mutex *mutex)
+{
+    QS_ASSERT(pthread_mutex_lock(&mutex->mutex) == 0);
+}
+
+void qsi_mutex_unlock(struct qsi_mutex *mutex)
+{
+    QS_ASSERT(pthread_mutex_unlock(&mutex->mutex) == 0);
+}
+
+void qsi_cond_init(struct qsi_cond *cond)
+{
+    pthread_condattr_t attributes;
+
+    QS_ASSERT(pthread_condattr_init(&attributes) == 0);
+    QS_ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    QS_ASSERT(pthread_cond_init(&cond->cond, &attributes) == 0);
+    QS_ASSERT(pthread_condattr_destroy(&attributes) == 0);
+}
+
+void qsi_cond_fini(struct qsi_cond *cond)
+{
+    QS_ASSERT(pthread_cond_destroy(&cond->cond) == 0);
+}
+
+void qsi_cond_signal(struct qsi_cond *cond)
+{
+    QS_ASSERT(pthread_cond_signal(&cond->cond) == 0);
+}
+
+void qsi_cond_broadcast(struct qsi_cond *cond)
+{
+    QS_ASSERT(pthread_cond_broadcast(&cond->cond) == 0);
+}
+
+static struct timespec deadline_after(uint64_t timeout_ns)
+{
+    struct timespec time;
+    uint64_t ns;
+
+    QS_ASSERT(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    ns = (uint64_t)time.tv_nsec + timeout_ns % NS_PER_SECOND;
+    time.tv_sec += (time_t)(timeout_ns / NS_PER_SECOND + ns / NS_PER_SECOND);
+    time.tv_nsec = (long)(ns % NS_PER_SECOND);
+    return time;
+}
+
+bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t timeout_ns)
+{
+    struct timespec deadline;
+    int result;
+
+    if (timeout_ns == QSI_WAIT_FOREVER) {
+        QS_ASSERT(pthread_cond_wait(&cond->cond, &mutex->mutex) == 0);
+        return true;
+    }
+    deadline = deadline_after(timeout_ns);
+    result = pthread_cond_timedwait(&cond->cond, &mutex->mutex, &deadline);
+    QS_ASSERT(result == 0 || result == ETIMEDOUT);
+    return result == 0;
+}
+
+qs_status qsi_thread_start(pthread_t *thread_out, const char *name, void *(*run)(void *),
+                           void *argument, qs_error *error)
+{
+    char short_name[THREAD_NAME_BYTES];
+    sigset_t all;
+    sigset_t before;
+    int result;
+
+    /* A new thread inherits the mask: the host's handlers never run on a thread of ours. */
+    sigfillset(&all);
+    QS_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    result = pthread_create(thread_out, NULL, run, argument);
+    QS_ASSERT(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    if (result != 0) {
+        return qsi_fail_errno(error, QS_ENOMEM, result, "start thread '%s'", name);
+    }
+    snprintf(short_name, sizeof short_name, "%s", name);
+    pthread_setname_np(*thread_out, short_name); /* for debuggers only: a failure is harmless */
+    return QS_OK;
+}

@@ -1,0 +1,53 @@
+/* Environments for tests: memory, fault and sim (power cut).  They ship in the library because embedders test
+ * with them too; nothing of the engine refers to them. */
+#ifndef QSI_ENV_TEST_H
+#define QSI_ENV_TEST_H
+#include "qstore/env.h"
+
+/* ---- memory: files in RAM, every call succeeds, a clock that only moves when told. ---- */
+qs_env *qsi_env_mem_create(uint64_t seed); /* NULL: out of memory */
+void qsi_env_mem_destroy(qs_env *env);     /* every handle must be closed; NULL is fine */
+void qsi_env_mem_advance(qs_env *env, uint64_t ns);
+
+/* ---- fault: wraps any env and fails chosen calls. ---- */
+enum qsi_fault_kind { /* which calls count */
+    QSI_FAULT_ANY, QSI_FAULT_OPEN, QSI_FAULT_READ, QSI_FAULT_WRITE, QSI_FAULT_SYNC, QSI_FAULT_DIR_SYNC,
+    QSI_FAULT_ALLOCATE, QSI_FAULT_RENAME, QSI_FAULT_REMOVE, QSI_FAULT_RANDOM,
+};
+enum qsi_fault_how {
+    QSI_FAULT_EIO,         /* nothing was done */
+    QSI_FAULT_ENOSPC,
+    QSI_FAULT_SHORT_EIO,   /* half of a write lands, then EIO at the next write to that file */
+    QSI_FAULT_SHORT,       /* half of the transfer, success: the caller must loop */
+    QSI_FAULT_EINTR,       /* QS_EINTR once, nothing done */
+    QSI_FAULT_SYNC_LOST,   /* sync fails once AND what it should have made durable is dropped; a retry succeeds */
+};
+qs_env *qsi_env_fault_create(qs_env *inner);
+void qsi_env_fault_destroy(qs_env *env); /* inner stays */
+/* Fail the n-th (from 1) counted call from now on once; sticky: every later counted call as well.  n 0: off. */
+void qsi_env_fault_arm(qs_env *env, enum qsi_fault_kind kind, enum qsi_fault_how how, uint64_t n, bool sticky);
+bool qsi_env_fault_fired(qs_env *env);
+uint64_t qsi_env_fault_calls(qs_env *env); /* counted calls since arm */
+
+/* ---- sim: files in RAM that remember what a power cut could leave. ----
+ * Every write since the file's last sync is kept apart, cut at 512-byte sectors; every directory change since
+ * the directory's last sync likewise.  A cut decides for each on its own. */
+qs_env *qsi_env_sim_create(uint64_t seed);
+void qsi_env_sim_destroy(qs_env *env);
+/* How many durable-relevant steps (write, sync, allocate, truncate, rename, remove, create, directory sync)
+ * happened so far; snapshots below may be taken at any step. */
+uint64_t qsi_env_sim_steps(qs_env *env);
+enum qsi_cut_how { /* what happens to what was not synced */
+    QSI_CUT_KEEP_ALL,    /* process death */
+    QSI_CUT_DROP_ALL,    /* the harshest cut */
+    QSI_CUT_RANDOM,      /* each pending write: kept, dropped, torn at a sector, or with a garbage sector; each
+                          * pending directory change kept or undone, independently */
+};
+/* A new memory environment (qsi_env_mem_destroy) that holds what the disk holds after a cut right now.  The sim env goes on
+ * unharmed.  Equal seeds give equal disks. */
+qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed);
+/* Called before every step, with its number: the place to take cuts from.  NULL: none. */
+void qsi_env_sim_on_step(qs_env *env, void (*hook)(void *context, uint64_t step), void *context);
+/* Start a sim from a memory environment (the disk after a cut; taken over, do not destroy): for crashes during recovery. */
+qs_env *qsi_env_sim_from_mem(qs_env *mem, uint64_t seed);
+#endif

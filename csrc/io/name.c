@@ -1,0 +1,35 @@
+/* Checks of names and flags.  A name that passes cannot leave its directory. */
+#include "name.h"
+
+#include <string.h>
+
+#include "error.h"
+
+qs_status qsi_name_check(const char *name, qs_error *error)
+{
+    size_t bytes = strlen(name);
+
+    if (bytes == 0 || bytes > QS_NAME_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "file name '%s' must have 1 to %d bytes", name,
+                        QS_NAME_BYTES_MAX);
+    }
+    if (strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return qsi_fail(error, QS_EINVAL, "file name '%s' would leave its directory", name);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error)
+{
+    switch (flags) {
+    case QS_OPEN_READ:
+    case QS_OPEN_WRITE:
+    case QS_OPEN_WRITE | QS_OPEN_READ:
+    case QS_OPEN_WRITE | QS_OPEN_CREATE_NEW:
+    case QS_OPEN_WRITE | QS_OPEN_READ | QS_OPEN_CREATE_NEW:
+        return QS_OK;
+    default:
+        return qsi_fail(error, QS_EINVAL, "open '%s': flags %#x make no sense", name,
+                        (unsigned)flags);
+    }
+}
