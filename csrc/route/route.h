@@ -1,0 +1,200 @@
+/* Exchanges, bindings and the way from (exchange, routing key) to the destinations of a message.
+ *
+ * One router per store.  Its owner holds one lock around every call; nothing here blocks, does
+ * input or output, or keeps a slice it was given (they are copied), save the name of a
+ * destination.
+ *
+ * Names, keys and what is refused follow RabbitMQ: the default exchange "" leads to the
+ * destination named like the key and cannot be declared, bound or deleted; names starting with
+ * "amq." are reserved; binding twice is binding once; unbinding what is not bound is success.
+ *
+ * How long a route lasts: until qsi_router.version changes.  Every change of topology raises it,
+ * lookups never do, and neither does anything else but a qsi_router_trim() that had something to
+ * drop.  So a batch may collect routes for all its rows, and whoever keeps a route for longer
+ * keeps the version with it. */
+#ifndef QSI_ROUTE_H
+#define QSI_ROUTE_H
+
+#include "qstore/status.h"
+
+#include "buf.h"
+#include "list.h"
+#include "map.h"
+#include "slice.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of exchange names and routing keys: an AMQP short string. */
+#define QSI_ROUTE_NAME_BYTES_MAX 255u
+/* Of remembered topic routes: see qsi_router_trim. */
+#define QSI_ROUTE_CACHE_BYTES_MAX (16u * 1024 * 1024)
+
+struct qsi_destination;
+struct qsi_binding;
+struct qsi_binding_set;
+
+/* Where a message goes: each destination once, in the order they were added to the router. */
+struct qsi_route {
+    uint32_t count;
+    struct qsi_destination *const *destinations;
+};
+
+/* Something that takes messages; embedded in the owner's queue.  The owner sets name and leaves
+ * the rest. */
+struct qsi_destination {
+    struct qsi_slice name;    /* unique; its bytes stay in place until the destination is removed */
+    struct qsi_list bindings; /* of qsi_binding.in_destination, oldest first */
+    struct qsi_destination *self; /* what own_route points to */
+    struct qsi_route own_route;   /* to here only: the commonest route needs no memory of its own */
+    uint64_t order;               /* the order of routes */
+    uint64_t mark;                /* the last collection that has met this destination */
+};
+
+struct qsi_exchange_type;
+
+/* Read by the owner, written by the router. */
+struct qsi_exchange {
+    struct qsi_list in_router; /* qsi_router.exchanges */
+    struct qsi_slice name;
+    const struct qsi_exchange_type *type;
+    struct qsi_slice arguments; /* as declared; may be empty, never null */
+    bool durable;
+    bool auto_delete; /* deleted when its last binding goes */
+    bool internal;    /* takes no messages from publishers */
+    bool predeclared; /* "" and amq.*: there from the start, never deleted */
+    uint32_t binding_count;
+    struct qsi_list bindings; /* of qsi_binding.in_exchange, oldest first */
+    void *matcher;            /* the type's own: bindings arranged for lookup */
+};
+
+/* Whether a binding survives a restart is not its own property: it does when both its ends do. */
+struct qsi_binding {
+    struct qsi_exchange *exchange;
+    struct qsi_destination *destination;
+    struct qsi_slice key;
+    struct qsi_slice arguments;
+    struct qsi_list in_exchange;
+    struct qsi_list in_destination;
+    struct qsi_list in_set; /* of the bindings that match the same keys */
+    struct qsi_binding_set *set;
+    uint32_t identity_bytes;
+    uint8_t identity[]; /* the key of qsi_router.bindings; key and arguments point into it */
+};
+
+/* An auto-delete exchange has lost its last binding and goes when this returns; it may be read,
+ * and the router must not be called. */
+typedef void qsi_exchange_deleted(void *context, const struct qsi_exchange *exchange);
+
+struct qsi_router {
+    uint64_t version;
+    struct qsi_list exchanges;     /* in order of declaration, predeclared ones first */
+    struct qsi_map exchange_names; /* name -> qsi_exchange */
+    struct qsi_map destinations; /* name -> qsi_destination: the bindings of the default exchange */
+    struct qsi_map bindings;     /* exchange, destination, key, arguments -> qsi_binding */
+    struct qsi_exchange
+        *recent; /* the last one found by name, or NULL: the next is often the same */
+    qsi_exchange_deleted *deleted; /* may be NULL */
+    void *deleted_context;
+    uint64_t next_order;
+    uint64_t mark;            /* number of the last collection */
+    struct qsi_buf collected; /* qsi_destination *: reused by every collection */
+    struct qsi_buf identity;  /* a key of bindings under construction */
+    uint64_t cache_bytes;     /* held by remembered topic routes */
+};
+
+/* Declares "" and amq.direct, amq.fanout, amq.topic.  deleted may be NULL. */
+qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *deleted, void *context,
+                          qs_error *error) QS_MUST_CHECK;
+/* Frees exchanges and bindings without calling deleted; destinations are simply forgotten. */
+void qsi_router_fini(struct qsi_router *router);
+
+/* ---- exchanges ---- */
+
+struct qsi_exchange_options {
+    struct qsi_slice type;      /* "direct", "fanout", "topic" */
+    struct qsi_slice arguments; /* an encoded table, compared byte by byte */
+    bool durable;
+    bool auto_delete;
+    bool internal;
+};
+
+/* Makes the exchange, or finds that it is there as asked for; *created_out tells which.
+ * QS_ACCESS_REFUSED         "" or a reserved name that is not predeclared
+ * QS_PRECONDITION_FAILED    it is there with another type or other options
+ * QS_COMMAND_INVALID        no such type;  QS_NOT_IMPLEMENTED  a type this build does not have
+ * QS_EINVAL                 name too long;  QS_ENOMEM */
+qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
+                             const struct qsi_exchange_options *options, bool *created_out,
+                             qs_error *error) QS_MUST_CHECK;
+/* NULL when there is none.  Stays in place until it is deleted. */
+struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice name);
+/* The same, with QS_NOT_FOUND and its text. */
+qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
+                             struct qsi_exchange **exchange_out, qs_error *error) QS_MUST_CHECK;
+/* The type as it was declared, "topic". */
+struct qsi_slice qsi_exchange_type_name(const struct qsi_exchange *exchange);
+/* Whether the exchange may be deleted: QS_ACCESS_REFUSED if it is predeclared,
+ * QS_PRECONDITION_FAILED if if_unused is set and it has bindings. */
+qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if_unused,
+                                    qs_error *error) QS_MUST_CHECK;
+/* Drops the exchange and its bindings; deleted is not called for it.  REQUIRES that
+ * qsi_exchange_check_delete allows it. */
+void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange);
+
+/* ---- destinations ---- */
+
+/* REQUIRES destination->name set and not in use.  QS_ENOMEM. */
+qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_destination *destination,
+                                     qs_error *error) QS_MUST_CHECK;
+/* Drops its bindings too, in time proportional to their number; may delete auto-delete exchanges. */
+void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination);
+/* NULL when there is none. */
+struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,
+                                                    struct qsi_slice name);
+
+/* ---- bindings ---- */
+
+/* *bound_out false: the same binding was there.  arguments take part in being the same and in
+ * nothing else.
+ * QS_ACCESS_REFUSED default exchange; QS_EINVAL key too long; QS_ENOMEM. */
+qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchange,
+                          struct qsi_destination *destination, struct qsi_slice key,
+                          struct qsi_slice arguments, bool *bound_out,
+                          qs_error *error) QS_MUST_CHECK;
+/* *unbound_out false: there was no such binding.  May delete exchange, if it is auto-delete.
+ * QS_ACCESS_REFUSED default exchange; QS_ENOMEM. */
+qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
+                            struct qsi_destination *destination, struct qsi_slice key,
+                            struct qsi_slice arguments, bool *unbound_out,
+                            qs_error *error) QS_MUST_CHECK;
+
+/* ---- lookup ---- */
+
+/* Where a message published to the named exchange goes; no destinations is QS_OK with count 0.
+ * What was looked up before is found with one probe of a hash table and without allocating.
+ * QS_NOT_FOUND no such exchange; QS_ACCESS_REFUSED it is internal; QS_ENOMEM. */
+qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
+                            struct qsi_slice key, const struct qsi_route **route_out,
+                            qs_error *error) QS_MUST_CHECK;
+/* The same from an exchange in hand, internal or not.  QS_ENOMEM. */
+qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                              struct qsi_slice key, const struct qsi_route **route_out,
+                              qs_error *error) QS_MUST_CHECK;
+/* Forgets all remembered topic routes when they take more than QSI_ROUTE_CACHE_BYTES_MAX.
+ * Lookups only add: call this once in an operation, where no route is held (before the rows of a
+ * batch are looked up). */
+void qsi_router_trim(struct qsi_router *router);
+
+/* ---- visiting ---- */
+
+/* Exchanges in order of declaration, the predeclared ones among them. */
+void qsi_router_visit_exchanges(const struct qsi_router *router,
+                                void (*visit)(void *context, const struct qsi_exchange *exchange),
+                                void *context);
+/* Bindings by exchange, oldest first; those of the default exchange are not listed. */
+void qsi_router_visit_bindings(const struct qsi_router *router,
+                               void (*visit)(void *context, const struct qsi_binding *binding),
+                               void *context);
+
+#endif
