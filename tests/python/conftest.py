@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# `python -m pytest` puts the folder it was started in on the path; its pyqstore/ holds no built extension.
-# The same for every interpreter that a test, or Spark, starts.
+# `python -m pytest` puts the folder it was started in on the path, and its pyqstore/ holds no built
+# extension. The same for every interpreter that a test, or Spark, starts.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -19,18 +20,13 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 def stale_reason() -> str | None:
     """Say in what the installed package differs from the tree, None if in nothing."""
-    specification = importlib.util.spec_from_file_location("source_hash", ROOT / "tools/source_hash.py")
-    assert specification is not None
-    assert specification.loader is not None
-    tool = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(tool)
-
+    tool = runpy.run_path(str(ROOT / "tools/source_hash.py"))
     core = importlib.util.find_spec("pyqstore._core")
     if core is None or core.origin is None:
         return "pyqstore is not installed here"
     built_from = ctypes.c_char * 64
     compiled = built_from.in_dll(ctypes.PyDLL(core.origin), "qs_source_hash").value.decode()
-    if compiled != tool.source_hash():
+    if compiled != tool["source_hash"]():
         return "_core was compiled from other sources"
     installed = Path(core.origin).parent.parent
     for package in ("pyqstore", "spark_udfs"):

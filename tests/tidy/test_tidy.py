@@ -1,0 +1,205 @@
+"""Rules about the source itself that catch faults, checked like any other test."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "csrc"
+FLOORS = re.findall(r"^qs_floor\((\w+)", (CSRC / "CMakeLists.txt").read_text(), re.M)
+SOURCES = sorted(CSRC.rglob("*.[ch]"))
+# One match for what is no code: comments, strings, character constants.
+NO_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+# A call, not a member of that name: `free(p)`, but neither `allocator->free(p)` nor `qs_free(p)`.
+CALL = r"(?<![\w.>])(?:{})\s*\("
+
+
+def code(path: Path) -> str:
+    """The text of a C file with comments and strings blanked and every line in its place."""
+    return NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), path.read_text())
+
+
+def where(path: Path, text: str, position: int) -> str:
+    return f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, position) + 1}"
+
+
+def bound(path: str) -> set[str]:
+    text = re.sub(r"#[^\n]*|\"\"\".*?\"\"\"", "", (ROOT / path).read_text(), flags=re.S)
+    return set(re.findall(r"\b(qs_\w+)\s*\(", text))
+
+
+def public() -> set[str]:
+    """The functions and variables that the public headers declare."""
+    found: set[str] = set()
+    for header in (CSRC / "include/qstore").glob("*.h"):
+        text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*", "", code(header), flags=re.M)
+        for declaration in re.findall(r"\bQS_API\b([^;{]*)", text):
+            name = re.search(r"\b(qs_\w+)\s*(?:\(|\[|$)", declaration.strip())
+            assert name, f"no name in: QS_API {declaration}"
+            found.add(name[1])
+    return found
+
+
+def run(*command: str | Path) -> str:
+    tools = Path(sys.executable).parent
+    path = os.pathsep.join([str(tools), os.environ["PATH"]])
+    program = shutil.which(command[0], path=path)
+    assert program, f"{command[0]} is missing"
+    done = subprocess.run(
+        [program, *command[1:]],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build() -> Path:
+    """The debug build of the C core, brought up to date."""
+    folder = ROOT / "build/debug"
+    if not (folder / "build.ninja").exists():
+        run("cmake", "--preset", "debug")
+    run("cmake", "--build", folder, "--target", "qstore", "qs_codec")
+    return folder
+
+
+def test_no_c_function_is_bound_twice() -> None:
+    assert bound("pyqstore/_capi.pxd") & bound("pyqstore/_ffi_cdef.h") == set()
+
+
+def test_every_bound_function_is_public() -> None:
+    assert bound("pyqstore/_capi.pxd") | bound("pyqstore/_ffi_cdef.h") <= public()
+
+
+def test_shared_library_exports_what_the_headers_declare(build: Path) -> None:
+    symbols = run("nm", "-D", "--defined-only", build / "csrc/libqstore.so")
+    exported = {line.split()[2] for line in symbols.splitlines()}
+    assert exported == public()
+
+
+def test_codec_floor_has_no_mutable_statics(build: Path) -> None:
+    # Two extensions link it, and each has a copy. The choice of a checksum routine is made once per
+    # copy through a relaxed atomic; every thread and every copy comes to the same choice.
+    allowed = {"crc32c_dispatch"}
+    mutable = set()
+    for line in run("nm", "--format=sysv", build / "csrc/libqs_codec.a").splitlines():
+        columns = [column.strip() for column in line.split("|")]
+        name, section = columns[0], columns[-1]
+        # Constant tables of pointers are relocated once, in .data.rel.ro, and then read-only.
+        if re.match(r"\.t?(data|bss)|\*COM\*", section) and ".rel.ro" not in section:
+            mutable.add(name.partition(".")[0])
+    assert mutable <= allowed
+
+
+# What is banned: where it may be after all, and what to use instead.
+BANNED = [
+    (
+        "malloc calloc realloc reallocarray free aligned_alloc posix_memalign memalign "
+        "strdup strndup asprintf vasprintf getline",
+        r"base/alloc\.c",
+        "qsi_alloc and its kin of base/alloc.h",
+    ),
+    ("fsync fdatasync sync_file_range syncfs sync", r"io/", "the sync calls of io/file.h"),
+    (
+        "open openat creat fopen read pread preadv readv write pwrite pwritev writev ftruncate "
+        "fallocate posix_fallocate rename renameat unlink unlinkat mkdir mkdirat rmdir opendir "
+        "fdopendir flock mmap munmap",
+        r"io/",
+        "qs_env, the only door to the disk",
+    ),
+    (
+        "time gettimeofday clock_gettime clock nanosleep clock_nanosleep usleep sleep rand srand "
+        "random srandom drand48 getrandom getentropy",
+        r"io/|base/lock\.[ch]",
+        "the clock and the randomness of qs_env",
+    ),
+    (
+        "strcpy stpcpy strcat strncpy strncat sprintf vsprintf gets strtok alloca atoi atol",
+        r"$.",
+        "a call that knows the size",
+    ),
+    ("assert static_assert", r"$.", "QS_ASSERT, QS_DCHECK or _Static_assert"),
+    ("exit _exit abort", r"base/check\.c", "a status, or QS_ASSERT"),
+]
+
+
+@pytest.mark.parametrize(("names", "allowed", "instead"), BANNED)
+def test_no_banned_call(names: str, allowed: str, instead: str) -> None:
+    found = []
+    for path in SOURCES:
+        if re.match(allowed, path.relative_to(CSRC).as_posix()):
+            continue
+        text = code(path)
+        for call in re.finditer(CALL.format("|".join(names.split())), text):
+            line = text[text.rfind("\n", 0, call.start()) + 1 : call.end()]
+            # A declaration of a function or a function pointer of that name is no call.
+            if not re.search(r"\w\s*\*?\s*$", line[: -len(call[0])]) or "return" in line:
+                found.append(f"{where(path, text, call.start())}: {call[0]}...): use {instead}")
+    assert not found, "\n".join(found)
+
+
+def functions(text: str) -> Iterator[tuple[int, str]]:
+    """Position and body of each function: its braces are those in the first column."""
+    for found in re.finditer(r"^\{\n.*?^\}", text, re.M | re.S):
+        yield found.start(), found[0]
+
+
+def test_no_early_return_where_something_is_held() -> None:
+    found = []
+    for path in SOURCES:
+        text = code(path)
+        for position, body in functions(text):
+            if "QS_TRY(" in body and re.search(r"\bgoto out\b", body):
+                found.append(f"{where(path, text, position)}: QS_TRY in a function with goto out")
+    assert not found, "\n".join(found)
+
+
+def test_every_c_source_is_in_a_target(build: Path) -> None:
+    commands = json.loads((build / "compile_commands.json").read_text())
+    compiled = {Path(entry["file"]).resolve() for entry in commands}
+    present = {*CSRC.rglob("*.c"), *(ROOT / "tests/native").rglob("*.c")}
+    assert sorted(map(str, present - compiled)) == []
+
+
+def test_every_floor_has_a_folder_and_every_folder_is_a_floor() -> None:
+    folders = {path.name for path in CSRC.iterdir() if path.is_dir()} - {"include"}
+    assert folders == set(FLOORS)
+
+
+def test_header_names_are_unique() -> None:
+    # Every floor is on the include path of those above it.
+    names = [path.name for path in CSRC.rglob("*.h") if "include" not in path.parts]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_no_path_of_somebodys_machine_in_the_tree() -> None:
+    private = re.compile("/(?:" + "work|root|home|Users" + r")/\w")
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in {"build", "dist", "__pycache__"}
+            and (not name.startswith(".") or name == ".ci")
+        ]
+        for name in names:
+            path = Path(folder, name)
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+            found += [
+                f"{where(path, text, hit.start())}: {hit[0]}" for hit in private.finditer(text)
+            ]
+    assert not found, "\n".join(found)
