@@ -83,7 +83,8 @@ struct qsi_arrow_headers_column { /* map<string, string> */
     bool present;
     const uint8_t *validity;
     uint64_t validity_offset;
-    const uint8_t *places; /* 32-bit offsets into keys and values */
+    const uint8_t *places; /* 32-bit offsets of entries */
+    int32_t first;         /* the entry that is row 0 of keys and values */
     struct qsi_arrow_bytes_column keys;
     struct qsi_arrow_bytes_column values;
 };
@@ -237,6 +238,9 @@ static inline uint8_t qsi_arrow_delivery_mode(const struct qsi_arrow_batch *batc
     return qsi_arrow_int(&batch->delivery_mode, row, &mode) ? (uint8_t)mode : 0;
 }
 
+/* The longest of strings, counting whatever stands in null ones. */
+uint32_t qsi_arrow_strings_max(const struct qsi_arrow_strings *strings);
+
 /* The sum of the body sizes of rows [from, to). */
 uint64_t qsi_arrow_body_total(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to);
 
@@ -252,12 +256,12 @@ void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uin
 /* Whether rows can differ in their properties: any column but body, exchange and routing_key. */
 bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch);
 
-/* The properties of one row: between measuring and writing them, and nothing else. */
+/* The properties of one row between measuring and writing them.  Not to be moved: it points into itself. */
 struct qsi_arrow_row {
     struct qsi_properties properties;
-    uint64_t headers_from; /* the row's map entries; none when the headers are the default ones */
+    uint64_t headers_from; /* the row's map entries */
     uint64_t headers_to;
-    uint8_t expiration_text[20];
+    uint8_t expiration_text[20]; /* any int64 that is not negative */
 };
 
 /* Puts the row's columns over the defaults (a null value leaves the default; headers are replaced as a whole)

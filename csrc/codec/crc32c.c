@@ -1,0 +1,147 @@
+/* CRC-32C with the processor's checksum instruction where there is one.
+ *
+ * The instruction takes eight bytes but waits three cycles for its own result, so one chain of it uses a third
+ * of the machine.  Three neighbouring lanes are summed side by side and joined with carry-less products: the
+ * register of a lane is moved over the zero bytes of the lanes behind it.
+ *
+ * Which code runs is asked on each call (two loads from what the start-up code found out), so that there is no
+ * state here.  This file defines qs_crc32c and nothing else: a test may put its own in place of it. */
+#include "qstore/codec.h"
+
+#include "crc32c_portable.h"
+#include "le.h"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#include <wmmintrin.h>
+
+#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#define HAVE_HARDWARE (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
+
+HARDWARE static inline uint32_t step_u64(uint32_t crc, uint64_t word)
+{
+    return (uint32_t)_mm_crc32_u64(crc, word);
+}
+
+HARDWARE static inline uint32_t step_u32(uint32_t crc, uint32_t word)
+{
+    return _mm_crc32_u32(crc, word);
+}
+
+HARDWARE static inline uint32_t step_u8(uint32_t crc, uint8_t byte)
+{
+    return _mm_crc32_u8(crc, byte);
+}
+
+HARDWARE static inline uint64_t multiply(uint32_t a, uint32_t b)
+{
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);
+
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+#elif defined(__aarch64__) && defined(__linux__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+/* From the kernel's <asm/hwcap.h>. */
+#define HARDWARE_CAPS ((1ul << 7 /* crc32 */) | (1ul << 4 /* pmull */))
+#define HAVE_HARDWARE ((getauxval(AT_HWCAP) & HARDWARE_CAPS) == HARDWARE_CAPS)
+
+/* <arm_acle.h> shows its functions only when the whole file is built for +crc, so by their builtin names. */
+#if defined(__clang__)
+#define HARDWARE __attribute__((target("crc,aes")))
+#define CRC32C_U64 __builtin_arm_crc32cd
+#define CRC32C_U32 __builtin_arm_crc32cw
+#define CRC32C_U8 __builtin_arm_crc32cb
+#else
+#define HARDWARE __attribute__((target("+crc+crypto")))
+#define CRC32C_U64 __builtin_aarch64_crc32cx
+#define CRC32C_U32 __builtin_aarch64_crc32cw
+#define CRC32C_U8 __builtin_aarch64_crc32cb
+#endif
+
+HARDWARE static inline uint32_t step_u64(uint32_t crc, uint64_t word)
+{
+    return CRC32C_U64(crc, word);
+}
+
+HARDWARE static inline uint32_t step_u32(uint32_t crc, uint32_t word)
+{
+    return CRC32C_U32(crc, word);
+}
+
+HARDWARE static inline uint32_t step_u8(uint32_t crc, uint8_t byte)
+{
+    return CRC32C_U8(crc, byte);
+}
+
+HARDWARE static inline uint64_t multiply(uint32_t a, uint32_t b)
+{
+    return (uint64_t)vmull_p64(a, b);
+}
+
+#endif
+
+#ifdef HARDWARE
+#define QSI_CRC32C_TABLE_SHIFTS
+#include "crc32c_table.h"
+
+/* Below this the chain of one lane is over before three would be joined. */
+#define LANE_WORDS_MIN 2
+
+HARDWARE static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t words)
+{
+    const uint8_t *p1 = p + 8 * words;
+    const uint8_t *p2 = p1 + 8 * words;
+    uint32_t crc1 = 0;
+    uint32_t crc2 = 0;
+
+    for (size_t at = 0; at < 8 * words; at += 8) {
+        crc = step_u64(crc, qsi_get_u64(p + at));
+        crc1 = step_u64(crc1, qsi_get_u64(p1 + at));
+        crc2 = step_u64(crc2, qsi_get_u64(p2 + at));
+    }
+    return crc2 ^ step_u64(0, multiply(crc, crc32c_shifts[2 * words]) ^
+                                  multiply(crc1, crc32c_shifts[words]));
+}
+
+HARDWARE static uint32_t crc32c_hardware(uint32_t seed, const uint8_t *p, size_t bytes)
+{
+    uint32_t crc = ~seed;
+
+    while (bytes >= 24 * LANE_WORDS_MIN) {
+        size_t words = bytes / 24;
+
+        if (words > QSI_CRC32C_LANE_WORDS_MAX) {
+            words = QSI_CRC32C_LANE_WORDS_MAX;
+        }
+        crc = three_lanes(crc, p, words);
+        p += 24 * words;
+        bytes -= 24 * words;
+    }
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        crc = step_u64(crc, qsi_get_u64(p));
+    }
+    if (bytes >= 4) {
+        crc = step_u32(crc, qsi_get_u32(p));
+        bytes -= 4;
+        p += 4;
+    }
+    for (; bytes > 0; bytes--, p++) {
+        crc = step_u8(crc, *p);
+    }
+    return ~crc;
+}
+
+#endif
+
+uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes)
+{
+#ifdef HARDWARE
+    if (HAVE_HARDWARE) {
+        return crc32c_hardware(seed, data, data_bytes);
+    }
+#endif
+    return qsi_crc32c_portable(seed, data, data_bytes);
+}
