@@ -1,0 +1,65 @@
+"""What a type checker sees of the public API; checked by mypy, never run."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, assert_type
+
+import pyarrow as pa
+
+import pyqstore
+
+
+def stores(path: str) -> None:
+    with pyqstore.open(path, memory_budget="64MiB", embed_below=0, create=False) as store:
+        assert_type(store, pyqstore.Store)
+        assert_type(store.closed, bool)
+        assert_type(store.queues(), list[str])
+        assert_type(store.exchanges(), list[str])
+        assert_type(store.sync(), None)
+        assert_type(store.checkpoint(), None)
+        assert_type(store.channel(), pyqstore.Channel)
+
+
+def publishing(channel: pyqstore.Channel, frame: pa.Table) -> None:
+    assert_type(channel.confirm_select(), None)
+    assert_type(channel.next_publish_number, int)
+    assert_type(channel.basic_publish("", "q", b"body"), int)
+    assert_type(channel.basic_publish("", "q", memoryview(b"body"), mandatory=True), int)
+    assert_type(channel.wait_for_confirms(timeout=5), bool)
+    receipt = channel.publish_batch(frame, routing_key="q")
+    assert_type(receipt, pyqstore.Receipt)
+    assert_type(receipt.count, int)
+    assert_type(receipt.done, bool)
+    listener: Callable[[int, bool], object] = print
+    channel.add_confirm_listener(listener, listener)
+
+
+def consuming(channel: pyqstore.Channel) -> None:
+    declared = channel.queue_declare("q", durable=True)
+    assert_type(declared.queue, str)
+    assert_type(declared.message_count, int)
+    assert_type(channel.basic_get("q"), pyqstore.Message | None)
+    assert_type(channel.basic_consume("q"), str)
+    messages: Iterator[pyqstore.Message] = iter(channel.consume("q"))
+    for message in messages:
+        assert_type(message.body, bytes)
+        assert_type(message.delivery_tag, int)
+        assert_type(message.properties, pyqstore.Properties)
+        assert_type(message.ack(), None)
+    batch: pa.RecordBatch = channel.get_batch("q", 100, timeout=1.0)
+    channel.basic_ack(batch.num_rows, multiple=True)
+
+
+def properties() -> None:
+    made = pyqstore.Properties(delivery_mode=2, headers={"key": "value", "list": [1, None]})
+    assert_type(made.delivery_mode, int | None)
+    assert_type(made.message_id, str | None)
+    headers: dict[str, Any] | None = made.headers
+    assert headers
+
+
+def errors(error: pyqstore.Error) -> None:
+    if isinstance(error, pyqstore.ChannelError):
+        assert_type(error.reply_code, int)
+        assert_type(error.reply_text, str)
+    if isinstance(error, pyqstore.StoreCorrupt):
+        assert_type(error.offset, int | None)
