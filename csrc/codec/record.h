@@ -1,0 +1,227 @@
+/* Records: what a commit block is made of (docs/FORMAT.md, "Records").
+ *
+ * Every record begins with {bytes u32, type u8, flags u8, u16} and is a multiple of 8 bytes long.  The readers here
+ * take bytes whose block checksum was right, and check them all the same: a record is data from a file. */
+#ifndef QSI_RECORD_H
+#define QSI_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "le.h"
+#include "qstore/status.h"
+#include "slice.h"
+
+enum qsi_record_type {
+    QSI_RECORD_MESSAGES = 1,
+    QSI_RECORD_SETTLE = 2,
+    QSI_RECORD_EXCHANGE_DECLARE = 3,
+    QSI_RECORD_EXCHANGE_DELETE = 4,
+    QSI_RECORD_QUEUE_DECLARE = 5,
+    QSI_RECORD_QUEUE_DELETE = 6,
+    QSI_RECORD_BIND = 7,
+    QSI_RECORD_UNBIND = 8,
+    QSI_RECORD_TRANSACTION = 9,
+};
+
+#define QSI_RECORD_ALIGN 8
+#define QSI_RECORD_HEAD_BYTES 8
+
+static inline uint64_t qsi_record_align(uint64_t bytes)
+{
+    return (bytes + QSI_RECORD_ALIGN - 1) & ~(uint64_t)(QSI_RECORD_ALIGN - 1);
+}
+static inline uint32_t qsi_record_length(const uint8_t *record)
+{
+    return qsi_get_u32(record);
+}
+static inline uint8_t qsi_record_type(const uint8_t *record)
+{
+    return record[4];
+}
+/* The record at the start of at[0, bytes): false when its length is impossible. */
+bool qsi_record_fits(const uint8_t *at, uint64_t bytes);
+
+/* ---- messages ----
+ *
+ * One record holds a batch of messages, column by column, each body once however many queues take it.  The rows' order is
+ * the publish order.  A destination is a queue and the sequence of the first row that goes there; the following rows
+ * that go there count up from it.  A route is an exchange, a routing key and the destinations they lead to; a row
+ * names its route.  One published message is a batch of one row. */
+
+#define QSI_MESSAGES_HEADER_BYTES 40
+#define QSI_MESSAGES_DESTINATION_BYTES 24
+
+enum {
+    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* else one blob serves all rows */
+    QSI_MESSAGES_HAS_STORED = 2,         /* a bitmap tells the rows whose body cell is a message store reference */
+    QSI_MESSAGES_HAS_TRANSIENT = 4,      /* rows with delivery mode 1 are among them and end with the process */
+};
+
+/* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
+struct qsi_messages_layout {
+    uint32_t row_count;
+    uint32_t route_count;
+    uint32_t destination_count;
+    uint64_t routes_bytes;     /* sum of qsi_route_bytes() */
+    uint64_t properties_bytes; /* all blobs together */
+    uint64_t bodies_bytes;     /* all body cells together */
+    uint8_t flags;
+    /* filled in: */
+    uint8_t row_route_width; /* 0 with one route, else 1, 2 or 4 */
+    uint64_t routes_at, row_routes_at, properties_at, bodies_at, record_bytes;
+};
+/* One route's bytes in the record. */
+static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes, uint32_t destination_count)
+{
+    return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
+}
+/* QS_EINVAL: the record would pass 4 GiB. */
+qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error) QS_MUST_CHECK;
+
+/* Writes header and empty sections' frames into layout->record_bytes bytes at record, padding included. */
+void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layout);
+
+/* A view of a record; pointers into it. */
+struct qsi_messages {
+    const uint8_t *record;
+    uint32_t row_count;
+    uint32_t route_count;
+    uint32_t destination_count;
+    uint8_t flags;
+    uint8_t row_route_width;
+    const uint8_t *destinations;
+    const uint8_t *routes;     /* route_count offsets u32 from the record's start, then the routes */
+    const uint8_t *row_routes; /* row_count codes of row_route_width bytes */
+    const uint8_t *properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    const uint8_t *stored;     /* bitmap, or NULL */
+    const uint8_t *body_offsets; /* row_count + 1 of u32 */
+    const uint8_t *bodies;
+};
+/* REQUIRES a record that was written by this process or has passed qsi_messages_check. */
+void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
+/* Every count, offset and index of a record from a file.  QS_ECORRUPT tells what is wrong. */
+qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+
+/* Writers for the sections of a record in the making. */
+static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index, uint64_t queue_id, uint64_t first_seq,
+                                                uint32_t row_count)
+{
+    uint8_t *at = record + QSI_MESSAGES_HEADER_BYTES + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES;
+
+    qsi_put_u64(at, queue_id);
+    qsi_put_u64(at + 8, first_seq);
+    qsi_put_u32(at + 16, row_count);
+    qsi_put_u32(at + 20, 0);
+}
+/* Routes are written in order; *at_io starts at 0 and counts the bytes of routes written so far. */
+void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout, uint32_t index, uint64_t *at_io,
+                            struct qsi_slice exchange, struct qsi_slice key, const uint32_t *destinations,
+                            uint32_t destination_count);
+void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layout *layout, const uint32_t *codes);
+static inline uint8_t *qsi_messages_properties_place(uint8_t *record, const struct qsi_messages_layout *layout)
+{
+    return record + layout->properties_at;
+}
+uint8_t *qsi_messages_stored_place(uint8_t *record, const struct qsi_messages_layout *layout); /* the bitmap */
+uint8_t *qsi_messages_body_offsets_place(uint8_t *record, const struct qsi_messages_layout *layout);
+uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_layout *layout);
+
+struct qsi_route_view {
+    struct qsi_slice exchange;
+    struct qsi_slice key;
+    uint32_t destination_count;
+    const uint8_t *destinations; /* u32 indexes */
+};
+static inline uint32_t qsi_messages_row_route(const struct qsi_messages *view, uint32_t row)
+{
+    switch (view->row_route_width) {
+    case 0:
+        return 0;
+    case 1:
+        return view->row_routes[row];
+    case 2:
+        return qsi_get_u16(view->row_routes + 2 * (size_t)row);
+    default:
+        return qsi_get_u32(view->row_routes + 4 * (size_t)row);
+    }
+}
+static inline struct qsi_route_view qsi_messages_route(const struct qsi_messages *view, uint32_t route)
+{
+    const uint8_t *at = view->record + qsi_get_u32(view->routes + 4 * (size_t)route);
+    uint32_t count = qsi_get_u32(at);
+    uint8_t exchange_bytes = at[4];
+    uint8_t key_bytes = at[5];
+    const uint8_t *names = at + 8 + 4 * (size_t)count;
+
+    return (struct qsi_route_view){
+        .exchange = qsi_slice_make(names, exchange_bytes),
+        .key = qsi_slice_make(names + exchange_bytes, key_bytes),
+        .destination_count = count,
+        .destinations = at + 8,
+    };
+}
+static inline struct qsi_slice qsi_messages_properties(const struct qsi_messages *view, uint32_t row)
+{
+    if ((view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
+        return qsi_slice_make(view->properties + 4, qsi_get_u32(view->properties));
+    }
+    const uint8_t *offsets = view->properties + 4 * (size_t)row;
+    const uint8_t *blobs = view->properties + 4 * ((size_t)view->row_count + 1);
+    uint32_t from = qsi_get_u32(offsets);
+    return qsi_slice_make(blobs + from, qsi_get_u32(offsets + 4) - from);
+}
+static inline bool qsi_messages_is_stored(const struct qsi_messages *view, uint32_t row)
+{
+    return view->stored != NULL && (view->stored[row / 8] >> (row % 8) & 1) != 0;
+}
+/* The body, or the reference of a stored one. */
+static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view, uint32_t row)
+{
+    uint32_t from = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
+
+    return qsi_slice_make(view->bodies + from, qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
+}
+static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view, uint32_t index)
+{
+    return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES);
+}
+static inline uint64_t qsi_messages_destination_seq(const struct qsi_messages *view, uint32_t index)
+{
+    return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 8);
+}
+static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *view, uint32_t index)
+{
+    return qsi_get_u32(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 16);
+}
+
+/* ---- settle: what became of delivered messages ---- */
+
+#define QSI_SETTLE_BYTES 32
+enum qsi_settle_kind { QSI_SETTLE_ACK = 1, QSI_SETTLE_REQUEUE = 2 };
+struct qsi_settle {
+    uint64_t queue_id;
+    uint64_t first_seq;
+    uint32_t count;
+    uint8_t kind;
+};
+void qsi_settle_encode(uint8_t record_out[QSI_SETTLE_BYTES], const struct qsi_settle *settle);
+qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+
+/* ---- topology and transactions: a number and up to four strings ----
+ *
+ *   EXCHANGE_DECLARE  flags; name, type, arguments        EXCHANGE_DELETE  name
+ *   QUEUE_DECLARE     flags, queue id; name, arguments    QUEUE_DELETE     queue id
+ *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key */
+#define QSI_TOPOLOGY_STRINGS 4
+struct qsi_topology {
+    uint8_t type;
+    uint32_t flags; /* QS_DURABLE ... */
+    uint64_t number;
+    struct qsi_slice strings[QSI_TOPOLOGY_STRINGS];
+};
+uint64_t qsi_topology_bytes(const struct qsi_topology *topology);
+void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topology);
+qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+
+#endif

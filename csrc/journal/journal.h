@@ -1,0 +1,83 @@
+/* The writing side of the shared journal: append, seal, write, sync, finish.
+ *
+ * Records lie in chunks; the journal gathers references to them and never copies a byte.  A commit has three parts: seal and
+ * finish are short and run under the engine's lock; write and sync in between run without it, in one thread at a time
+ * (the leader), while the next batch is appended.  One commit is in flight at most: a block on disk therefore proves
+ * that all before its durable_upto was durable.
+ *
+ * Files are made ahead (spare_*) and are zero-filled, so that a commit is one write into blocks that exist.  Any error from
+ * write or sync is final: the journal must not be used again (fsync is never retried). */
+#ifndef QSI_JOURNAL_H
+#define QSI_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "chunk.h"
+#include "journal_file.h"
+
+struct qsi_journal;
+
+struct qsi_journal_options {
+    uint64_t file_bytes;       /* size the files grow to */
+    uint8_t uuid[QSI_UUID_BYTES];
+    bool sync;                 /* false: no fdatasync (benchmarks) */
+};
+
+/* Begins a session in a new file: makes or recycles the file and writes manifest, which gains the session (the
+ * caller's copy too), before anything can be appended.  used_upto is the highest file number that holds earlier
+ * sessions; end_lsn is where they end. */
+qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir *root, qs_dir *dir,
+                           const struct qsi_journal_options *options, struct qsi_manifest *manifest,
+                           uint32_t used_upto, uint64_t end_lsn, qs_error *error) QS_MUST_CHECK;
+/* Closes files and frees; whatever was not finished is dropped. */
+void qsi_journal_close(struct qsi_journal *journal);
+/* After everything is finished: writes down in the manifest where the journal ends and gives the unused tail back. */
+qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error) QS_MUST_CHECK;
+
+/* ---- under the lock ---- */
+
+uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal);
+uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal);
+uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
+
+/* Is there room on disk, made already, for bytes more in pieces of up to entry_bytes? */
+bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes);
+/* Should a spare be made ahead? */
+bool qsi_journal_wants_spare(const struct qsi_journal *journal);
+
+/* Room in memory for entry_count appends: they cannot fail then. */
+qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count) QS_MUST_CHECK;
+/* Appends the records in chunk->data[from, from + bytes), which end at the returned LSN.  Takes a reference of its own.
+ * more: the next append belongs to the same atomic group; the caller appends it before it unlocks. */
+uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
+                            uint32_t record_count, bool more);
+
+/* Takes what was appended for the next write; false when there is nothing. */
+bool qsi_journal_seal(struct qsi_journal *journal);
+/* After write and sync went well: everything sealed is durable. */
+void qsi_journal_finish(struct qsi_journal *journal);
+
+struct qsi_journal_counts {
+    uint64_t bytes_written, fdatasyncs, blocks;
+};
+struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal);
+
+/* ---- without the lock, by the leader ---- */
+
+qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
+
+/* ---- spares: begin and finish under the lock, make without it; one at a time ---- */
+
+struct qsi_spare {
+    qs_file *file;
+    uint64_t bytes;
+    uint32_t number;
+};
+/* A spare with room for bytes in pieces of entry_bytes at least. */
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes);
+/* QS_ENOSPC changes nothing and may be tried again. */
+qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,39 @@
+/* MANIFEST: what a store is and where its journal begins (docs/FORMAT.md, "MANIFEST").
+ *
+ * Each open of a store writes its journal under a session of its own, with a new salt and in a new file.  The
+ * manifest lists the sessions, so the salt that a reader expects of a file comes from outside that file, and the end of a session
+ * that was cut off is written down, once, before anything is journalled behind it. */
+#ifndef QSI_MANIFEST_H
+#define QSI_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "qstore/env.h"
+#include "qstore/status.h"
+
+#define QSI_UUID_BYTES 16
+
+struct qsi_session {
+    uint64_t salt;       /* of its first file */
+    uint64_t base_lsn;   /* where it begins, and so where the one before it ends */
+    uint32_t first_file; /* the lowest file number it may use */
+};
+
+struct qsi_manifest {
+    uint8_t uuid[QSI_UUID_BYTES];
+    uint32_t segment_entries; /* fixed at creation */
+    bool clean;               /* closed in order: the journal ends at end_lsn and not before */
+    uint64_t end_lsn;
+    struct qsi_session *sessions;
+    uint32_t session_count;
+};
+
+void qsi_manifest_fini(struct qsi_manifest *manifest);
+/* QS_ENOENT: no MANIFEST.  QS_EVERSION, QS_ECORRUPT. */
+qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+/* Durable when it returns QS_OK; otherwise the old one or the new one stands. */
+qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+/* Begins a session behind the others. */
+qs_status qsi_manifest_add_session(struct qsi_manifest *manifest, const struct qsi_session *session) QS_MUST_CHECK;
+
+#endif

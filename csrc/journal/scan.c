@@ -1,0 +1,408 @@
+/* Scanning the journal.  Memory: one chunk that small blocks share, and one block. */
+#include "scan.h"
+#include <stdlib.h>
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "file.h"
+#include "record.h"
+
+#define ARENA_BYTES (256u << 10)
+#define SEARCH_BYTES (256u << 10)
+
+struct scan {
+    qs_env *env;
+    qs_dir *dir;
+    const struct qsi_manifest *manifest;
+    qsi_scan_visitor *visit;
+    void *context;
+    struct qsi_scan_result *result;
+    uint32_t *numbers; /* of the files there, ascending */
+    uint32_t number_count;
+    uint32_t number_capacity;
+    bool out_of_memory;
+    struct qsi_chunk *arena;
+    uint64_t lsn; /* of the next block */
+};
+
+struct scan_file {
+    struct qsi_journal_header header;
+    qs_file *file;
+    uint64_t bytes;
+    char name[QSI_JOURNAL_NAME_BYTES];
+};
+
+/* ---- the files ---- */
+
+static bool visit_name(void *context, const char *name)
+{
+    struct scan *scan = context;
+    uint32_t number;
+
+    if (!qsi_journal_number(name, &number)) {
+        return true;
+    }
+    if (scan->number_count == scan->number_capacity) {
+        uint32_t capacity = scan->number_capacity == 0 ? 64 : scan->number_capacity * 2;
+        uint32_t *grown = qsi_realloc(scan->numbers, capacity * sizeof *grown);
+        if (grown == NULL) {
+            scan->out_of_memory = true;
+            return false;
+        }
+        scan->numbers = grown;
+        scan->number_capacity = capacity;
+    }
+    scan->numbers[scan->number_count++] = number;
+    return true;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a;
+    uint32_t y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static qs_status list_files(struct scan *scan, qs_error *error)
+{
+    QS_TRY(scan->env->dir_list(scan->env, scan->dir, visit_name, scan, error));
+    if (scan->out_of_memory) {
+        return qsi_fail(error, QS_ENOMEM, "list of journal files");
+    }
+    if (scan->number_count > 0) {
+        qsort(scan->numbers, scan->number_count, sizeof *scan->numbers, compare_numbers);
+    }
+    return QS_OK;
+}
+
+static void close_file(struct scan *scan, struct scan_file *file)
+{
+    scan->env->close(scan->env, file->file);
+    file->file = NULL;
+}
+
+static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t number, qs_error *error)
+{
+    qs_status status;
+
+    qsi_journal_name(file->name, number);
+    status = scan->env->open(scan->env, scan->dir, file->name, QS_OPEN_READ, &file->file, error);
+    if (status != QS_OK) {
+        return status;
+    }
+    status = scan->env->size(scan->env, file->file, &file->bytes, error);
+    if (status != QS_OK) {
+        close_file(scan, file);
+    }
+    return status;
+}
+
+/* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
+static qs_status open_generation(struct scan *scan, struct scan_file *file, uint32_t number, uint64_t salt, qs_error *error)
+{
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    size_t bytes = 0;
+    qs_status status = open_file(scan, file, number, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
+    if (status == QS_OK &&
+        (bytes < sizeof page ||
+         !qsi_journal_header_decode(&file->header, page, scan->manifest->uuid, number, salt))) {
+        status = QS_EEMPTY;
+    }
+    if (status != QS_OK) {
+        close_file(scan, file);
+    }
+    return status;
+}
+
+/* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
+static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
+                                 qs_error *error)
+{
+    for (uint32_t i = 0; i < scan->number_count; i++) {
+        qs_status status;
+        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+            continue;
+        }
+        status = open_generation(scan, file, scan->numbers[i], salt, error);
+        if (status != QS_EEMPTY) {
+            return status;
+        }
+    }
+    return QS_EEMPTY;
+}
+
+/* ---- blocks ---- */
+
+/* Where the payload of the next block goes: small ones share a chunk. */
+static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out, qs_error *error)
+{
+    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL && scan->arena->capacity - scan->arena->used >= bytes) {
+        *chunk_out = scan->arena;
+        return QS_OK;
+    }
+    *chunk_out = qsi_chunk_create(bytes <= ARENA_BYTES / 4 ? ARENA_BYTES : bytes);
+    if (*chunk_out == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "journal block of %llu bytes", (unsigned long long)bytes);
+    }
+    qsi_chunk_unref(scan->arena);
+    scan->arena = *chunk_out;
+    return QS_OK;
+}
+
+/* Reads the block at offset; QS_EEMPTY when there is no valid one with the expected LSN. */
+static qs_status read_block(struct scan *scan, const struct scan_file *file, uint64_t offset, struct qsi_scan_block *out,
+                            qs_error *error)
+{
+    uint8_t header[QSI_BLOCK_HEADER_BYTES];
+    size_t bytes = 0;
+    struct qsi_chunk *chunk;
+
+    QS_TRY(qsi_file_read(scan->env, file->file, header, sizeof header, offset, &bytes, error));
+    if (bytes < sizeof header || !qsi_block_decode(&out->block, header, file->header.salt) ||
+        out->block.lsn != scan->lsn || out->block.file_number != file->header.number ||
+        offset + qsi_block_bytes(out->block.payload_bytes) > file->bytes) {
+        return QS_EEMPTY;
+    }
+    QS_TRY(payload_place(scan, out->block.payload_bytes, &chunk, error));
+    out->chunk = chunk;
+    out->from = chunk->used;
+    out->offset = offset;
+    QS_TRY(qsi_file_read(scan->env, file->file, chunk->data + chunk->used, out->block.payload_bytes,
+                         offset + QSI_BLOCK_HEADER_BYTES, &bytes, error));
+    if (bytes < out->block.payload_bytes ||
+        !qsi_block_check(header, chunk->data + chunk->used, out->block.payload_bytes)) {
+        return QS_EEMPTY;
+    }
+    chunk->used += out->block.payload_bytes;
+    return QS_OK;
+}
+
+/* Every record lies inside the payload and they fill it: checked once, so that nobody else has to. */
+static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block, qs_error *error)
+{
+    const uint8_t *at = block->chunk->data + block->from;
+    uint64_t left = block->block.payload_bytes;
+    uint32_t count = 0;
+
+    for (; left > 0; count++) {
+        if (!qsi_record_fits(at, left)) {
+            return qsi_fail_corrupt(error, file->name, block->offset, "a record leaves its block");
+        }
+        left -= qsi_record_length(at);
+        at += qsi_record_length(at);
+    }
+    if (count != block->block.record_count) {
+        return qsi_fail_corrupt(error, file->name, block->offset, "%u records, the block tells %u", count,
+                                block->block.record_count);
+    }
+    return QS_OK;
+}
+
+static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session, qs_error *error)
+{
+    struct qsi_scan_result *result = scan->result;
+    struct qsi_scan_block block = {.session = session};
+    qs_status status;
+
+    result->last_file = file->header.number;
+    result->end_offset = QSI_JOURNAL_HEADER_BYTES;
+    for (;;) {
+        status = read_block(scan, file, result->end_offset, &block, error);
+        if (status != QS_OK) {
+            return status == QS_EEMPTY ? QS_OK : status;
+        }
+        QS_TRY(check_records(file, &block, error));
+        QS_TRY(scan->visit(scan->context, &block, error));
+        scan->lsn += block.block.payload_bytes;
+        result->end_offset += qsi_block_bytes(block.block.payload_bytes);
+        result->blocks += 1;
+        result->bytes += block.block.payload_bytes;
+    }
+}
+
+/* ---- torn or damaged? ---- */
+
+/* Is there, from offset on, the header of a block that proves that what lies at the current LSN had been durable? */
+static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset, uint64_t salt,
+                            uint64_t *proof_out, qs_error *error)
+{
+    uint8_t *window = qsi_alloc(SEARCH_BYTES);
+    qs_status status = QS_EEMPTY;
+
+    if (window == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "search buffer");
+    }
+    for (; status == QS_EEMPTY && offset < file->bytes; offset += SEARCH_BYTES) {
+        size_t bytes = 0;
+        qs_status read = qsi_file_read(scan->env, file->file, window, SEARCH_BYTES, offset, &bytes, error);
+        if (read != QS_OK) {
+            status = read;
+            break;
+        }
+        for (size_t at = 0; at + QSI_BLOCK_HEADER_BYTES <= bytes; at += QSI_BLOCK_ALIGN) {
+            struct qsi_block block;
+            if (qsi_block_decode(&block, window + at, salt) && block.durable_upto > scan->lsn) {
+                *proof_out = offset + at;
+                status = QS_OK;
+                break;
+            }
+        }
+    }
+    qsi_free(window);
+    return status;
+}
+
+/* Looks for proof in one file, named number, whose header may be gone. */
+static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt, const char *bad_name,
+                                 uint64_t bad_offset, qs_error *error)
+{
+    struct scan_file file = {0};
+    uint64_t proof = 0;
+    qs_status status = open_file(scan, &file, number, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = find_proof(scan, &file, offset, salt, &proof, error);
+    close_file(scan, &file);
+    if (status == QS_EEMPTY) {
+        return QS_OK;
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    return qsi_fail_corrupt(error, bad_name, bad_offset,
+                            "the journal is damaged from LSN %llu on: the block at %s:%llu was written when this was durable",
+                            (unsigned long long)scan->lsn, file.name, (unsigned long long)proof);
+}
+
+/* The end of the last session: nothing behind it may prove that there was more. */
+static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low, uint64_t next_salt,
+                            qs_error *error)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+    uint64_t offset = QSI_JOURNAL_HEADER_BYTES;
+
+    qsi_journal_name(name, low);
+    if (last != NULL) {
+        memcpy(name, last->name, sizeof name);
+        offset = scan->result->end_offset;
+        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, name, offset, error));
+    }
+    for (uint32_t i = 0; i < scan->number_count; i++) {
+        if (scan->numbers[i] >= low) {
+            QS_TRY(check_file_tail(scan, scan->numbers[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
+                                   name, offset, error));
+        }
+    }
+    return QS_OK;
+}
+
+/* How much of a begun block lies behind the end. */
+static qs_status measure_torn(struct scan *scan, const struct scan_file *last, qs_error *error)
+{
+    uint8_t header[QSI_BLOCK_HEADER_BYTES];
+    struct scan_file file = {0};
+    struct qsi_block block;
+    size_t bytes = 0;
+    qs_status status = open_file(scan, &file, last->header.number, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_read(scan->env, file.file, header, sizeof header, scan->result->end_offset, &bytes, error);
+    if (status == QS_OK && bytes == sizeof header && qsi_block_decode(&block, header, last->header.salt)) {
+        uint64_t left = file.bytes - scan->result->end_offset;
+        uint64_t begun = qsi_block_bytes(block.payload_bytes);
+        scan->result->torn_bytes = begun < left ? begun : left;
+    }
+    close_file(scan, &file);
+    return status;
+}
+
+/* ---- sessions ---- */
+
+static qs_status end_session(struct scan *scan, uint32_t session, const struct scan_file *last, uint32_t low, uint64_t salt,
+                             qs_error *error)
+{
+    const struct qsi_manifest *manifest = scan->manifest;
+    bool is_last = session + 1 == manifest->session_count;
+    uint64_t expected = is_last ? manifest->end_lsn : manifest->sessions[session + 1].base_lsn;
+    char name[QSI_JOURNAL_NAME_BYTES];
+
+    if (!is_last || manifest->clean) {
+        if (scan->lsn == expected) {
+            return QS_OK;
+        }
+        qsi_journal_name(name, last != NULL ? last->header.number : low);
+        return qsi_fail_corrupt(error, name, last != NULL ? scan->result->end_offset : 0,
+                                "the journal breaks off at LSN %llu; it was closed or cut at %llu",
+                                (unsigned long long)scan->lsn, (unsigned long long)expected);
+    }
+    QS_TRY(check_tail(scan, last, low, salt, error));
+    return last != NULL ? measure_torn(scan, last, error) : QS_OK;
+}
+
+static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *error)
+{
+    const struct qsi_manifest *manifest = scan->manifest;
+    bool is_last = session + 1 == manifest->session_count;
+    uint32_t limit = is_last ? UINT32_MAX : manifest->sessions[session + 1].first_file;
+    uint32_t low = manifest->sessions[session].first_file;
+    uint64_t salt = manifest->sessions[session].salt;
+    struct scan_file last = {0};
+    bool any = false;
+
+    scan->lsn = manifest->sessions[session].base_lsn;
+    for (;;) {
+        struct scan_file file = {0};
+        qs_status status = find_generation(scan, &file, low, limit, salt, error);
+        if (status == QS_EEMPTY) {
+            return end_session(scan, session, any ? &last : NULL, low, salt, error);
+        }
+        if (status != QS_OK) {
+            return status;
+        }
+        if (file.header.base_lsn != scan->lsn) {
+            close_file(scan, &file);
+            qsi_journal_name(file.name, any ? last.header.number : low);
+            return qsi_fail_corrupt(error, file.name, any ? scan->result->end_offset : 0,
+                                    "the journal breaks off at LSN %llu; its next file begins at %llu",
+                                    (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
+        }
+        status = scan_blocks(scan, &file, session, error);
+        close_file(scan, &file);
+        if (status != QS_OK) {
+            return status;
+        }
+        last = file;
+        any = true;
+        low = file.header.number + 1;
+        salt = file.header.next_salt;
+    }
+}
+
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, qsi_scan_visitor *visit,
+                           void *context, struct qsi_scan_result *result_out, qs_error *error)
+{
+    struct scan scan = {
+        .env = env, .dir = dir, .manifest = manifest, .visit = visit, .context = context, .result = result_out};
+    qs_status status;
+
+    memset(result_out, 0, sizeof *result_out);
+    status = list_files(&scan, error);
+    for (uint32_t session = 0; status == QS_OK && session < manifest->session_count; session++) {
+        status = scan_session(&scan, session, error);
+    }
+    result_out->end_lsn = scan.lsn;
+    qsi_chunk_unref(scan.arena);
+    qsi_free(scan.numbers);
+    return status;
+}

@@ -1,0 +1,33 @@
+/* The reading side of the journal: every valid block of every session, in order.
+ *
+ * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else is refused.  The two are told apart by
+ * evidence: a later block, or a later file, that was written when the bad place was durable already. */
+#ifndef QSI_SCAN_H
+#define QSI_SCAN_H
+
+#include <stdint.h>
+#include "chunk.h"
+#include "journal_file.h"
+
+struct qsi_scan_block {
+    struct qsi_block block;
+    struct qsi_chunk *chunk; /* holds the payload at data[from]; ref it to keep it */
+    uint64_t from;
+    uint32_t session;        /* index in the manifest */
+    uint64_t offset;         /* of the block in its file (block.file_number) */
+};
+typedef qs_status qsi_scan_visitor(void *context, const struct qsi_scan_block *block, qs_error *error);
+
+struct qsi_scan_result {
+    uint32_t last_file;  /* the highest file number that belongs to a session; 0: none */
+    uint64_t end_offset; /* behind the last valid block there */
+    uint64_t end_lsn;
+    uint64_t torn_bytes; /* of a begun block behind the end */
+    uint64_t blocks, bytes;
+};
+
+/* QS_ECORRUPT with file and offset; whatever the visitor returns but QS_OK ends the scan. */
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, qsi_scan_visitor *visit,
+                           void *context, struct qsi_scan_result *result_out, qs_error *error) QS_MUST_CHECK;
+
+#endif
