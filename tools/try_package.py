@@ -12,6 +12,7 @@ def main() -> None:
         os.chdir(folder)
         sys.path[:] = [entry for entry in sys.path if tree not in (Path(entry), Path(entry).parent)]
         import pyqstore
+        import pyqstore.codec
 
         with pyqstore.open("try.qs") as store, store.channel() as channel:
             channel.queue_declare("try", durable=True)
