@@ -1,5 +1,10 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data interface.
  *
+ * Columns: delivery_tag, redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
+ * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
+ * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no number and a
+ * timestamp beyond int64 come out null.
+ *
  * Bodies are copied once, from where they lie into the batch.  A property column costs nothing until the
  * first message that has the property: columns catch up with the row count only when they must. */
 #ifndef QSI_ARROW_BUILD_H
@@ -15,45 +20,49 @@
 #include "slice.h"
 
 #define QSI_ARROW_BODY_BYTES_MAX INT32_MAX /* of a batch: its body offsets are 32-bit */
+#define QSI_ARROW_ROWS_MAX INT32_MAX
 
 enum qsi_arrow_dictionary { QSI_ARROW_EXCHANGE, QSI_ARROW_ROUTING_KEY, QSI_ARROW_DICTIONARY_COUNT };
 
-enum { /* the nullable columns */
-    QSI_ARROW_TEXT_COLUMNS = 8,
-    QSI_ARROW_NUMBER_COLUMNS = 4
-};
+/* The property columns that hold strings, and those that hold numbers, in the order of the batch. */
+enum { QSI_ARROW_TEXT_COUNT = 8, QSI_ARROW_NUMBER_COUNT = 4 };
 
-/* Strings as an Arrow utf8 or binary column: offsets[rows_filled] is data.bytes once a row is there. */
+/* Strings as an Arrow column; for the headers column, ranges of entries.  Rows from filled on are null. */
 struct qsi_arrow_text {
-    struct qsi_buf offsets; /* int32 */
+    int32_t *offsets; /* filled + 1 */
+    uint8_t *validity;
     struct qsi_buf data;
-    struct qsi_buf validity;
-    uint64_t rows_filled;
+    int32_t end;       /* the last offset */
+    uint64_t capacity; /* rows there is room for; 0: nothing is allocated */
+    uint64_t filled;
     uint64_t set_count; /* rows that are not null */
 };
 
 struct qsi_arrow_number {
-    struct qsi_buf values;
-    struct qsi_buf validity;
-    uint64_t rows_filled;
+    uint8_t *values; /* one or eight bytes each */
+    uint8_t *validity;
+    uint64_t capacity;
+    uint64_t filled;
     uint64_t set_count;
 };
 
 /* Zeroed memory is an empty one. */
 struct qsi_arrow_builder {
     uint64_t rows;
-    struct qsi_buf tags;            /* uint64 */
-    struct qsi_buf redelivered;     /* bits */
-    struct qsi_buf delivery_counts; /* uint32 */
-    struct qsi_buf codes[QSI_ARROW_DICTIONARY_COUNT];
-    struct qsi_map keys[QSI_ARROW_DICTIONARY_COUNT]; /* to code + 1 */
+    uint64_t capacity; /* rows there is room for in the next six */
+    uint64_t *tags;
+    uint8_t *redelivered; /* bits */
+    uint32_t *delivery_counts;
+    int32_t *codes[QSI_ARROW_DICTIONARY_COUNT];
+    int32_t *body_offsets;
+    struct qsi_buf body;
+    struct qsi_map names[QSI_ARROW_DICTIONARY_COUNT]; /* to code + 1 */
     struct qsi_arrow_text entries[QSI_ARROW_DICTIONARY_COUNT];
-    struct qsi_arrow_text body;
-    struct qsi_arrow_number headers; /* values: int32 ends of the rows' entries */
-    struct qsi_arrow_text header_names;
+    struct qsi_arrow_text headers;
+    struct qsi_arrow_text header_keys;
     struct qsi_arrow_text header_values;
-    struct qsi_arrow_text texts[QSI_ARROW_TEXT_COLUMNS];
-    struct qsi_arrow_number numbers[QSI_ARROW_NUMBER_COLUMNS];
+    struct qsi_arrow_text texts[QSI_ARROW_TEXT_COUNT];
+    struct qsi_arrow_number numbers[QSI_ARROW_NUMBER_COUNT];
 };
 
 /* What deliveries that arrive together have in common. */
@@ -81,7 +90,7 @@ qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t 
 /* Appends count rows with bodies that lie behind each other: body i is data[offsets[i]] to data[offsets[i + 1]],
  * offsets little-endian u32 of any alignment, count + 1 of them.  REQUIRES checked offsets: they ascend and stay
  * within data.  QS_EINVAL: the batch's bodies would pass QSI_ARROW_BODY_BYTES_MAX.  QS_ECORRUPT: the properties
- * are damaged.  After an error the builder holds the rows it held, and possibly unused bytes. */
+ * are damaged.  After any error of this or row, only fini is left. */
 qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                                  const uint8_t *offsets, const uint8_t *data, uint64_t count,
                                  qs_error *error) QS_MUST_CHECK;
@@ -90,8 +99,11 @@ qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct
 qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                                 struct qsi_slice body, qs_error *error) QS_MUST_CHECK;
 
+/* Brings all columns that hold anything to the full number of rows: the first step of finish. */
+qs_status qsi_arrow_builder_fill(struct qsi_arrow_builder *builder) QS_MUST_CHECK;
+
 /* Hands the rows over and leaves the builder empty, codes included.  Both structs are the caller's to release,
- * in any order, from any thread, also column by column.  On an error they are untouched and the rows stay. */
+ * in any order, from any thread, also column by column.  On an error they are untouched. */
 qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder, struct ArrowSchema *schema_out,
                                    struct ArrowArray *array_out, qs_error *error) QS_MUST_CHECK;
 
