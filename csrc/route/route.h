@@ -58,7 +58,7 @@ struct qsi_exchange {
     struct qsi_list in_router; /* qsi_router.exchanges */
     struct qsi_slice name;
     const struct qsi_exchange_type *type;
-    struct qsi_slice arguments; /* as declared; may be empty, never null */
+    struct qsi_slice arguments; /* as declared */
     bool durable;
     bool auto_delete; /* deleted when its last binding goes */
     bool internal;    /* takes no messages from publishers */
@@ -66,6 +66,7 @@ struct qsi_exchange {
     uint32_t binding_count;
     struct qsi_list bindings; /* of qsi_binding.in_exchange, oldest first */
     void *matcher;            /* the type's own: bindings arranged for lookup */
+    uint8_t bytes[];          /* of name and arguments */
 };
 
 /* Whether a binding survives a restart is not its own property: it does when both its ends do. */
@@ -92,36 +93,38 @@ struct qsi_router {
     struct qsi_map exchange_names; /* name -> qsi_exchange */
     struct qsi_map destinations; /* name -> qsi_destination: the bindings of the default exchange */
     struct qsi_map bindings;     /* exchange, destination, key, arguments -> qsi_binding */
-    struct qsi_exchange
-        *recent; /* the last one found by name, or NULL: the next is often the same */
+    struct qsi_exchange *recent; /* last one found by name, or NULL: the next is often the same */
     qsi_exchange_deleted *deleted; /* may be NULL */
     void *deleted_context;
     uint64_t next_order;
-    uint64_t mark;            /* number of the last collection */
-    struct qsi_buf collected; /* qsi_destination *: reused by every collection */
-    struct qsi_buf identity;  /* a key of bindings under construction */
-    uint64_t cache_bytes;     /* held by remembered topic routes */
+    uint64_t mark;             /* number of the last collection */
+    struct qsi_buf collected;  /* qsi_destination *: reused by every collection */
+    struct qsi_buf identity;   /* a key of bindings under construction */
+    uint64_t remembered_bytes; /* of topic routes */
 };
 
 /* Declares "" and amq.direct, amq.fanout, amq.topic.  deleted may be NULL. */
 qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *deleted, void *context,
                           qs_error *error) QS_MUST_CHECK;
-/* Frees exchanges and bindings without calling deleted; destinations are simply forgotten. */
+/* Frees exchanges and bindings without calling deleted, and forgets the destinations, which must
+ * still be there.  Zeroed memory is fine. */
 void qsi_router_fini(struct qsi_router *router);
 
 /* ---- exchanges ---- */
 
 struct qsi_exchange_options {
     struct qsi_slice type;      /* "direct", "fanout", "topic" */
-    struct qsi_slice arguments; /* an encoded table, compared byte by byte */
+    struct qsi_slice arguments; /* an encoded table, kept as it is */
     bool durable;
     bool auto_delete;
     bool internal;
 };
 
 /* Makes the exchange, or finds that it is there as asked for; *created_out tells which.
+ * Arguments are not compared: of those RabbitMQ compares alternate-exchange only, which is not
+ * there yet.
  * QS_ACCESS_REFUSED         "" or a reserved name that is not predeclared
- * QS_PRECONDITION_FAILED    it is there with another type or other options
+ * QS_PRECONDITION_FAILED    it is there with another type or other flags
  * QS_COMMAND_INVALID        no such type;  QS_NOT_IMPLEMENTED  a type this build does not have
  * QS_EINVAL                 name too long;  QS_ENOMEM */
 qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
@@ -147,7 +150,8 @@ void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange)
 /* REQUIRES destination->name set and not in use.  QS_ENOMEM. */
 qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_destination *destination,
                                      qs_error *error) QS_MUST_CHECK;
-/* Drops its bindings too, in time proportional to their number; may delete auto-delete exchanges. */
+/* Drops its bindings too, in time proportional to their number; may delete auto-delete
+ * exchanges. */
 void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination);
 /* NULL when there is none. */
 struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,

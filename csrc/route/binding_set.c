@@ -1,0 +1,159 @@
+/* Sets of bindings and the routes made from them.
+ *
+ * A destination that several bindings lead to is met several times and taken once: each
+ * collection has a number, and a destination is marked with that of the last one that took it.
+ *
+ * Invariant: a set's route names exactly the destinations of its bindings, or is NULL. */
+#include "alloc.h"
+#include "check.h"
+#include "match.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct qsi_route qsi_route_empty = {0, NULL};
+
+/* -- routes ----------------------------------------------------------------------------------- */
+
+const struct qsi_route *qsi_route_create(const struct qsi_route *model)
+{
+    struct qsi_destination **destinations;
+    struct qsi_route *route;
+
+    if (model->count == 0) {
+        return &qsi_route_empty;
+    }
+    if (model->count == 1) {
+        return &model->destinations[0]->own_route;
+    }
+    route = qsi_alloc(sizeof *route + model->count * sizeof(struct qsi_destination *));
+    if (route == NULL) {
+        return NULL;
+    }
+    destinations = (struct qsi_destination **)(void *)(route + 1);
+    memcpy(destinations, model->destinations, model->count * sizeof(struct qsi_destination *));
+    *route = (struct qsi_route){model->count, destinations};
+    return route;
+}
+
+void qsi_route_destroy(const struct qsi_route *route)
+{
+    if (route != NULL && route->count > 1) {
+        qsi_free((void *)route);
+    }
+}
+
+/* -- collecting ------------------------------------------------------------------------------- */
+
+void qsi_collect_begin(struct qsi_router *router)
+{
+    qsi_buf_clear(&router->collected);
+    router->mark++;
+}
+
+static struct qsi_binding *binding_at(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct qsi_binding, in_set);
+}
+
+qs_status qsi_collect_add(struct qsi_router *router, const struct qsi_binding_set *set)
+{
+    struct qsi_list *node;
+
+    for (node = set->bindings.next; node != &set->bindings; node = node->next) {
+        struct qsi_destination *destination = binding_at(node)->destination;
+
+        if (destination->mark == router->mark) {
+            continue;
+        }
+        QS_TRY(qsi_buf_append(&router->collected, &destination, sizeof destination));
+        destination->mark = router->mark;
+    }
+    return QS_OK;
+}
+
+static int compare_order(const void *left, const void *right)
+{
+    const struct qsi_destination *const *a = left;
+    const struct qsi_destination *const *b = right;
+
+    return ((*a)->order > (*b)->order) - ((*a)->order < (*b)->order);
+}
+
+/* Queues are mostly bound in the order they were declared in, and then there is nothing to sort. */
+static bool is_sorted(const struct qsi_route *route)
+{
+    for (uint32_t i = 1; i < route->count; i++) {
+        if (route->destinations[i - 1]->order > route->destinations[i]->order) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct qsi_route qsi_collect_finish(struct qsi_router *router)
+{
+    struct qsi_destination **destinations =
+        (struct qsi_destination **)(void *)router->collected.data;
+    struct qsi_route route = {
+        .count = (uint32_t)(router->collected.bytes / sizeof(struct qsi_destination *)),
+        .destinations = destinations,
+    };
+
+    if (!is_sorted(&route)) {
+        qsort(destinations, route.count, sizeof(struct qsi_destination *), compare_order);
+    }
+    return route;
+}
+
+/* -- sets ------------------------------------------------------------------------------------- */
+
+static void drop_route(struct qsi_binding_set *set)
+{
+    qsi_route_destroy(set->route);
+    set->route = NULL;
+}
+
+void qsi_binding_set_init(struct qsi_binding_set *set)
+{
+    qsi_list_init(&set->bindings);
+    set->route = NULL;
+}
+
+void qsi_binding_set_fini(struct qsi_binding_set *set)
+{
+    QS_ASSERT(qsi_list_is_empty(&set->bindings));
+    drop_route(set);
+}
+
+void qsi_binding_set_add(struct qsi_binding_set *set, struct qsi_binding *binding)
+{
+    qsi_list_push_back(&set->bindings, &binding->in_set);
+    binding->set = set;
+    drop_route(set);
+}
+
+void qsi_binding_set_remove(struct qsi_binding *binding)
+{
+    qsi_list_remove(&binding->in_set);
+    drop_route(binding->set);
+    binding->set = NULL;
+}
+
+qs_status qsi_binding_set_route(struct qsi_router *router, struct qsi_binding_set *set,
+                                const struct qsi_route **route_out)
+{
+    if (QS_UNLIKELY(set->route == NULL)) {
+        struct qsi_route collected;
+
+        qsi_collect_begin(router);
+        QS_TRY(qsi_collect_add(router, set));
+        collected = qsi_collect_finish(router);
+        set->route = qsi_route_create(&collected);
+        if (set->route == NULL) {
+            return QS_ENOMEM;
+        }
+    }
+    *route_out = set->route;
+    return QS_OK;
+}

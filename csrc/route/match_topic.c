@@ -1,0 +1,402 @@
+/* The topic type: a trie of the words between the dots of binding keys.
+ *
+ * A key of no bytes has no words; any other has one more than it has dots, and words may be
+ * empty.  "*" stands for one word and "#" for any number, none included; both are nodes beside
+ * the literal ones.
+ *
+ * A lookup walks the words of the key once and keeps the set of nodes that the words so far can
+ * lead to, each node once.  So its cost is bounded by words times nodes, however many "#" a
+ * binding key has, where trying one way after the other would take time exponential in their
+ * number.
+ *
+ * The answers are remembered by key until a binding comes or goes.  Keys differ far more than
+ * routes do, so equal routes are kept once.
+ *
+ * Invariant: every node but the root has a binding in or below it. */
+#include "alloc.h"
+#include "check.h"
+#include "match.h"
+
+#include <string.h>
+
+/* What a remembered key or route takes besides its bytes: about an entry of a map. */
+#define ENTRY_BYTES 64u
+
+struct node {
+    struct node *parent;     /* NULL: the root */
+    struct qsi_map children; /* literal word -> node */
+    struct node *one;        /* the child "*", or NULL */
+    struct node *any;        /* the child "#", or NULL */
+    bool is_any;             /* is a child "#" */
+    uint64_t step;           /* the last step of a walk that has entered this node */
+    struct qsi_binding_set set;
+};
+
+struct topic {
+    struct node root;
+    uint64_t step;          /* number of the last step of a walk */
+    struct qsi_buf entered; /* node *: of this step */
+    struct qsi_buf left;    /* node *: of the step before */
+    struct qsi_map keys;    /* key -> its route, remembered */
+    struct qsi_map routes;  /* destinations as bytes -> the route, if it has two or more */
+    uint64_t remembered_bytes;
+};
+
+/* -- words ------------------------------------------------------------------------------------ */
+
+struct words {
+    struct qsi_slice rest;
+    bool more;
+};
+
+static struct words split(struct qsi_slice key)
+{
+    return (struct words){key, key.bytes > 0};
+}
+
+static bool next_word(struct words *words, struct qsi_slice *word_out)
+{
+    struct qsi_slice rest = words->rest;
+    const uint8_t *dot;
+
+    if (!words->more) {
+        return false;
+    }
+    dot = rest.bytes > 0 ? memchr(rest.data, '.', rest.bytes) : NULL;
+    words->more = dot != NULL;
+    if (dot == NULL) {
+        *word_out = rest;
+        return true;
+    }
+    *word_out = qsi_slice_make(rest.data, (uint32_t)(dot - rest.data));
+    words->rest = qsi_slice_make(dot + 1, rest.bytes - word_out->bytes - 1);
+    return true;
+}
+
+/* Takes the last word, and the dot before it, off a key that has words. */
+static struct qsi_slice cut_last_word(struct qsi_slice *key)
+{
+    uint32_t start = key->bytes;
+    struct qsi_slice word;
+
+    while (start > 0 && key->data[start - 1] != '.') {
+        start--;
+    }
+    word = qsi_slice_make(key->data + start, key->bytes - start);
+    key->bytes = start > 0 ? start - 1 : 0;
+    return word;
+}
+
+static bool is_word(struct qsi_slice word, char wildcard)
+{
+    return word.bytes == 1 && word.data[0] == (uint8_t)wildcard;
+}
+
+/* -- the trie --------------------------------------------------------------------------------- */
+
+static struct node *child_of(const struct node *node, struct qsi_slice word)
+{
+    if (is_word(word, '*')) {
+        return node->one;
+    }
+    if (is_word(word, '#')) {
+        return node->any;
+    }
+    return qsi_map_get(&node->children, word.data, word.bytes);
+}
+
+static qs_status attach(struct node *parent, struct qsi_slice word, struct node *child)
+{
+    child->parent = parent;
+    if (is_word(word, '*')) {
+        parent->one = child;
+    } else if (is_word(word, '#')) {
+        parent->any = child;
+        child->is_any = true;
+    } else {
+        QS_TRY(qsi_map_put(&parent->children, word.data, word.bytes, child));
+    }
+    return QS_OK;
+}
+
+static void detach(struct node *child, struct qsi_slice word)
+{
+    struct node *parent = child->parent;
+
+    QS_ASSERT(child_of(parent, word) == child);
+    if (is_word(word, '*')) {
+        parent->one = NULL;
+    } else if (is_word(word, '#')) {
+        parent->any = NULL;
+    } else {
+        qsi_map_remove(&parent->children, word.data, word.bytes);
+    }
+}
+
+static void destroy_node(struct node *node)
+{
+    qsi_map_fini(&node->children);
+    qsi_binding_set_fini(&node->set);
+    qsi_free(node);
+}
+
+static qs_status add_child(struct node *parent, struct qsi_slice word, struct node **child_out)
+{
+    struct node *child = qsi_zalloc(sizeof *child);
+
+    if (child == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_binding_set_init(&child->set);
+    if (attach(parent, word, child) != QS_OK) {
+        destroy_node(child);
+        return QS_ENOMEM;
+    }
+    *child_out = child;
+    return QS_OK;
+}
+
+static bool is_bare(const struct node *node)
+{
+    return qsi_list_is_empty(&node->set.bindings) && node->children.count == 0 &&
+           node->one == NULL && node->any == NULL;
+}
+
+/* Removes the node at the end of path, and those above it, as far as nothing needs them. */
+static void prune(struct node *node, struct qsi_slice path)
+{
+    while (node->parent != NULL && is_bare(node)) {
+        struct node *parent = node->parent;
+
+        detach(node, cut_last_word(&path));
+        destroy_node(node);
+        node = parent;
+    }
+}
+
+/* The node of a binding key; what was added on the way is gone again on failure. */
+static qs_status find_or_add(struct node *root, struct qsi_slice key, struct node **node_out)
+{
+    struct words words = split(key);
+    struct node *node = root;
+    struct qsi_slice word;
+
+    while (next_word(&words, &word)) {
+        struct node *child = child_of(node, word);
+
+        if (child == NULL && add_child(node, word, &child) != QS_OK) {
+            uint32_t walked = (uint32_t)(word.data - key.data); /* words, each with its dot */
+
+            prune(node, qsi_slice_make(key.data, walked > 0 ? walked - 1 : 0));
+            return QS_ENOMEM;
+        }
+        node = child;
+    }
+    *node_out = node;
+    return QS_OK;
+}
+
+/* -- matching --------------------------------------------------------------------------------- */
+
+/* Enters node and, since "#" may stand for no word at all, the "#" below it. */
+static qs_status enter(struct topic *topic, struct node *node)
+{
+    for (; node != NULL && node->step != topic->step; node = node->any) {
+        QS_TRY(qsi_buf_append(&topic->entered, &node, sizeof node));
+        node->step = topic->step;
+    }
+    return QS_OK;
+}
+
+static void begin_step(struct topic *topic)
+{
+    struct qsi_buf left = topic->left;
+
+    topic->left = topic->entered;
+    topic->entered = left;
+    qsi_buf_clear(&topic->entered);
+    topic->step++;
+}
+
+static qs_status walk_word(struct topic *topic, struct qsi_slice word)
+{
+    struct node **left;
+    size_t left_count;
+
+    begin_step(topic);
+    left = (struct node **)(void *)topic->left.data;
+    left_count = topic->left.bytes / sizeof *left;
+    for (size_t i = 0; i < left_count; i++) {
+        if (left[i]->is_any) {
+            QS_TRY(enter(topic, left[i]));
+        }
+        QS_TRY(enter(topic, qsi_map_get(&left[i]->children, word.data, word.bytes)));
+        QS_TRY(enter(topic, left[i]->one));
+    }
+    return QS_OK;
+}
+
+/* Leaves the nodes that match key in topic->entered. */
+static qs_status walk(struct topic *topic, struct qsi_slice key)
+{
+    struct words words = split(key);
+    struct qsi_slice word;
+
+    begin_step(topic);
+    QS_TRY(enter(topic, &topic->root));
+    while (topic->entered.bytes > 0 && next_word(&words, &word)) {
+        QS_TRY(walk_word(topic, word));
+    }
+    return QS_OK;
+}
+
+static qs_status match(struct qsi_router *router, struct topic *topic, struct qsi_slice key)
+{
+    struct node **entered;
+    size_t entered_count;
+
+    QS_TRY(walk(topic, key));
+    entered = (struct node **)(void *)topic->entered.data;
+    entered_count = topic->entered.bytes / sizeof *entered;
+    qsi_collect_begin(router);
+    for (size_t i = 0; i < entered_count; i++) {
+        QS_TRY(qsi_collect_add(router, &entered[i]->set));
+    }
+    return QS_OK;
+}
+
+/* -- remembering ------------------------------------------------------------------------------ */
+
+static void forget(struct qsi_router *router, void *matcher)
+{
+    struct topic *topic = matcher;
+    struct qsi_map_cursor cursor = qsi_map_begin(&topic->routes);
+
+    while (qsi_map_next(&topic->routes, &cursor)) {
+        qsi_route_destroy(cursor.value);
+    }
+    qsi_map_fini(&topic->routes);
+    qsi_map_fini(&topic->keys);
+    QS_ASSERT(router->remembered_bytes >= topic->remembered_bytes);
+    router->remembered_bytes -= topic->remembered_bytes;
+    topic->remembered_bytes = 0;
+}
+
+/* Whatever is remembered is counted here and in the router. */
+static void count_remembered(struct qsi_router *router, struct topic *topic, uint64_t bytes)
+{
+    topic->remembered_bytes += bytes;
+    router->remembered_bytes += bytes;
+}
+
+static qs_status remember_route(struct qsi_router *router, struct topic *topic,
+                                const struct qsi_route *model, const struct qsi_route **route_out)
+{
+    size_t bytes = model->count * sizeof(struct qsi_destination *);
+    const struct qsi_route *route = qsi_route_create(model);
+
+    if (route == NULL) {
+        return QS_ENOMEM;
+    }
+    if (qsi_map_put(&topic->routes, model->destinations, bytes, (void *)route) != QS_OK) {
+        qsi_route_destroy(route);
+        return QS_ENOMEM;
+    }
+    count_remembered(router, topic, 2 * bytes + ENTRY_BYTES); /* as a key and in the route */
+    *route_out = route;
+    return QS_OK;
+}
+
+/* The one route with the destinations of model. */
+static qs_status share_route(struct qsi_router *router, struct topic *topic,
+                             const struct qsi_route *model, const struct qsi_route **route_out)
+{
+    if (model->count <= 1) {
+        *route_out = qsi_route_create(model); /* takes no memory, so there is one of each anyway */
+        return QS_OK;
+    }
+    *route_out = qsi_map_get(&topic->routes, model->destinations,
+                             model->count * sizeof(struct qsi_destination *));
+    return *route_out != NULL ? QS_OK : remember_route(router, topic, model, route_out);
+}
+
+static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                        struct qsi_slice key, const struct qsi_route **route_out)
+{
+    struct topic *topic = exchange->matcher;
+    const struct qsi_route *route = qsi_map_get(&topic->keys, key.data, key.bytes);
+
+    if (QS_UNLIKELY(route == NULL)) {
+        struct qsi_route collected;
+
+        QS_TRY(match(router, topic, key));
+        collected = qsi_collect_finish(router);
+        QS_TRY(share_route(router, topic, &collected, &route));
+        QS_TRY(qsi_map_put(&topic->keys, key.data, key.bytes, (void *)route));
+        count_remembered(router, topic, key.bytes + ENTRY_BYTES);
+    }
+    *route_out = route;
+    return QS_OK;
+}
+
+/* -- the type --------------------------------------------------------------------------------- */
+
+static qs_status create(void **matcher_out)
+{
+    struct topic *topic = qsi_zalloc(sizeof *topic);
+
+    if (topic == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_binding_set_init(&topic->root.set);
+    *matcher_out = topic;
+    return QS_OK;
+}
+
+static void destroy(struct qsi_router *router, void *matcher)
+{
+    struct topic *topic = matcher;
+
+    QS_ASSERT(is_bare(&topic->root));
+    forget(router, topic);
+    qsi_map_fini(&topic->root.children);
+    qsi_binding_set_fini(&topic->root.set);
+    qsi_buf_fini(&topic->entered);
+    qsi_buf_fini(&topic->left);
+    qsi_free(topic);
+}
+
+static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct topic *topic = binding->exchange->matcher;
+    struct node *node;
+
+    QS_TRY(find_or_add(&topic->root, binding->key, &node));
+    qsi_binding_set_add(&node->set, binding);
+    forget(router, topic);
+    return QS_OK;
+}
+
+static struct node *node_of(struct qsi_binding_set *set)
+{
+    return (struct node *)(void *)((char *)set - offsetof(struct node, set));
+}
+
+static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct node *node = node_of(binding->set);
+
+    qsi_binding_set_remove(binding);
+    prune(node, binding->key);
+    forget(router, binding->exchange->matcher);
+}
+
+const struct qsi_exchange_type qsi_match_topic = {
+    .name = {(const uint8_t *)"topic", 5},
+    .create = create,
+    .destroy = destroy,
+    .add = add,
+    .remove = remove_binding,
+    .lookup = lookup,
+    .forget = forget,
+};

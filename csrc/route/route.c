@@ -1,0 +1,574 @@
+/* The router: exchanges, destinations and the bindings between them.
+ *
+ * Invariants: a binding is in router->bindings, in its exchange's list, in its destination's
+ * list and in the set of its exchange's matcher, or in none of them; every change that can
+ * change a route raises the version; a failed call has changed nothing. */
+#include "route.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "match.h"
+
+#include <string.h>
+
+#define RESERVED_PREFIX "amq."
+#define RESERVED_PREFIX_BYTES 4u
+
+/* For "%.*s". */
+#define PRINT(slice) (int)(slice).bytes, (const char *)(slice).data
+
+/* -- slices ----------------------------------------------------------------------------------- */
+
+/* Unlike qsi_slice_equals, with an empty slice and a null one the same: both are a key of no
+ * bytes. */
+static bool same_bytes(struct qsi_slice a, struct qsi_slice b)
+{
+    return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
+}
+
+/* Copies to *at and moves it on. */
+static struct qsi_slice copy_slice(uint8_t **at, struct qsi_slice slice)
+{
+    uint8_t *start = *at;
+
+    if (slice.bytes > 0) {
+        memcpy(start, slice.data, slice.bytes);
+    }
+    *at += slice.bytes;
+    return qsi_slice_make(start, slice.bytes);
+}
+
+static qs_status out_of_memory(qs_error *error)
+{
+    return qsi_fail(error, QS_ENOMEM, "routing table");
+}
+
+static qs_status check_name_bytes(struct qsi_slice name, const char *what, qs_error *error)
+{
+    if (name.bytes > QSI_ROUTE_NAME_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "%s of %u bytes, more than %u", what, name.bytes,
+                        QSI_ROUTE_NAME_BYTES_MAX);
+    }
+    return QS_OK;
+}
+
+/* -- exchange types --------------------------------------------------------------------------- */
+
+static const struct qsi_exchange_type *const types[] = {
+    &qsi_match_direct,
+    &qsi_match_fanout,
+    &qsi_match_topic,
+};
+
+static qs_status find_type(struct qsi_slice name, const struct qsi_exchange_type **type_out,
+                           qs_error *error)
+{
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (same_bytes(types[i]->name, name)) {
+            *type_out = types[i];
+            return QS_OK;
+        }
+    }
+    if (same_bytes(name, QSI_SLICE_LITERAL("headers"))) {
+        return qsi_fail(error, QS_NOT_IMPLEMENTED, "exchange type 'headers'");
+    }
+    return qsi_fail(error, QS_COMMAND_INVALID, "unknown exchange type '%.*s'", PRINT(name));
+}
+
+struct qsi_slice qsi_exchange_type_name(const struct qsi_exchange *exchange)
+{
+    return exchange->type->name;
+}
+
+/* -- exchanges -------------------------------------------------------------------------------- */
+
+static void destroy_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
+{
+    if (exchange != NULL) {
+        exchange->type->destroy(router, exchange->matcher);
+        qsi_free(exchange);
+    }
+}
+
+static struct qsi_exchange *create_exchange(struct qsi_slice name,
+                                            const struct qsi_exchange_type *type,
+                                            const struct qsi_exchange_options *options)
+{
+    struct qsi_exchange *exchange =
+        qsi_zalloc(sizeof *exchange + (size_t)name.bytes + options->arguments.bytes);
+    uint8_t *at;
+
+    if (exchange == NULL) {
+        return NULL;
+    }
+    at = exchange->bytes;
+    exchange->name = copy_slice(&at, name);
+    exchange->arguments = copy_slice(&at, options->arguments);
+    exchange->type = type;
+    exchange->durable = options->durable;
+    exchange->auto_delete = options->auto_delete;
+    exchange->internal = options->internal;
+    qsi_list_init(&exchange->in_router);
+    qsi_list_init(&exchange->bindings);
+    if (type->create(&exchange->matcher) != QS_OK) {
+        qsi_free(exchange);
+        return NULL;
+    }
+    return exchange;
+}
+
+static qs_status add_exchange(struct qsi_router *router, struct qsi_slice name,
+                              const struct qsi_exchange_type *type,
+                              const struct qsi_exchange_options *options,
+                              struct qsi_exchange **exchange_out, qs_error *error)
+{
+    struct qsi_exchange *exchange = create_exchange(name, type, options);
+
+    if (exchange == NULL ||
+        qsi_map_put(&router->exchange_names, name.data, name.bytes, exchange) != QS_OK) {
+        destroy_exchange(router, exchange);
+        return out_of_memory(error);
+    }
+    qsi_list_push_back(&router->exchanges, &exchange->in_router);
+    router->version++;
+    *exchange_out = exchange;
+    return QS_OK;
+}
+
+static const char *text_of(bool flag)
+{
+    return flag ? "true" : "false";
+}
+
+static qs_status check_flag(const struct qsi_exchange *exchange, const char *flag, bool received,
+                            bool current, qs_error *error)
+{
+    if (received != current) {
+        return qsi_fail(
+            error, QS_PRECONDITION_FAILED,
+            "inequivalent arg '%s' for exchange '%.*s': received '%s' but current is '%s'", flag,
+            PRINT(exchange->name), text_of(received), text_of(current));
+    }
+    return QS_OK;
+}
+
+static qs_status check_equivalent(const struct qsi_exchange *exchange,
+                                  const struct qsi_exchange_type *type,
+                                  const struct qsi_exchange_options *options, qs_error *error)
+{
+    if (exchange->type != type) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "inequivalent arg 'type' for exchange '%.*s': received '%.*s' but current "
+                        "is '%.*s'",
+                        PRINT(exchange->name), PRINT(type->name), PRINT(exchange->type->name));
+    }
+    QS_TRY(check_flag(exchange, "durable", options->durable, exchange->durable, error));
+    QS_TRY(check_flag(exchange, "auto_delete", options->auto_delete, exchange->auto_delete, error));
+    return check_flag(exchange, "internal", options->internal, exchange->internal, error);
+}
+
+static qs_status refuse_default(struct qsi_slice name, qs_error *error)
+{
+    if (name.bytes == 0) {
+        return qsi_fail(error, QS_ACCESS_REFUSED,
+                        "operation not permitted on the default exchange");
+    }
+    return QS_OK;
+}
+
+static qs_status refuse_reserved(struct qsi_slice name, qs_error *error)
+{
+    if (name.bytes >= RESERVED_PREFIX_BYTES &&
+        memcmp(name.data, RESERVED_PREFIX, RESERVED_PREFIX_BYTES) == 0) {
+        return qsi_fail(error, QS_ACCESS_REFUSED,
+                        "exchange name '%.*s' contains reserved prefix '" RESERVED_PREFIX "*'",
+                        PRINT(name));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
+                             const struct qsi_exchange_options *options, bool *created_out,
+                             qs_error *error)
+{
+    const struct qsi_exchange_type *type = NULL;
+    struct qsi_exchange *exchange;
+
+    QS_TRY(refuse_default(name, error));
+    QS_TRY(check_name_bytes(name, "exchange name", error));
+    QS_TRY(find_type(options->type, &type, error));
+    exchange = qsi_router_find(router, name);
+    if (exchange != NULL) {
+        *created_out = false;
+        return check_equivalent(exchange, type, options, error);
+    }
+    QS_TRY(refuse_reserved(name, error));
+    QS_TRY(add_exchange(router, name, type, options, &exchange, error));
+    *created_out = true;
+    return QS_OK;
+}
+
+struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice name)
+{
+    struct qsi_exchange *exchange = router->recent;
+
+    if (exchange == NULL || !same_bytes(exchange->name, name)) {
+        exchange = qsi_map_get(&router->exchange_names, name.data, name.bytes);
+        if (exchange != NULL) {
+            router->recent = exchange;
+        }
+    }
+    return exchange;
+}
+
+qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
+                             struct qsi_exchange **exchange_out, qs_error *error)
+{
+    *exchange_out = qsi_router_find(router, name);
+    if (*exchange_out == NULL) {
+        return qsi_fail(error, QS_NOT_FOUND, "no exchange '%.*s' in this store", PRINT(name));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if_unused,
+                                    qs_error *error)
+{
+    QS_TRY(refuse_default(exchange->name, error));
+    if (exchange->predeclared) {
+        return refuse_reserved(exchange->name, error);
+    }
+    if (if_unused && exchange->binding_count > 0) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "exchange '%.*s' in use",
+                        PRINT(exchange->name));
+    }
+    return QS_OK;
+}
+
+static void drop_binding(struct qsi_router *router, struct qsi_binding *binding);
+
+static void drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
+{
+    while (!qsi_list_is_empty(&exchange->bindings)) {
+        drop_binding(router,
+                     QSI_LIST_OWNER(exchange->bindings.next, struct qsi_binding, in_exchange));
+    }
+    QS_ASSERT(exchange->binding_count == 0);
+    if (router->recent == exchange) {
+        router->recent = NULL;
+    }
+    qsi_map_remove(&router->exchange_names, exchange->name.data, exchange->name.bytes);
+    qsi_list_remove(&exchange->in_router);
+    destroy_exchange(router, exchange);
+    router->version++;
+}
+
+void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange)
+{
+    QS_ASSERT(!exchange->predeclared);
+    drop_exchange(router, exchange);
+}
+
+/* After a binding of exchange was dropped. */
+static void delete_if_done(struct qsi_router *router, struct qsi_exchange *exchange)
+{
+    if (!exchange->auto_delete || exchange->binding_count > 0) {
+        return;
+    }
+    if (router->deleted != NULL) {
+        router->deleted(router->deleted_context, exchange);
+    }
+    qsi_router_delete(router, exchange);
+}
+
+/* -- destinations ----------------------------------------------------------------------------- */
+
+qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_destination *destination,
+                                     qs_error *error)
+{
+    struct qsi_slice name = destination->name;
+
+    QS_ASSERT(qsi_router_find_destination(router, name) == NULL);
+    if (qsi_map_put(&router->destinations, name.data, name.bytes, destination) != QS_OK) {
+        return out_of_memory(error);
+    }
+    qsi_list_init(&destination->bindings);
+    destination->self = destination;
+    destination->own_route = (struct qsi_route){1, &destination->self};
+    destination->order = router->next_order++;
+    destination->mark = 0;
+    router->version++;
+    return QS_OK;
+}
+
+void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination)
+{
+    struct qsi_slice name = destination->name;
+    const struct qsi_destination *removed;
+
+    while (!qsi_list_is_empty(&destination->bindings)) {
+        struct qsi_binding *binding =
+            QSI_LIST_OWNER(destination->bindings.next, struct qsi_binding, in_destination);
+        struct qsi_exchange *exchange = binding->exchange;
+
+        drop_binding(router, binding);
+        delete_if_done(router, exchange);
+    }
+    removed = qsi_map_remove(&router->destinations, name.data, name.bytes);
+    QS_ASSERT(removed == destination);
+    router->version++;
+}
+
+struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,
+                                                    struct qsi_slice name)
+{
+    return qsi_map_get(&router->destinations, name.data, name.bytes);
+}
+
+/* -- bindings --------------------------------------------------------------------------------- */
+
+/* What makes a binding the same: both ends, the length of the key, the key, the arguments.  The
+ * ends are addresses, as this never leaves memory. */
+#define IDENTITY_FIXED_BYTES (2 * sizeof(void *) + sizeof(uint32_t))
+
+static qs_status make_identity(struct qsi_buf *identity, const struct qsi_exchange *exchange,
+                               const struct qsi_destination *destination, struct qsi_slice key,
+                               struct qsi_slice arguments)
+{
+    qsi_buf_clear(identity);
+    QS_TRY(qsi_buf_append(identity, &exchange, sizeof exchange));
+    QS_TRY(qsi_buf_append(identity, &destination, sizeof destination));
+    QS_TRY(qsi_buf_append(identity, &key.bytes, sizeof key.bytes));
+    QS_TRY(qsi_buf_append(identity, key.data, key.bytes));
+    QS_TRY(qsi_buf_append(identity, arguments.data, arguments.bytes));
+    return identity->bytes <= UINT32_MAX ? QS_OK : QS_ENOMEM;
+}
+
+/* From router->identity; in no list and no set yet. */
+static struct qsi_binding *create_binding(struct qsi_router *router, struct qsi_exchange *exchange,
+                                          struct qsi_destination *destination, uint32_t key_bytes)
+{
+    uint32_t identity_bytes = (uint32_t)router->identity.bytes;
+    struct qsi_binding *binding = qsi_zalloc(sizeof *binding + identity_bytes);
+    uint8_t *key;
+
+    if (binding == NULL) {
+        return NULL;
+    }
+    memcpy(binding->identity, router->identity.data, identity_bytes);
+    key = binding->identity + IDENTITY_FIXED_BYTES;
+    binding->identity_bytes = identity_bytes;
+    binding->exchange = exchange;
+    binding->destination = destination;
+    binding->key = qsi_slice_make(key, key_bytes);
+    binding->arguments = qsi_slice_make(
+        key + key_bytes, identity_bytes - (uint32_t)IDENTITY_FIXED_BYTES - key_bytes);
+    qsi_list_init(&binding->in_exchange);
+    qsi_list_init(&binding->in_destination);
+    qsi_list_init(&binding->in_set);
+    return binding;
+}
+
+static qs_status add_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    QS_TRY(qsi_map_put(&router->bindings, binding->identity, binding->identity_bytes, binding));
+    if (binding->exchange->type->add(router, binding) != QS_OK) {
+        qsi_map_remove(&router->bindings, binding->identity, binding->identity_bytes);
+        return QS_ENOMEM;
+    }
+    qsi_list_push_back(&binding->exchange->bindings, &binding->in_exchange);
+    qsi_list_push_back(&binding->destination->bindings, &binding->in_destination);
+    binding->exchange->binding_count++;
+    router->version++;
+    return QS_OK;
+}
+
+static void drop_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct qsi_exchange *exchange = binding->exchange;
+
+    QS_ASSERT(exchange->binding_count > 0);
+    exchange->type->remove(router, binding);
+    exchange->binding_count--;
+    qsi_list_remove(&binding->in_exchange);
+    qsi_list_remove(&binding->in_destination);
+    qsi_map_remove(&router->bindings, binding->identity, binding->identity_bytes);
+    qsi_free(binding);
+    router->version++;
+}
+
+static qs_status find_binding(struct qsi_router *router, const struct qsi_exchange *exchange,
+                              const struct qsi_destination *destination, struct qsi_slice key,
+                              struct qsi_slice arguments, struct qsi_binding **binding_out,
+                              qs_error *error)
+{
+    if (make_identity(&router->identity, exchange, destination, key, arguments) != QS_OK) {
+        return out_of_memory(error);
+    }
+    *binding_out = qsi_map_get(&router->bindings, router->identity.data, router->identity.bytes);
+    return QS_OK;
+}
+
+qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchange,
+                          struct qsi_destination *destination, struct qsi_slice key,
+                          struct qsi_slice arguments, bool *bound_out, qs_error *error)
+{
+    struct qsi_binding *binding = NULL;
+
+    QS_TRY(refuse_default(exchange->name, error));
+    QS_TRY(check_name_bytes(key, "routing key", error));
+    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
+    *bound_out = binding == NULL;
+    if (binding != NULL) {
+        return QS_OK;
+    }
+    binding = create_binding(router, exchange, destination, key.bytes);
+    if (binding == NULL || add_binding(router, binding) != QS_OK) {
+        qsi_free(binding);
+        return out_of_memory(error);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
+                            struct qsi_destination *destination, struct qsi_slice key,
+                            struct qsi_slice arguments, bool *unbound_out, qs_error *error)
+{
+    struct qsi_binding *binding = NULL;
+
+    QS_TRY(refuse_default(exchange->name, error));
+    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
+    *unbound_out = binding != NULL;
+    if (binding != NULL) {
+        drop_binding(router, binding);
+        delete_if_done(router, exchange);
+    }
+    return QS_OK;
+}
+
+/* -- lookup ----------------------------------------------------------------------------------- */
+
+qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                              struct qsi_slice key, const struct qsi_route **route_out,
+                              qs_error *error)
+{
+    if (QS_UNLIKELY(exchange->type->lookup(router, exchange, key, route_out) != QS_OK)) {
+        return out_of_memory(error);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
+                            struct qsi_slice key, const struct qsi_route **route_out,
+                            qs_error *error)
+{
+    struct qsi_exchange *found;
+
+    QS_TRY(qsi_router_require(router, exchange, &found, error));
+    if (QS_UNLIKELY(found->internal)) {
+        return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'",
+                        PRINT(exchange));
+    }
+    return qsi_exchange_lookup(router, found, key, route_out, error);
+}
+
+static struct qsi_exchange *exchange_at(const struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct qsi_exchange, in_router);
+}
+
+void qsi_router_trim(struct qsi_router *router)
+{
+    if (router->remembered_bytes <= QSI_ROUTE_CACHE_BYTES_MAX) {
+        return;
+    }
+    for (struct qsi_list *node = router->exchanges.next; node != &router->exchanges;
+         node = node->next) {
+        const struct qsi_exchange *exchange = exchange_at(node);
+
+        if (exchange->type->forget != NULL) {
+            exchange->type->forget(router, exchange->matcher);
+        }
+    }
+    QS_ASSERT(router->remembered_bytes == 0);
+    router->version++;
+}
+
+/* -- visiting --------------------------------------------------------------------------------- */
+
+void qsi_router_visit_exchanges(const struct qsi_router *router,
+                                void (*visit)(void *context, const struct qsi_exchange *exchange),
+                                void *context)
+{
+    for (struct qsi_list *node = router->exchanges.next; node != &router->exchanges;
+         node = node->next) {
+        visit(context, exchange_at(node));
+    }
+}
+
+void qsi_router_visit_bindings(const struct qsi_router *router,
+                               void (*visit)(void *context, const struct qsi_binding *binding),
+                               void *context)
+{
+    for (struct qsi_list *node = router->exchanges.next; node != &router->exchanges;
+         node = node->next) {
+        const struct qsi_list *bindings = &exchange_at(node)->bindings;
+
+        for (struct qsi_list *at = bindings->next; at != bindings; at = at->next) {
+            visit(context, QSI_LIST_OWNER(at, struct qsi_binding, in_exchange));
+        }
+    }
+}
+
+/* -- the whole -------------------------------------------------------------------------------- */
+
+static qs_status predeclare(struct qsi_router *router, struct qsi_slice name,
+                            const struct qsi_exchange_type *type, qs_error *error)
+{
+    const struct qsi_exchange_options options = {.durable = true};
+    struct qsi_exchange *exchange;
+
+    QS_TRY(add_exchange(router, name, type, &options, &exchange, error));
+    exchange->predeclared = true;
+    return QS_OK;
+}
+
+static qs_status predeclare_all(struct qsi_router *router, qs_error *error)
+{
+    QS_TRY(predeclare(router, QSI_SLICE_LITERAL(""), &qsi_match_default, error));
+    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.direct"), &qsi_match_direct, error));
+    QS_TRY(predeclare(router, QSI_SLICE_LITERAL("amq.fanout"), &qsi_match_fanout, error));
+    return predeclare(router, QSI_SLICE_LITERAL("amq.topic"), &qsi_match_topic, error);
+}
+
+qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *deleted, void *context,
+                          qs_error *error)
+{
+    qs_status status;
+
+    *router = (struct qsi_router){.deleted = deleted, .deleted_context = context};
+    qsi_list_init(&router->exchanges);
+    status = predeclare_all(router, error);
+    if (status != QS_OK) {
+        qsi_router_fini(router);
+    }
+    return status;
+}
+
+void qsi_router_fini(struct qsi_router *router)
+{
+    if (router == NULL || router->exchanges.next == NULL) {
+        return; /* zeroed memory */
+    }
+    while (!qsi_list_is_empty(&router->exchanges)) {
+        drop_exchange(router, exchange_at(router->exchanges.next));
+    }
+    QS_ASSERT(router->bindings.count == 0);
+    qsi_map_fini(&router->exchange_names);
+    qsi_map_fini(&router->destinations);
+    qsi_map_fini(&router->bindings);
+    qsi_buf_fini(&router->collected);
+    qsi_buf_fini(&router->identity);
+    *router = (struct qsi_router){0};
+}
