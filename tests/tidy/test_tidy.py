@@ -134,7 +134,9 @@ BANNED = [
 ]
 
 
-@pytest.mark.parametrize(("names", "allowed", "instead"), BANNED)
+@pytest.mark.parametrize(
+    ("names", "allowed", "instead"), BANNED, ids=[row[0].split()[0] for row in BANNED]
+)
 def test_no_banned_call(names: str, allowed: str, instead: str) -> None:
     found = []
     for path in SOURCES:
