@@ -1,0 +1,47 @@
+"""Spark and Arrow in front of a pyqstore store.
+
+Two ways in, for two places:
+
+- ``df.write.format("pyqstore").option("path", DIR).mode("append").save()``: every executor works,
+  the rows of the whole job become visible in one transaction (``spark_udfs.source``);
+- ``publish(df, channel)``: a frame is streamed through a channel that this process has open
+  (``spark_udfs.publisher``).
+
+``python -m spark_udfs demo`` runs both on the flights out of New York in 2013.
+
+Nothing is imported until it is asked for: executors need neither the engine nor a session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .publisher import PublishResult, publish
+    from .session import local_session
+    from .source import QStoreDataSource
+
+__all__ = ["PublishResult", "QStoreDataSource", "local_session", "publish"]
+
+# No module here is named like one of its functions: importing it would put the module in the
+# function's place.
+_HOMES = {
+    "PublishResult": "publisher",
+    "QStoreDataSource": "source",
+    "local_session": "session",
+    "publish": "publisher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

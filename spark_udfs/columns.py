@@ -1,0 +1,184 @@
+"""The columns of a message frame: names, types, and how Spark's become the engine's.
+
+Pure: no Spark session, no store.  ``check_columns`` looks at names and types before anything runs,
+``shape_batch`` at the values of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column may be: Spark's names of the types it may have, and words for a person."""
+
+    types: tuple[str, ...]
+    expected: str
+
+
+_STRING = Column(("string",), "string")
+_STRING_BYTES_MAX = 255  # AMQP 0-9-1's short string
+BODY = Column(("binary", "string"), "binary or string")
+PROPERTIES = {
+    "exchange": _STRING,
+    "routing_key": _STRING,
+    "headers": Column(("map<string,string>",), "map<string, string>"),
+    "message_id": _STRING,
+    "correlation_id": _STRING,
+    "type": _STRING,
+    "app_id": _STRING,
+    "content_type": _STRING,
+    "reply_to": _STRING,
+    "priority": Column(_INTEGERS[:3], "tinyint, smallint or int"),
+    "delivery_mode": Column(_INTEGERS[:3], "tinyint, smallint or int"),
+    "expiration_ms": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
+    "timestamp": Column(("timestamp",), "timestamp"),
+}
+_UINT8 = {
+    "priority": (0, 255, "0 to 255"),
+    "delivery_mode": (1, 2, "1 (transient) or 2 (persistent)"),
+}
+
+
+class ColumnError(ValueError):
+    """A column is missing, unknown, of the wrong type, or holds what no message may have."""
+
+
+def check_columns(columns: Sequence[tuple[str, str]], *, body: str = "body") -> None:
+    """Refuse columns that do not make messages.
+
+    Args:
+        columns: (name, type) of each, the type as Spark's ``DataType.simpleString()`` has it.
+        body: name of the column with the bodies.
+
+    Raises:
+        ColumnError: naming every wrong column and what was expected of it.
+    """
+    known = {**PROPERTIES, body: BODY}
+    names = [name for name, _ in columns]
+    faults = []
+    if body not in names:
+        near = _near(body, names)
+        faults.append(
+            f"column '{body}' (the bodies, binary or string) is missing{near}; "
+            f"there are {_listed(names)}"
+        )
+    faults += [
+        f"column '{name}' is there {names.count(name)} times"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    for name, type_ in columns:
+        if name not in known:
+            why = (
+                f" (the bodies come from '{body}')" if name == "body" else _near(name, list(known))
+            )
+            faults.append(f"column '{name}' is not known{why}; known are {_listed(known)}")
+        elif _plain(type_) not in known[name].types:
+            faults.append(f"column '{name}' is {type_}, expected {known[name].expected}")
+    if faults:
+        raise ColumnError("; ".join(faults))
+
+
+def shape_batch(batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0) -> pa.RecordBatch:
+    """The same rows, as the engine reads them: a column ``body``, small integers as uint8.
+
+    Only columns whose type must change are copied.
+
+    Args:
+        batch: n rows with at least the body column.
+        body: name of the column with the bodies.
+        first_row: number of the batch's first row, for the words of an error.
+
+    Raises:
+        ColumnError: a null body (row named), or a number out of its range.
+    """
+    import pyarrow as pa
+
+    if body != "body" and "body" in batch.schema.names:
+        raise ColumnError(f"column 'body' is not known (the bodies come from '{body}')")
+    arrays = []
+    names = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name == body:
+            if array.null_count:
+                row = first_row + array.is_null().index(True).as_py()
+                raise ColumnError(
+                    f"column '{body}' is null in row {row}: a message needs a body (empty is one)"
+                )
+            name = "body"
+        elif name in _UINT8:
+            array = _to_uint8(name, array, first_row)
+        elif name == "expiration_ms":
+            _check_range(name, array, 0, 2**63 - 1, "not negative", first_row)
+        elif PROPERTIES.get(name) is _STRING:
+            _check_length(name, array, first_row)
+        names.append(name)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _to_uint8(name: str, array: pa.Array, first_row: int) -> pa.Array:
+    import pyarrow as pa
+
+    lowest, highest, words = _UINT8[name]
+    _check_range(name, array, lowest, highest, words, first_row)
+    return array if array.type == pa.uint8() else array.cast(pa.uint8())
+
+
+def _check_range(
+    name: str, array: pa.Array, lowest: int, highest: int, words: str, first_row: int
+) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_integer(array.type):
+        raise ColumnError(f"column '{name}' is {array.type}, expected an integer")
+    bounds = pc.min_max(array).as_py()
+    if bounds["min"] is None or (bounds["min"] >= lowest and bounds["max"] <= highest):
+        return
+    wrong = bounds["min"] if bounds["min"] < lowest else bounds["max"]
+    row = first_row + pc.index(array, pa.scalar(wrong, array.type)).as_py()
+    raise ColumnError(f"column '{name}' is {wrong} in row {row}, expected {words}")
+
+
+def _check_length(name: str, array: pa.Array, first_row: int) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return  # dictionaries and views: the engine looks at each value anyway
+    lengths = pc.binary_length(array)
+    longest = pc.max(lengths).as_py() or 0
+    if longest > _STRING_BYTES_MAX:
+        row = first_row + pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
+        raise ColumnError(
+            f"column '{name}' has {longest} bytes in row {row}, "
+            f"expected {_STRING_BYTES_MAX} at most"
+        )
+
+
+def _plain(type_: str) -> str:
+    """A type without what Spark adds to strings: "varchar(10)", "string collate X"."""
+    if type_.startswith(("varchar(", "char(", "string collate ")):
+        return "string"
+    return type_
+
+
+def _near(name: str, candidates: Sequence[str]) -> str:
+    lowered = {candidate.lower(): candidate for candidate in candidates}
+    found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f" (did you mean '{lowered[found[0]]}'?)" if found else ""
+
+
+def _listed(names: Sequence[str] | dict[str, Column]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"

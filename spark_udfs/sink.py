@@ -1,0 +1,291 @@
+"""What a write job does to a store, in three steps that run in three kinds of process.
+
+``prepare`` runs once, in a planning process, before any task: it proves that the store can be had
+and that the exchange exists, and makes the staging folder.  ``stage`` runs in every task and
+touches no store.  ``commit`` or ``abort`` runs once, in a process that lives on afterwards:
+whatever is opened here is closed here.
+
+Nothing here knows Spark; the transaction's key comes from outside, so that a stream can bring its
+own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .columns import check_columns, shape_batch
+from .options import OptionError, WriteOptions
+from .staging import StagedFile, StagingError, StagingFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyqstore
+
+# A job that was just checked or committed by another session lets go of the store within this.
+EARLY_WAIT_S = 1.0
+_POLL_S = 0.05
+
+
+class StoreBusyError(RuntimeError):
+    """Another process has the store.  ``pid`` is its number, 0 when the store does not say."""
+
+    def __init__(self, text: str, pid: int = 0) -> None:
+        super().__init__(text)
+        self.pid = pid
+
+
+class UnroutableError(RuntimeError):
+    """With mandatory=true: messages that no queue took.  The transaction is committed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One write job, carried from ``prepare`` to the tasks and to ``commit``.
+
+    Attributes:
+        options: as the user gave them.
+        name: unique; names the staging folder.
+        key: the transaction's key in the store.
+        repeated: the key was committed before the job began: tasks stage nothing.
+    """
+
+    options: WriteOptions
+    name: str
+    key: str
+    repeated: bool = False
+
+    @property
+    def folder(self) -> StagingFolder:
+        return StagingFolder(self.options.path, self.name)
+
+
+@dataclass(frozen=True)
+class CommitReport:
+    """What a commit did.
+
+    Attributes:
+        committed: False when the key had been committed before: nothing was published.
+        rows: messages published; files: staged files read; bytes: their size; seconds: opening to
+            closing.
+        stats: the store's statistics just before it was closed.
+    """
+
+    key: str
+    committed: bool
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    stats: dict[str, Any]
+
+
+def open_store(path: str, *, wait_s: float) -> pyqstore.Store:
+    """Open the store at path, made when missing, waiting wait_s for another process.
+
+    Raises:
+        StoreBusyError: naming the process that has it.
+        pyqstore.StoreError: it cannot be opened for another reason.
+    """
+    import pyqstore
+
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return pyqstore.open(path)
+        except pyqstore.StoreLocked as error:
+            if time.monotonic() >= deadline:
+                pid = int(getattr(error, "pid", 0) or 0)
+                raise StoreBusyError(
+                    f"the store {path} is locked: {_who(pid)} has it open. Close it there first, "
+                    f"or publish from that process with spark_udfs.publish(df, channel)",
+                    pid,
+                ) from error
+        time.sleep(_POLL_S)
+
+
+def prepare(
+    options: WriteOptions, columns: Sequence[tuple[str, str]], *, job: str, key: str
+) -> Job:
+    """Everything that can be refused before a row is computed.
+
+    Args:
+        columns: (name, Spark's simple name of the type) of the frame.
+        job: unique name for the staging folder.
+        key: the transaction's key.
+
+    Raises:
+        ColumnError, OptionError: the frame or the options do not make messages.
+        StoreBusyError: another process has the store.
+        pyqstore.NotFound: the exchange does not exist (or, if mandatory, the one queue everything
+            would go to).
+    """
+    check_columns(columns, body=options.body)
+    names = [name for name, _ in columns]
+    if (
+        options.exchange == ""
+        and options.routing_key is None
+        and not {"exchange", "routing_key"} & set(names)
+    ):
+        raise OptionError(
+            "nothing says where the messages go: give a column or an option 'routing_key' "
+            "(the default exchange takes it as the queue's name), or the option 'exchange'"
+        )
+    with open_store(options.path, wait_s=min(EARLY_WAIT_S, options.lock_timeout)) as store:
+        with store.channel() as channel:
+            if options.exchange:
+                channel.exchange_declare(options.exchange, passive=True)
+            elif (
+                options.mandatory
+                and options.routing_key
+                and not {"exchange", "routing_key"} & set(names)
+            ):
+                channel.queue_declare(options.routing_key, passive=True)
+        repeated = store.transaction_known(key)
+    prepared = Job(options=options, name=job, key=key, repeated=repeated)
+    if not repeated:
+        prepared.folder.create()
+    return prepared
+
+
+def stage(
+    job: Job, batches: Iterable[pa.RecordBatch], *, partition: int, attempt: int
+) -> StagedFile:
+    """One attempt at one partition: its rows in a file of its own, durable; no store is touched.
+
+    Raises:
+        ColumnError: a row holds what no message may have.
+        OSError: the rows could not be written.
+    """
+    if job.repeated:
+        return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
+    return job.folder.write(
+        _shaped(batches, job.options.body), partition=partition, attempt=attempt
+    )
+
+
+def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
+    """Publish exactly these files, by partition, in one transaction under the job's key.
+
+    Durable when this returns.  May be repeated, also after it died anywhere: the key lets the
+    transaction in once. Afterwards the staging folder is swept and the store is closed.
+
+    Raises:
+        StoreBusyError: another process took the store since ``prepare`` and kept it for
+            options.lock_timeout.
+        StagingError: a file is not what its task reported; nothing is published.
+        UnroutableError: mandatory, and no queue took some of the messages; the transaction is
+            committed.
+        pyqstore.Error: the store refused; nothing is published.
+    """
+    started = time.monotonic()
+    files = sorted((file for file in files if file.rows), key=lambda file: file.partition)
+    partitions = [file.partition for file in files]
+    if len(set(partitions)) != len(partitions):
+        raise StagingError(
+            f"two attempts at one partition were reported: {[file.name for file in files]}"
+        )
+    committed = False
+    returned: list[str] = []
+    with open_store(job.options.path, wait_s=job.options.lock_timeout) as store:
+        if not store.transaction_known(job.key):
+            if job.repeated:
+                raise StagingError(
+                    f"the transaction '{job.key}' was known when the job began and is not now: "
+                    f"is this still the same store?"
+                )
+            with store.channel() as channel:
+                committed = _publish(channel, job, files, returned)
+        job.folder.sweep()
+        job.folder.sweep_stale()
+        stats = dict(store.stats())
+    rows = sum(file.rows for file in files) if committed else 0
+    report = CommitReport(
+        key=job.key,
+        committed=committed,
+        rows=rows,
+        files=len(files) if committed else 0,
+        bytes=sum(file.bytes for file in files) if committed else 0,
+        seconds=time.monotonic() - started,
+        stats=stats,
+    )
+    if job.options.report:
+        _write_report(job.options.report, report)
+    if returned:
+        raise UnroutableError(
+            f"no queue took {len(returned)} of {rows} messages (the first: {returned[0]}). "
+            f"The transaction '{job.key}' is committed: the other messages are in their queues"
+        )
+    return report
+
+
+def abort(job: Job) -> None:
+    """Remove what was staged.  The store is not touched: a committed transaction stays."""
+    job.folder.sweep()
+
+
+def _publish(
+    channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile], returned: list[str]
+) -> bool:
+    options = job.options
+    if options.mandatory:
+        channel.add_return_listener(lambda message: returned.append(_destination(message)))
+    channel.tx_select()
+    for file in files:
+        for batch in job.folder.read(file):
+            channel.publish_batch(
+                batch,
+                options.exchange,
+                options.routing_key,
+                mandatory=options.mandatory,
+                properties=_properties(options, batch.schema.names),
+            )
+    committed: bool = channel.tx_commit(key=job.key)
+    if options.mandatory:
+        while channel.process_events(0.0):
+            pass
+    return committed
+
+
+def _properties(options: WriteOptions, columns: Sequence[str]) -> pyqstore.Properties | None:
+    """For every message of a batch; a column beats it.  None: persistent, and nothing else."""
+    import pyqstore
+
+    delivery_mode = None if options.persistent else 1
+    if delivery_mode is None and options.content_type is None:
+        return None
+    return pyqstore.Properties(content_type=options.content_type, delivery_mode=delivery_mode or 2)
+
+
+def _shaped(batches: Iterable[pa.RecordBatch], body: str) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for batch in batches:
+        yield shape_batch(batch, body=body, first_row=row)
+        row += batch.num_rows
+
+
+def _destination(message: Any) -> str:
+    return f"exchange '{message.exchange}', routing key '{message.routing_key}'"
+
+
+def _write_report(path: str, report: CommitReport) -> None:
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(report.__dict__, file, default=str)
+    os.replace(temporary, path)
+
+
+def _who(pid: int) -> str:
+    """Words for a process: its number, and its command where the system tells."""
+    if not pid:
+        return "another process"
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(400).decode("utf-8", "replace").replace("\0", " ").strip()
+    except OSError:
+        words = ""
+    return f"process {pid} ({words})" if words else f"process {pid}"

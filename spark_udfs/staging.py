@@ -1,0 +1,231 @@
+"""Staged rows: what tasks leave in files, and what a commit reads back.
+
+Layout, inside the store's directory::
+
+    staging/<job>/<partition>-<attempt>.arrow        whole: named after its bytes were synced
+    staging/<job>/<partition>-<attempt>.arrow.tmp    being written, or what a dead attempt left
+
+A file counts only when a commit names it: leftovers of failed and speculative attempts are swept,
+never read. The job's folder is made once, before tasks run, and never by a task: an attempt that
+outlives its job finds no folder and fails, instead of leaving rows behind.  Needs pyarrow only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = "staging"
+STALE_S = 7 * 24 * 3600.0
+
+
+class StagingError(RuntimeError):
+    """A staged file is not what its commit message says."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One task's rows.
+
+    Attributes:
+        name: file name within the job's folder; "" when there were no rows (then there is no file).
+        partition: number of the partition; files are published in this order.
+        rows: how many.
+        bytes: size of the file.
+        crc32: of the whole file (zlib's polynomial).
+    """
+
+    name: str
+    partition: int
+    rows: int
+    bytes: int
+    crc32: int
+
+
+class _SummingFile:
+    """What pyarrow needs of a file to write to, with a running size and CRC."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close()
+        self.bytes = 0
+        self.crc32 = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data).cast("B")
+        self.crc32 = zlib.crc32(view, self.crc32)
+        self.bytes += len(view)
+        rest = view
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        return len(view)
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        pass
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+class StagingFolder:
+    """The staged files of one job."""
+
+    def __init__(self, store_path: str, job: str) -> None:
+        self.root = Path(store_path) / FOLDER
+        self.path = self.root / job
+
+    def create(self) -> None:
+        """Make the folder, before any task runs."""
+        for _ in range(100):
+            self.root.mkdir(mode=0o700, exist_ok=True)
+            try:
+                self.path.mkdir(mode=0o700)
+                return
+            except FileNotFoundError:
+                continue  # another job's sweep removed the empty root in between
+        raise StagingError(f"cannot make the folder {self.path}")
+
+    def write(
+        self, batches: Iterable[pa.RecordBatch], *, partition: int, attempt: int
+    ) -> StagedFile:
+        """Write one attempt's batches to a file of its own; durable when this returns.
+
+        One batch is in memory at a time.
+
+        Args:
+            batches: of one schema, b rows each.
+            partition: number of the partition.
+            attempt: number of the attempt, unique in the job.
+
+        Raises:
+            OSError: the file could not be written, or the job is over (its folder is gone).
+        """
+        import pyarrow as pa
+
+        name = f"{partition}-{attempt}.arrow"
+        temporary = self.path / (name + ".tmp")
+        sink: _SummingFile | None = None
+        writer: pa.RecordBatchFileWriter | None = None
+        rows = 0
+        try:
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                if writer is None:
+                    sink = _SummingFile(temporary)
+                    writer = pa.ipc.new_file(pa.PythonFile(sink, mode="w"), batch.schema)
+                writer.write_batch(batch)
+                rows += batch.num_rows
+            if writer is None or sink is None:
+                return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
+            writer.close()
+            sink.sync()
+        except BaseException:
+            if sink is not None:
+                temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            if sink is not None:
+                sink.close()
+        os.rename(temporary, self.path / name)
+        _sync_directory(self.path)
+        return StagedFile(
+            name=name, partition=partition, rows=rows, bytes=sink.bytes, crc32=sink.crc32
+        )
+
+    def read(self, staged: StagedFile) -> Iterator[pa.RecordBatch]:
+        """The batches of a staged file, read in place through a memory map.
+
+        Everything is checked before the first batch is handed out.
+
+        Raises:
+            StagingError: the file is missing, or its size, CRC or row count is not what the message
+                says.
+        """
+        import pyarrow as pa
+
+        path = self.path / staged.name
+        try:
+            mapped = pa.memory_map(str(path), "r")
+        except FileNotFoundError as error:
+            raise StagingError(f"staged file {path} is missing") from error
+        with mapped:
+            size = mapped.size()
+            crc32 = zlib.crc32(memoryview(mapped.read_buffer(size)))
+            if size != staged.bytes or crc32 != staged.crc32:
+                raise StagingError(
+                    f"staged file {path} has {size} bytes with CRC {crc32:08x}, "
+                    f"its task reported {staged.bytes} with {staged.crc32:08x}"
+                )
+            mapped.seek(0)
+            reader = pa.ipc.open_file(mapped)
+            rows = reader.count_rows()
+            if rows != staged.rows:
+                raise StagingError(
+                    f"staged file {path} has {rows} rows, its task reported {staged.rows}"
+                )
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+    def sweep(self) -> None:
+        """Remove the job's folder, and the root when that is empty.  Never raises."""
+        for _ in range(10):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                break
+            time.sleep(0.01)  # an attempt that lost its race was just adding a file
+        _remove_empty(self.root)
+
+    def sweep_stale(self, *, older_than_s: float = STALE_S) -> None:
+        """Remove other jobs' folders that nothing was added to for so long: their drivers died.
+
+        A job that is that slow fails at its commit (a file it names is missing); nothing is lost in
+        silence.
+        """
+        limit = time.time() - older_than_s
+        try:
+            folders = [entry for entry in os.scandir(self.root) if entry.stat().st_mtime < limit]
+        except OSError:
+            return
+        for folder in folders:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        _remove_empty(self.root)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # not empty, or gone: both fine
+        folder.rmdir()
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
