@@ -1,0 +1,52 @@
+/* The allocator: zeroing, replacing, and requests for nothing. */
+#include "alloc.h"
+
+#include "qs_test.h"
+#include "qs_test_alloc.h"
+
+static void test_zalloc_is_zeroed(void)
+{
+    const char zeros[1000] = {0};
+    char *memory = qsi_zalloc(sizeof zeros);
+
+    QS_CHECK(memory != NULL && memcmp(memory, zeros, sizeof zeros) == 0);
+    qsi_free(memory);
+}
+
+static void test_nothing_asked_for_is_still_memory(void)
+{
+    void *memory = qsi_alloc(0);
+
+    QS_CHECK(memory != NULL);
+    memory = qsi_realloc(memory, 0);
+    QS_CHECK(memory != NULL);
+    qsi_free(memory);
+    qsi_free(NULL);
+}
+
+static void test_replaced_allocator_is_used_until_reset(void)
+{
+    struct qs_test_alloc state;
+    void *memory;
+
+    qs_test_alloc_install(&state);
+    memory = qsi_alloc(10);
+    QS_CHECK(memory != NULL && state.alive == 1);
+    qs_test_alloc_arm(&state, 1, true);
+    QS_CHECK(qsi_zalloc(10) == NULL);
+    QS_CHECK(qsi_realloc(memory, 20) == NULL);
+    qsi_free(memory);
+    QS_CHECK(state.alive == 0);
+    qs_allocator_set(NULL);
+    memory = qsi_alloc(10);
+    QS_CHECK(memory != NULL && state.alive == 0);
+    qsi_free(memory);
+}
+
+int main(void)
+{
+    test_zalloc_is_zeroed();
+    test_nothing_asked_for_is_still_memory();
+    test_replaced_allocator_is_used_until_reset();
+    return 0;
+}

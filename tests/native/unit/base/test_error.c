@@ -1,0 +1,97 @@
+/* Error text: what stands in it, what survives a prefix, and that nothing overruns. */
+#include "error.h"
+
+#include <errno.h>
+
+#include "qs_test.h"
+
+static void test_fail_fills_in_everything(void)
+{
+    qs_error error;
+
+    memset(&error, 'x', sizeof error);
+    QS_CHECK(qsi_fail(&error, QS_EINVAL, "field %d is %s", 7, "odd") == QS_EINVAL);
+    QS_CHECK(error.status == QS_EINVAL && error.os_errno == 0 && error.offset == 0);
+    QS_CHECK(strcmp(error.path, "") == 0);
+    QS_CHECK(strcmp(error.text, "field 7 is odd") == 0);
+}
+
+static void test_system_error_is_kept_and_spelled_out(void)
+{
+    qs_error error;
+
+    QS_CHECK(qsi_fail_errno(&error, QS_ENOSPC, ENOSPC, "write '%s'", "a") == QS_ENOSPC);
+    QS_CHECK(error.os_errno == ENOSPC);
+    QS_CHECK(strcmp(error.text, "write 'a': No space left on device") == 0);
+    QS_CHECK(qsi_fail_errno(&error, QS_EIO, 99999, "x") == QS_EIO);
+    QS_CHECK(strstr(error.text, "99999") != NULL);
+}
+
+static void test_damage_names_file_and_offset(void)
+{
+    qs_error error;
+
+    QS_CHECK(qsi_fail_corrupt(&error, "q1/0007", 8192, "bad %s", "checksum") == QS_ECORRUPT);
+    QS_CHECK(error.status == QS_ECORRUPT && error.offset == 8192);
+    QS_CHECK(strcmp(error.path, "q1/0007") == 0);
+    QS_CHECK(strcmp(error.text, "'q1/0007' at offset 8192: bad checksum") == 0);
+}
+
+static void test_prefix_keeps_the_rest(void)
+{
+    qs_error error;
+
+    QS_CHECK(qsi_fail_corrupt(&error, "f", 5, "torn") == QS_ECORRUPT);
+    qsi_error_prefix(&error, "open queue '%s'", "q1");
+    QS_CHECK(strcmp(error.text, "open queue 'q1': 'f' at offset 5: torn") == 0);
+    QS_CHECK(error.status == QS_ECORRUPT && error.offset == 5 && strcmp(error.path, "f") == 0);
+}
+
+static void test_text_that_is_too_long_is_cut(void)
+{
+    char words[2 * QS_ERROR_TEXT_BYTES];
+    qs_error error;
+
+    memset(words, 'w', sizeof words - 1);
+    words[sizeof words - 1] = '\0';
+    QS_CHECK(qsi_fail(&error, QS_EIO, "%s", words) == QS_EIO);
+    QS_CHECK(strlen(error.text) == QS_ERROR_TEXT_BYTES - 1);
+    qsi_error_prefix(&error, "%s", words);
+    QS_CHECK(strlen(error.text) == QS_ERROR_TEXT_BYTES - 1);
+    QS_CHECK(qsi_fail_errno(&error, QS_EIO, EIO, "%s", words) == QS_EIO);
+    QS_CHECK(strlen(error.text) == QS_ERROR_TEXT_BYTES - 1);
+    QS_CHECK(qsi_fail_corrupt(&error, words, 1, "%s", words) == QS_ECORRUPT);
+    QS_CHECK(strlen(error.path) == QS_ERROR_PATH_BYTES - 1);
+    qsi_error_set_path(&error, words);
+    QS_CHECK(strlen(error.path) == QS_ERROR_PATH_BYTES - 1);
+}
+
+static void test_error_may_quote_itself(void)
+{
+    qs_error error;
+
+    QS_CHECK(qsi_fail(&error, QS_EIO, "first") == QS_EIO);
+    QS_CHECK(qsi_fail(&error, QS_ENOSPC, "again %s", error.text) == QS_ENOSPC);
+    QS_CHECK(strcmp(error.text, "again first") == 0);
+}
+
+static void test_no_error_is_fine(void)
+{
+    QS_CHECK(qsi_fail(NULL, QS_EIO, "x") == QS_EIO);
+    QS_CHECK(qsi_fail_errno(NULL, QS_EIO, EIO, "x") == QS_EIO);
+    QS_CHECK(qsi_fail_corrupt(NULL, "f", 0, "x") == QS_ECORRUPT);
+    qsi_error_prefix(NULL, "x");
+    qsi_error_set_path(NULL, "x");
+}
+
+int main(void)
+{
+    test_fail_fills_in_everything();
+    test_system_error_is_kept_and_spelled_out();
+    test_damage_names_file_and_offset();
+    test_prefix_keeps_the_rest();
+    test_text_that_is_too_long_is_cut();
+    test_error_may_quote_itself();
+    test_no_error_is_fine();
+    return 0;
+}
