@@ -1,0 +1,75 @@
+"""A durable message queue engine in one directory.
+
+``open`` a store, publish with confirms, consume with acknowledgements::
+
+    with pyqstore.open("orders.qs") as store, store.channel() as channel:
+        channel.queue_declare("orders", durable=True)
+        channel.confirm_select()
+        channel.basic_publish("", "orders", b"hello", pyqstore.Properties(delivery_mode=2))
+        channel.wait_for_confirms(timeout=5)          # durable now
+        message = channel.basic_get("orders")
+        channel.basic_ack(message.delivery_tag)
+"""
+
+from .channel import Channel
+from .errors import (
+    AccessRefused,
+    ChannelClosed,
+    ChannelError,
+    Error,
+    ForkedStore,
+    NotAllowed,
+    NotFound,
+    NotImplementedByBroker,
+    PreconditionFailed,
+    ResourceLocked,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+    StoreNotFound,
+)
+from .message import DeclareOk, Message, Receipt, ReturnedMessage
+from .properties import Properties
+from .store import (
+    Binding,
+    ExchangeInfo,
+    RecoveryReport,
+    Store,
+    StoreOptions,
+    open,  # noqa: A004 - the one shadowing that is meant
+)
+
+__all__ = [
+    "AccessRefused",
+    "Binding",
+    "Channel",
+    "ChannelClosed",
+    "ChannelError",
+    "DeclareOk",
+    "Error",
+    "ExchangeInfo",
+    "ForkedStore",
+    "Message",
+    "NotAllowed",
+    "NotFound",
+    "NotImplementedByBroker",
+    "PreconditionFailed",
+    "Properties",
+    "Receipt",
+    "RecoveryReport",
+    "ResourceLocked",
+    "ReturnedMessage",
+    "Store",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFailed",
+    "StoreFull",
+    "StoreLocked",
+    "StoreNotFound",
+    "StoreOptions",
+    "open",
+]

@@ -1,0 +1,259 @@
+"""The C functions the stateful extension calls: qstore/qstore.h and nothing else."""
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+cdef extern from "qstore/arrow.h" nogil:
+    cdef struct ArrowSchema:
+        void (*release)(ArrowSchema *) noexcept nogil
+    cdef struct ArrowArray:
+        int64_t length
+        void (*release)(ArrowArray *) noexcept nogil
+    cdef struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
+        int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
+        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+        void (*release)(ArrowArrayStream *) noexcept nogil
+
+cdef extern from "qstore/status.h" nogil:
+    ctypedef enum qs_status:
+        QS_OK
+        QS_EEMPTY
+        QS_ETIMEDOUT
+        QS_ESTORE_CLOSED
+        QS_ECHANNEL_CLOSED
+    ctypedef struct qs_error:
+        int os_errno
+        uint64_t offset
+        char path[256]
+        char text[512]
+    const char *qs_status_name(qs_status status)
+    const char *qs_status_text(qs_status status)
+
+cdef extern from "qstore/qstore.h" nogil:
+    ctypedef bint c_bool "bool"
+    ctypedef struct qs_env
+    ctypedef struct qs_store
+    ctypedef struct qs_channel
+    ctypedef struct qs_slice:
+        const void *data
+        size_t bytes
+
+    # The store.
+    ctypedef struct qs_options:
+        uint64_t memory_budget
+        uint64_t embed_below
+        uint64_t journal_file_bytes
+        uint64_t message_file_bytes
+        uint64_t body_bytes_max
+        uint32_t segment_entries
+        uint32_t commit_delay_us
+        uint32_t sync
+        uint32_t recovery
+        c_bool create
+        c_bool background
+    void qs_options_default(qs_options *options_out)
+    qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
+                            qs_env *env, qs_error *error)
+    qs_status qs_store_close(qs_store *store, qs_error *error)
+    qs_status qs_store_sync(qs_store *store, qs_error *error)
+    qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
+                                    qs_error *error)
+    uint64_t qs_store_durable_lsn(qs_store *store)
+
+    ctypedef struct qs_stats:
+        uint64_t durable_lsn
+        uint64_t appended_lsn
+        uint64_t commits
+        uint64_t fdatasyncs
+        uint64_t bytes_journalled
+        uint64_t bytes_stored
+        uint64_t bytes_checkpointed
+        uint64_t messages_published
+        uint64_t messages_routed
+        uint64_t messages_confirmed
+        uint64_t messages_returned
+        uint64_t messages_delivered
+        uint64_t messages_acked
+        uint64_t messages_requeued
+        uint64_t ram_bytes
+        uint64_t commit_latency_p50_us
+        uint64_t commit_latency_p99_us
+        uint64_t commit_latency_max_us
+        uint64_t confirm_latency_p50_us
+        uint64_t confirm_latency_p99_us
+        uint64_t confirm_latency_max_us
+        uint32_t sync
+        c_bool failed
+        uint64_t recovery_us
+        uint64_t recovered_messages
+        uint64_t recovered_records
+        uint64_t recovered_bytes
+        uint64_t torn_bytes
+        uint64_t lost_records
+    void qs_store_stats(qs_store *store, qs_stats *stats_out)
+    void qs_store_options(qs_store *store, qs_options *options_out)
+
+    ctypedef struct qs_queue_status:
+        uint64_t messages_ready
+        uint64_t messages_unacked
+        uint64_t consumers
+        uint64_t alpha
+        uint64_t beta
+        uint64_t gamma
+        uint64_t delta
+        uint64_t q1
+        uint64_t q2
+        uint64_t delta_len
+        uint64_t q3
+        uint64_t q4
+        uint64_t ram_bytes
+        uint64_t disk_bytes
+        double target_ram_count
+        double ingress_rate
+        double egress_rate
+        c_bool durable
+        c_bool exclusive
+        c_bool auto_delete
+    qs_status qs_store_queue_status(qs_store *store, qs_slice queue, qs_queue_status *status_out,
+                                    qs_error *error)
+
+    ctypedef struct qs_exchange_info:
+        qs_slice name
+        qs_slice type
+        c_bool durable
+        c_bool auto_delete
+        c_bool internal
+        qs_slice arguments
+    ctypedef struct qs_queue_info:
+        qs_slice name
+        c_bool durable
+        c_bool exclusive
+        c_bool auto_delete
+        qs_slice arguments
+    ctypedef struct qs_binding_info:
+        qs_slice source
+        qs_slice destination
+        qs_slice routing_key
+        qs_slice arguments
+        c_bool to_exchange
+    qs_status qs_store_visit_queues(
+        qs_store *store, void (*visit)(void *context, const qs_queue_info *info) noexcept nogil,
+        void *context)
+    qs_status qs_store_visit_exchanges(
+        qs_store *store, void (*visit)(void *context, const qs_exchange_info *info) noexcept nogil,
+        void *context)
+    qs_status qs_store_visit_bindings(
+        qs_store *store, void (*visit)(void *context, const qs_binding_info *info) noexcept nogil,
+        void *context)
+    c_bool qs_store_transaction_known(qs_store *store, qs_slice key)
+
+    # Channels.
+    qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error)
+    void qs_channel_close(qs_channel *channel)
+    enum:
+        QS_PASSIVE
+        QS_DURABLE
+        QS_EXCLUSIVE
+        QS_AUTO_DELETE
+        QS_INTERNAL
+        QS_IF_UNUSED
+        QS_IF_EMPTY
+        QS_NO_ACK
+        QS_MANDATORY
+        QS_GLOBAL
+        QS_MULTIPLE
+        QS_REQUEUE
+    qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
+                                          uint32_t flags, qs_slice arguments, qs_error *error)
+    qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
+                                         qs_error *error)
+    ctypedef struct qs_declare_ok:
+        char queue[256]
+        uint64_t message_count
+        uint64_t consumer_count
+    qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                       qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
+    qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
+                                    qs_slice routing_key, qs_slice arguments, qs_error *error)
+    qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
+                                      qs_slice routing_key, qs_slice arguments, qs_error *error)
+    qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
+                                     qs_error *error)
+    qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                      uint64_t *count_out, qs_error *error)
+
+    # Publishing.
+    qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
+    uint64_t qs_channel_next_publish_number(qs_channel *channel)
+    ctypedef struct qs_receipt:
+        uint64_t first_number
+        uint64_t last_number
+        uint64_t count
+        uint64_t lsn
+    qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                                 qs_slice properties, qs_slice body, uint32_t flags,
+                                 qs_receipt *receipt_out, qs_error *error)
+    ctypedef struct qs_batch:
+        const ArrowSchema *schema
+        const ArrowArray *const *arrays
+        size_t array_count
+        const char *body_column
+        qs_slice exchange
+        qs_slice routing_key
+        qs_slice properties
+        uint32_t flags
+    qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *batch,
+                                       qs_receipt *receipt_out, qs_error *error)
+    qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, c_bool *nacked_out,
+                                       qs_error *error)
+
+    # Transactions.
+    qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
+    qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, c_bool *repeated_out,
+                                   qs_error *error)
+    qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
+
+    # Receiving.
+    ctypedef struct qs_message:
+        uint64_t delivery_tag
+        uint32_t delivery_count
+        c_bool redelivered
+        qs_slice exchange
+        qs_slice routing_key
+        qs_slice properties
+        qs_slice body
+        qs_slice queue
+        qs_slice consumer_tag
+        void *hold
+    void qs_message_release(qs_message *message)
+    qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
+                             qs_message *message_out, qs_error *error)
+    qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,
+                                   uint64_t bytes_max, uint32_t flags, uint64_t timeout_ns,
+                                   ArrowSchema *schema_out, ArrowArray *array_out, qs_error *error)
+    qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags,
+                             qs_error *error)
+    qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
+                                 uint32_t flags, qs_slice arguments, char *tag_out, qs_error *error)
+    qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
+    qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                             qs_error *error)
+    qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                              qs_error *error)
+    qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
+
+    # Events.
+    enum:
+        QS_EVENT_RETURN
+        QS_EVENT_ACK
+        QS_EVENT_NACK
+        QS_EVENT_DELIVERY
+        QS_EVENT_CANCEL
+    ctypedef struct qs_event:
+        uint32_t kind
+        uint64_t publish_number
+        c_bool multiple
+        uint32_t reply_code
+        const char *reply_text
+        qs_message message
+    qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
+                                    qs_event *event_out, qs_error *error)

@@ -1,0 +1,489 @@
+"""Channels: the verbs of AMQP 0-9-1.
+
+The verbs that are one call into the engine are in ``_core.Channel``; here are those with arguments
+to encode, listeners to run, or something to wait for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from . import _core
+from .errors import PreconditionFailed
+from .fields import FieldValue, encode_table
+from .message import DeclareOk, Message, Receipt, ReturnedMessage
+from .properties import Properties
+from .waiting import Deadline
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+__all__ = ["Channel"]
+
+Arguments = Mapping[str, FieldValue]
+MessageCallback = Callable[[Message], object]
+ConfirmCallback = Callable[[int, bool], object]
+ReturnCallback = Callable[[ReturnedMessage], object]
+
+_ANSWERS = _core.EVENT_RETURN | _core.EVENT_ACK | _core.EVENT_NACK
+_ALL_BUT_DELIVERIES = _ANSWERS | _core.EVENT_CANCEL
+_ALL = _ALL_BUT_DELIVERIES | _core.EVENT_DELIVERY
+_EVENTS_PER_CALL = 65536
+_U64_MAX = 2**64 - 1
+
+
+class _Consumer:
+    """A consumer of this channel.  held: what came for it while nobody asked, if it has no
+    callback."""
+
+    __slots__ = ("auto_ack", "callback", "held")
+
+    def __init__(self, callback: MessageCallback | None, auto_ack: bool) -> None:
+        self.callback = callback
+        self.auto_ack = auto_ack
+        self.held: deque[Message] = deque()
+
+
+class Channel(_core.Channel):
+    """A conversation with a store, from ``Store.channel()``.  One thread at a time; open one for
+    each thread.
+
+    An AMQP error (a :class:`~pyqstore.ChannelError`) closes the channel it happened on, as a broker
+    would; every verb can raise it, and ChannelClosed after that, StoreClosed, StoreFailed,
+    ForkedStore, RuntimeError when another thread is inside a call on this channel, and TypeError or
+    ValueError for wrong arguments.
+
+    Names of queues, exchanges and routing keys are str of at most 255 bytes of UTF-8; counts are
+    numbers of messages; timeouts are seconds, and None waits for ever.
+    """
+
+    def __init__(self, store: _core.Store) -> None:
+        """Open a channel; raises StoreClosed and ForkedStore."""
+        self._store = store
+        self._confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
+        self._return_listeners: list[ReturnCallback] = []
+        self._cancel_listeners: list[Callable[[str], object]] = []
+        self._consumers: dict[str, _Consumer] = {}
+        self._callbacks = 0
+        self._nacked = False
+        self._consuming = False
+        self._stop = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed and not self._store._forked:
+            warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=2, source=self)
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{' (closed)' if self.closed else ''}>"
+
+    # Declarations.
+
+    def exchange_declare(
+        self,
+        exchange: str,
+        exchange_type: str = "direct",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Make an exchange of ``exchange_type`` ("direct", "fanout", "topic", "headers") unless
+        there is one like it.
+
+        ``passive`` only asks (NotFound).  A ``durable`` one survives a restart and is durable when
+        this returns, ``auto_delete`` goes with its last binding, ``internal`` takes no publishes.
+        PreconditionFailed when it exists and differs; AccessRefused for "" and names from "amq.".
+        """
+        flags = (
+            (_core.PASSIVE if passive else 0)
+            | (_core.DURABLE if durable else 0)
+            | (_core.AUTO_DELETE if auto_delete else 0)
+            | (_core.INTERNAL if internal else 0)
+        )
+        self._exchange_declare(exchange, exchange_type, flags, _encoded(arguments))
+
+    def queue_declare(
+        self,
+        queue: str = "",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+    ) -> DeclareOk:
+        """Make a queue unless there is one like it; "" has the store make up a name.
+
+        ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
+        messages, and is durable when this returns, ``exclusive`` belongs to this channel and goes
+        with it, ``auto_delete`` goes with its last consumer. PreconditionFailed when it exists and
+        differs; ResourceLocked for another channel's exclusive queue.
+        """
+        flags = (
+            (_core.PASSIVE if passive else 0)
+            | (_core.DURABLE if durable else 0)
+            | (_core.EXCLUSIVE if exclusive else 0)
+            | (_core.AUTO_DELETE if auto_delete else 0)
+        )
+        return DeclareOk(*self._queue_declare(queue, flags, _encoded(arguments)))
+
+    def queue_bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Lead messages of ``exchange`` with ``routing_key`` to ``queue``.  Binding twice is
+        binding once.
+
+        NotFound: no such queue or exchange; AccessRefused: the default exchange.
+        """
+        self._queue_bind(queue, exchange, routing_key, _encoded(arguments))
+
+    def queue_unbind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """Take back ``queue_bind`` with the same arguments."""
+        self._queue_unbind(queue, exchange, routing_key, _encoded(arguments))
+
+    # Publishing.
+
+    def publish_batch(
+        self,
+        data: object,
+        exchange: str = "",
+        routing_key: str | None = None,
+        *,
+        body: str = "body",
+        mandatory: bool = False,
+        properties: Properties | None = None,
+    ) -> Receipt:
+        """Publish every row of ``data``, in order, or nothing at all when anything is wrong with
+        it.
+
+        ``data`` is anything with the Arrow PyCapsule protocol: a pyarrow Table, RecordBatch or
+        RecordBatchReader, a polars or pandas (2.2 or newer) DataFrame...  Read in place, without
+        the GIL.  Columns, by name:
+
+        - the one named by ``body``: binary or string of any layout; no nulls.
+        - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
+          here (None: "").
+        - ``headers``: map<string, string>; ``message_id``, ``correlation_id``, ``type``,
+          ``app_id``, ``content_type``, ``reply_to``: string; ``priority``, ``delivery_mode``:
+          uint8; ``expiration_ms``: integer; ``timestamp``: timestamp.  A column beats
+          ``properties``.
+
+        A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
+        ValueError naming the column or row; as ``basic_publish`` otherwise.
+        """
+        if not isinstance(body, str):
+            raise TypeError(f"body must be the name of a column, not {type(body).__name__}")
+        if "\0" in body:
+            raise ValueError("body must not contain a NUL character")
+        key = "" if routing_key is None else routing_key
+        export_array = getattr(data, "__arrow_c_array__", None)
+        export_stream = getattr(data, "__arrow_c_stream__", None)
+        if export_array is not None:
+            schema, array = export_array()
+            answer = self._publish_array(schema, array, exchange, key, body, properties, mandatory)
+        elif export_stream is not None:
+            answer = self._publish_stream(
+                export_stream(), exchange, key, body, properties, mandatory
+            )
+        else:
+            raise TypeError(
+                "data must speak the Arrow PyCapsule protocol (__arrow_c_stream__ or"
+                " __arrow_c_array__), as pyarrow, polars and pandas 2.2 do;"
+                f" {type(data).__name__} does not"
+            )
+        first, last, count, lsn = answer
+        return Receipt(first, last, count, store=self._store, lsn=lsn)
+
+    def wait_for_confirms(self, timeout: float | None = None) -> bool:
+        """Return when every publish of this channel was confirmed or refused; then run the
+        listeners.
+
+        False if any was refused (nacked) since the last call.  Raises TimeoutError, having run the
+        listeners for what came in time, PreconditionFailed outside confirm mode, and what a
+        listener raises: the events behind it stay queued.
+        """
+        if self.next_publish_number == 0:
+            raise PreconditionFailed(
+                406, "PRECONDITION_FAILED - the channel is not in confirm mode"
+            )
+        deadline = Deadline(timeout)
+        while True:
+            nacked = self._wait_confirms(deadline.slice_ns())
+            self._nacked = self._nacked or bool(nacked)
+            self._run(_ANSWERS)
+            if nacked is not None:
+                break
+            if deadline.over:
+                raise TimeoutError(f"not all publishes were confirmed within {timeout} s")
+        confirmed = not self._nacked
+        self._nacked = False
+        return confirmed
+
+    def add_confirm_listener(
+        self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None
+    ) -> None:
+        """Call ``on_ack(publish_number, multiple)`` for confirms, ``on_nack`` likewise for
+        refusals.
+
+        With ``multiple`` the call stands for that number and all before it that had no call yet.
+        Listeners run in the thread that waits for confirms or processes events, and may use the
+        channel.
+        """
+        self._confirm_listeners.append((on_ack, on_nack))
+
+    def add_return_listener(self, callback: ReturnCallback) -> None:
+        """Call ``callback(message)`` with each :class:`ReturnedMessage`, before the confirm of the
+        same message."""
+        self._return_listeners.append(callback)
+
+    def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
+        """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
+        deleted."""
+        self._cancel_listeners.append(callback)
+
+    # Events.
+
+    def process_events(self, timeout: float | None = 0.0) -> int:
+        """Run listeners and consumers' callbacks for what is there; returns for how many events.
+
+        Waits ``timeout`` seconds for the first one.  Handles at most 65,536 events, so that a
+        callback that makes events does not keep it for ever.  Deliveries to consumers without a
+        callback are left alone as long as there is none with one.  What a callback raises comes out
+        here; the events behind it stay queued.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            handled = self._run(self._kinds(), deadline.slice_ns())
+            if handled or deadline.over or self.closed:
+                return handled
+
+    def _kinds(self) -> int:
+        return _ALL if self._callbacks else _ALL_BUT_DELIVERIES
+
+    def _run(self, kinds: int, first_timeout_ns: int = 0) -> int:
+        handled = 0
+        event = self._next_event(kinds, first_timeout_ns)
+        while event is not None:
+            handled += 1
+            self._dispatch(event)
+            if handled == _EVENTS_PER_CALL or self.closed:
+                break
+            event = self._next_event(kinds, 0)
+        return handled
+
+    def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+        kind, what, detail = event
+        if kind == _core.EVENT_DELIVERY:
+            self._deliver(what)
+        elif kind == _core.EVENT_ACK:
+            for on_ack, _ in self._confirm_listeners:
+                if on_ack is not None:
+                    on_ack(what, detail)
+        elif kind == _core.EVENT_NACK:
+            for _, on_nack in self._confirm_listeners:
+                if on_nack is not None:
+                    on_nack(what, detail)
+        elif kind == _core.EVENT_RETURN:
+            for on_return in self._return_listeners:
+                on_return(what)
+        else:
+            self._forget(what)
+            for on_cancel in self._cancel_listeners:
+                on_cancel(what)
+
+    def _deliver(self, message: Message) -> None:
+        consumer = self._consumers.get(message.consumer_tag)
+        if consumer is None:
+            message.nack(requeue=True)
+        elif consumer.callback is None:
+            consumer.held.append(message)
+        else:
+            consumer.callback(message)
+
+    def _forget(self, consumer_tag: str) -> _Consumer | None:
+        consumer = self._consumers.pop(consumer_tag, None)
+        if consumer is not None and consumer.callback is not None:
+            self._callbacks -= 1
+        return consumer
+
+    # Receiving.
+
+    def basic_consume(
+        self,
+        queue: str,
+        callback: MessageCallback | None = None,
+        *,
+        auto_ack: bool = False,
+        consumer_tag: str = "",
+        exclusive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> str:
+        """Register a consumer and return its tag, made up if none is given.
+
+        ``callback(message)`` runs inside ``start_consuming`` or ``process_events``.  A consumer
+        without a callback is read with :meth:`next_delivery`.  ``exclusive``: no other consumer
+        beside it (AccessRefused). NotFound: no such queue; NotAllowed: the tag is taken.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        flags = (_core.NO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
+        tag = self._consume(queue, consumer_tag, flags, _encoded(arguments))
+        self._consumers[tag] = _Consumer(callback, auto_ack)
+        if callback is not None:
+            self._callbacks += 1
+        return tag
+
+    def basic_cancel(self, consumer_tag: str) -> list[Message]:
+        """Stop a consumer.  What it was handed and has not acknowledged stays unacknowledged.
+
+        Messages that came for a consumer without a callback and were not asked for yet are
+        requeued; with ``auto_ack`` they have left the queue and are returned.
+        """
+        consumer = self._forget(consumer_tag)
+        self._cancel(consumer_tag)
+        if consumer is None:
+            return []
+        if consumer.auto_ack:
+            return list(consumer.held)
+        for message in consumer.held:
+            message.nack(requeue=True)
+        return []
+
+    def start_consuming(self) -> None:
+        """Run callbacks and listeners until ``stop_consuming``, or until no consumer with a
+        callback is left.
+
+        What a callback raises comes out here, and consuming can be started again.
+        """
+        if self._consuming:
+            raise RuntimeError("this channel is consuming already")
+        self._consuming = True
+        self._stop = False
+        deadline = Deadline(None)
+        try:
+            while self._callbacks and not self._stop and not self.closed:
+                event = self._next_event(_ALL, deadline.slice_ns())
+                if event is not None:
+                    self._dispatch(event)
+        finally:
+            self._consuming = False
+            stopped, self._stop = self._stop, False
+            if stopped and not self.closed:
+                self._cancel_callbacks()
+
+    def stop_consuming(self) -> None:
+        """Cancel the consumers that have a callback, which ends ``start_consuming``.
+
+        From a callback, or from any other thread: then it takes effect within 0.1 s.
+        """
+        if self._consuming:
+            self._stop = True
+        else:
+            self._cancel_callbacks()
+
+    def _cancel_callbacks(self) -> None:
+        for tag in [
+            tag for tag, consumer in self._consumers.items() if consumer.callback is not None
+        ]:
+            self.basic_cancel(tag)
+
+    def next_delivery(self, consumer_tag: str, timeout: float | None = None) -> Message | None:
+        """The next message for a consumer without a callback.
+
+        None when nothing came within ``timeout`` seconds, or the consumer was cancelled.  Listeners
+        and other consumers' callbacks run meanwhile.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            consumer = self._consumers.get(consumer_tag)
+            if consumer is None:
+                return None
+            if consumer.held:
+                return consumer.held.popleft()
+            event = self._next_event(_ALL, deadline.slice_ns())
+            if event is not None:
+                kind, message, _ = event
+                if kind == _core.EVENT_DELIVERY and message.consumer_tag == consumer_tag:
+                    assert isinstance(message, Message)
+                    return message
+                self._dispatch(event)
+            elif deadline.over:
+                return None
+
+    def consume(
+        self, queue: str, *, auto_ack: bool = False, inactivity_timeout: float | None = None
+    ) -> Iterator[Message]:
+        """Iterate the messages of ``queue`` as they come.
+
+        The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
+        the queue was deleted.  The consumer is registered by the first step and cancelled when the
+        iterator is closed, which leaving a ``for`` loop does.  Messages that were handed out and
+        not acknowledged stay so until the channel closes.
+        """
+        tag = self.basic_consume(queue, auto_ack=auto_ack)
+        try:
+            while (message := self.next_delivery(tag, inactivity_timeout)) is not None:
+                yield message
+        finally:
+            if tag in self._consumers and not self.closed:
+                self.basic_cancel(tag)
+
+    def get_batch(
+        self,
+        queue: str,
+        max_messages: int = 65536,
+        *,
+        max_bytes: int | None = None,
+        auto_ack: bool = False,
+        timeout: float | None = 0.0,
+    ) -> pyarrow.RecordBatch:
+        """Up to ``max_messages`` ready messages as one record batch; no rows when none came within
+        ``timeout``.
+
+        Columns: ``delivery_tag`` uint64 (ascending: ``basic_ack(last, multiple=True)`` takes them
+        all), ``redelivered`` bool, ``exchange`` and ``routing_key`` dictionary<string>, ``body``
+        binary, ``headers`` map<string, string>, and the other properties.  ``max_bytes`` bounds the
+        bodies together, but one message always fits.  Nothing is copied on the way from the engine.
+        Needs pyarrow (ImportError).  NotFound: no such queue.
+        """
+        from pyarrow import record_batch
+
+        most = _positive("max_messages", max_messages)
+        bytes_most = _U64_MAX if max_bytes is None else _positive("max_bytes", max_bytes)
+        deadline = Deadline(timeout)
+        while True:
+            batch = self._get_batch(queue, most, bytes_most, auto_ack, deadline.slice_ns())
+            if len(batch) > 0 or deadline.over:
+                return record_batch(batch)
+
+
+def _encoded(arguments: Arguments | None) -> bytes:
+    return encode_table(arguments, ordered=True) if arguments else b""
+
+
+def _positive(name: str, value: int) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be int, not {type(value).__name__}")
+    if not 1 <= value <= _U64_MAX:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
+    return value

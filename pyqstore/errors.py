@@ -1,0 +1,181 @@
+"""What can go wrong, as exceptions.
+
+Wrong arguments are the built-in ``TypeError`` and ``ValueError``, a wait that took too long is the
+built-in ``TimeoutError``; everything else is below :class:`Error`.
+"""
+
+import re
+
+__all__ = [
+    "AccessRefused",
+    "ChannelClosed",
+    "ChannelError",
+    "Error",
+    "ForkedStore",
+    "NotAllowed",
+    "NotFound",
+    "NotImplementedByBroker",
+    "PreconditionFailed",
+    "ResourceLocked",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFailed",
+    "StoreFull",
+    "StoreLocked",
+    "StoreNotFound",
+]
+
+
+class Error(Exception):
+    """The root of this library's own exceptions."""
+
+
+class ChannelError(Error):
+    """An AMQP error.  It closed the channel it happened on, as a broker would.
+
+    ``reply_code`` is AMQP 0-9-1's number (406), ``reply_text`` its text
+    ("PRECONDITION_FAILED - unknown delivery tag 7"), which is also ``str()`` of the exception.
+    """
+
+    reply_code: int
+    reply_text: str
+
+    def __init__(self, reply_code: int, reply_text: str) -> None:
+        super().__init__(reply_code, reply_text)
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+
+    def __str__(self) -> str:
+        return self.reply_text
+
+
+class AccessRefused(ChannelError):
+    """403: an exclusive consumer, the default or an internal exchange, a reserved name."""
+
+
+class NotFound(ChannelError):
+    """404: no such queue or exchange."""
+
+
+class ResourceLocked(ChannelError):
+    """405: another channel's exclusive queue."""
+
+
+class PreconditionFailed(ChannelError):
+    """406: declared differently before, not empty, in use, unknown delivery tag, too large."""
+
+
+class NotAllowed(ChannelError):
+    """530: for example a consumer tag that is taken."""
+
+
+class NotImplementedByBroker(ChannelError):
+    """540: part of AMQP that neither RabbitMQ nor this library offers."""
+
+
+class ChannelClosed(Error):
+    """The channel was closed, by ``close()`` or by the :class:`ChannelError` raised before."""
+
+
+class StoreError(Error):
+    """A store could not do what was asked.
+
+    ``status`` is the name of the engine's status ("QS_EIO") or None, ``path`` the file in question,
+    relative to the store, or None, ``offset`` the byte in it or None, ``os_errno`` the system's
+    error number or None.
+    """
+
+    status: str | None = None
+    path: str | None = None
+    offset: int | None = None
+    os_errno: int | None = None
+
+
+class StoreNotFound(StoreError):
+    """There is no store here, and ``create=False`` or a missing parent directory kept it from being
+    made."""
+
+
+class StoreLocked(StoreError):
+    """Another process, or another ``open`` in this one, owns the store.  ``pid``: the owner's, if
+    known."""
+
+    pid: int | None = None
+
+
+class StoreClosed(StoreError):
+    """The store was closed."""
+
+
+class StoreFailed(StoreError):
+    """An input/output error.  What was confirmed is safe; open the store again to go on."""
+
+
+class StoreCorrupt(StoreError):
+    """Stored bytes are damaged: in ``path``, at byte ``offset``.  ``recovery="salvage"`` opens what
+    is whole."""
+
+
+class StoreFull(StoreError):
+    """No space left.  Nothing was accepted; try again when there is space."""
+
+
+class ForkedStore(StoreError):
+    """The store was opened before ``fork()``; open it in this process."""
+
+
+_CHANNEL_ERRORS: dict[int, type[ChannelError]] = {
+    403: AccessRefused,
+    404: NotFound,
+    405: ResourceLocked,
+    406: PreconditionFailed,
+    530: NotAllowed,
+    540: NotImplementedByBroker,
+}
+_STORE_ERRORS: dict[str, type[StoreError]] = {
+    "QS_EIO": StoreFailed,
+    "QS_ECORRUPT": StoreCorrupt,
+    "QS_ENOENT": StoreNotFound,
+    "QS_ENOSPC": StoreFull,
+    "QS_ESTORE_NOT_FOUND": StoreNotFound,
+    "QS_ESTORE_LOCKED": StoreLocked,
+    "QS_ESTORE_CLOSED": StoreClosed,
+    "QS_ESTORE_FAILED": StoreFailed,
+    "QS_ESTORE_FULL": StoreFull,
+    "QS_EFORKED": ForkedStore,
+}
+_FIRST_REPLY_CODE = 300  # statuses from here on are AMQP reply codes
+
+
+def from_status(
+    number: int, name: str, summary: str, text: str, path: str, offset: int, os_errno: int
+) -> Exception:
+    """The exception for a status of the C engine and the detail beside it.
+
+    ``text`` and ``path`` may be empty: then there is no detail, and ``summary``, the status in one
+    sentence, is all there is to say.
+    """
+    message = text or summary
+    if number >= _FIRST_REPLY_CODE:
+        if text and not text.startswith(name.removeprefix("QS_")):
+            message = f"{summary} - {text}"
+        return _CHANNEL_ERRORS.get(number, ChannelError)(number, message)
+    if name == "QS_ECHANNEL_CLOSED":
+        return ChannelClosed(message)
+    if name == "QS_ENOMEM":
+        return MemoryError(message)
+    if name == "QS_EINVAL":
+        return ValueError(message)
+    if name == "QS_ETIMEDOUT":
+        return TimeoutError(message)
+    error = _STORE_ERRORS.get(name, StoreError)(message)
+    error.status = name
+    error.path = path or None
+    if isinstance(error, StoreCorrupt):
+        error.offset = offset
+    error.os_errno = os_errno or None
+    if isinstance(error, StoreLocked):
+        owner = re.search(r"\b(?:process|pid)\D{0,4}(\d+)", text)
+        error.pid = int(owner[1]) if owner and int(owner[1]) else None
+    return error

@@ -1,0 +1,368 @@
+"""Opening a store, and what can be asked of one."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import re
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+
+from . import _core
+from .channel import Channel
+from .errors import Error
+from .fields import decode_table
+
+__all__ = ["Binding", "ExchangeInfo", "RecoveryReport", "Store", "StoreOptions", "open"]
+
+
+class StoreOptions(TypedDict, total=False):
+    """The options of :func:`open`.  Sizes are bytes, as int or as str with a unit ("64MiB",
+    "1.5GB")."""
+
+    memory_budget: int | str
+    """Memory for messages and index entries; 256 MiB."""
+    embed_below: int | str
+    """Properties + body smaller than this stay in the journal and index; 0: never.  4096."""
+    segment_entries: int
+    """Messages of an index segment, a power of two, fixed when the store is made; 16384."""
+    journal_file_bytes: int | str
+    """Size of a journal file, a power of two; 64 MiB."""
+    message_file_bytes: int | str
+    """Size of a message store file, a power of two; 64 MiB."""
+    body_bytes_max: int | str
+    """A larger body is refused; 128 MiB."""
+    commit_delay_us: int
+    """Microseconds to wait for a bigger group before a commit; 0."""
+    sync: Literal["fdatasync", "none"]
+    """"none" confirms without syncing: for benchmarks only, and stats() tells."""
+    recovery: Literal["strict", "salvage"]
+    """What to do about damage: refuse, or copy out what is whole and count what is lost."""
+    create: bool
+    """Make the store when there is none; True."""
+
+
+class ExchangeInfo(NamedTuple):
+    """An exchange, as it was declared."""
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, Any]
+
+
+class Binding(NamedTuple):
+    """A binding.  ``destination`` is a queue, or an exchange if ``to_exchange``."""
+
+    source: str
+    destination: str
+    routing_key: str
+    arguments: dict[str, Any]
+    to_exchange: bool
+
+
+@dataclass(frozen=True)
+class RecoveryReport(Mapping[str, float]):
+    """What opening the store found.  Also a mapping of the same names."""
+
+    records: int
+    """Journal records replayed."""
+    bytes: int
+    """Journal bytes read."""
+    torn_bytes: int
+    """Bytes of an unfinished write cut off at the journal's end; nothing in them was confirmed."""
+    lost_records: int
+    """Records that could not be read; 0 unless ``recovery="salvage"``."""
+    messages: int
+    """Messages in queues afterwards."""
+    ms: float
+    """How long it took, in milliseconds."""
+
+    def __getitem__(self, name: str) -> float:
+        if name not in set(self):
+            raise KeyError(name)
+        value: float = getattr(self, name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SYNC = {"fdatasync": 0, "none": 1}
+_RECOVERY = {"strict": 0, "salvage": 1}
+
+
+class _Number(NamedTuple):
+    """A number's default and range; size: strings with a unit are taken too."""
+
+    default: int
+    least: int
+    most: int
+    power_of_two: bool = False
+    size: bool = True
+
+
+_NUMBERS = {
+    "memory_budget": _Number(2**28, 2**16, 2**62),
+    "embed_below": _Number(4096, 0, 2**20),
+    "segment_entries": _Number(16384, 1, 2**20, power_of_two=True, size=False),
+    "journal_file_bytes": _Number(2**26, 2**16, 2**31, power_of_two=True),
+    "message_file_bytes": _Number(2**26, 2**16, 2**34, power_of_two=True),
+    "body_bytes_max": _Number(2**27, 1, 2**30),
+    "commit_delay_us": _Number(0, 0, 10**6, size=False),
+}
+_WORDS: dict[str, dict[str, int]] = {"sync": _SYNC, "recovery": _RECOVERY}
+_KNOWN = (*_NUMBERS, *_WORDS, "create")
+
+
+def open(  # noqa: A001 - pyqstore.open
+    path: str | os.PathLike[str], **options: Unpack[StoreOptions]
+) -> Store:
+    """Open the store in the directory ``path``, made (mode 0700) if it is missing, and recover it.
+
+    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the journal
+    since the last checkpoint, not to the backlog.
+
+    Raises StoreNotFound (no store and ``create=False``, or no parent directory), StoreLocked
+    (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
+    error), StoreFull; TypeError for an unknown option, ValueError for one out of range.
+    """
+    return Store(path, **options)
+
+
+class Store(_core.Store):
+    """An open store: one directory, one owner.  Thread-safe.  From :func:`open`.
+
+    After ``fork()`` the child's calls raise ForkedStore.  A channel keeps its store alive.  A store
+    that is open when the interpreter exits is closed then.
+    """
+
+    _path: str
+    _create: bool
+
+    def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
+        """See :func:`open`."""
+        unknown = sorted(set(options) - set(_KNOWN))
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; there are {', '.join(_KNOWN)}")
+        given: dict[str, Any] = dict(options)
+        numbers = {
+            name: _number(name, given.get(name, what.default), what)
+            for name, what in _NUMBERS.items()
+        }
+        words = {
+            name: _word(name, given.get(name, next(iter(known))), known)
+            for name, known in _WORDS.items()
+        }
+        create = given.get("create", True)
+        if not isinstance(create, bool):
+            raise TypeError(f"create must be bool, not {type(create).__name__}")
+        name = os.fspath(path)
+        if not isinstance(name, str):
+            raise TypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+        if not name or "\0" in name:
+            raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
+        self = super().__new__(cls, os.fsencode(name), **numbers, **words, create=create)
+        self._path = name
+        self._create = create
+        _open_stores.add(self)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed and not self._forked:
+            warnings.warn(f"unclosed store {self!r}", ResourceWarning, stacklevel=2, source=self)
+        self.close()
+
+    def __repr__(self) -> str:
+        path = getattr(self, "_path", "")
+        return f"<{type(self).__name__} {path!r}{' (closed)' if self.closed else ''}>"
+
+    def channel(self) -> Channel:
+        """Open a channel.  Raises StoreClosed, ForkedStore."""
+        return Channel(self)
+
+    @property
+    def path(self) -> str:
+        """The directory, as it was given to :func:`open`."""
+        return self._path
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options in force, by name; read only.  ``segment_entries`` is what the store was made
+        with."""
+        numbers = self._options()
+        return MappingProxyType(
+            {
+                **{name: numbers[name] for name in _NUMBERS},
+                **{name: _word_of(known, numbers[name]) for name, known in _WORDS.items()},
+                "create": self._create,
+            }
+        )
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        return sorted(_text(row[0]) for row in self._queues())
+
+    def exchanges(self) -> dict[str, ExchangeInfo]:
+        """All exchanges by name, sorted, those that are there from the start among them."""
+        infos = [
+            ExchangeInfo(
+                _text(name),
+                _text(kind),
+                bool(durable),
+                bool(auto_delete),
+                bool(internal),
+                decode_table(arguments),
+            )
+            for name, kind, durable, auto_delete, internal, arguments in self._exchanges()
+        ]
+        return {info.name: info for info in sorted(infos, key=lambda info: info.name)}
+
+    def bindings(self) -> list[Binding]:
+        """All bindings, sorted by source, destination and routing key."""
+        bindings = [
+            Binding(
+                _text(source),
+                _text(destination),
+                _text(routing_key),
+                decode_table(arguments),
+                bool(to_exchange),
+            )
+            for source, destination, routing_key, arguments, to_exchange in self._bindings()
+        ]
+        return sorted(bindings, key=lambda binding: binding[:3])
+
+    def queue_status(self, name: str) -> dict[str, int | float | bool]:
+        """Counts and rates of one queue.  Raises NotFound.
+
+        - ``messages_ready``, ``messages_unacked``, ``consumers``: counts.
+        - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
+          memory and on disk), ``delta`` (on disk): messages in each state.
+        - ``q1``, ``q2``, ``delta_len``, ``q3``, ``q4``: ready messages in each part of the queue,
+          newest first.
+        - ``ram_bytes``, ``disk_bytes``: bytes.
+        - ``target_ram_count``: how many messages may stay in memory; infinity: no limit.
+        - ``ingress_rate``, ``egress_rate``: messages a second.
+        - ``durable``, ``exclusive``, ``auto_delete``: as declared.
+        """
+        return self._queue_status(name)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the store was opened.
+
+        - ``durable_lsn``, ``appended_lsn``: journal positions in bytes; ``commits``,
+          ``fdatasyncs``: counts; ``bytes_journalled``, ``bytes_stored`` (message store),
+          ``bytes_checkpointed``: bytes written.
+        - ``messages_published``, ``messages_routed`` (copies in queues), ``messages_confirmed``,
+          ``messages_returned``, ``messages_delivered``, ``messages_acked``, ``messages_requeued``:
+          counts.
+        - ``ram_bytes``: bytes in memory now.
+        - ``commit_latency_us`` (write and fdatasync), ``confirm_latency_us`` (append to durable):
+          dicts of ``p50``, ``p99``, ``max`` in microseconds.
+        - ``sync``: "fdatasync" or "none"; ``failed``: whether an input/output error stopped the
+          store.
+        - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
+          ``torn_bytes``, ``lost_records``: of the recovery at open.
+        """
+        numbers: dict[str, Any] = self._stats()
+        for name in ("commit_latency", "confirm_latency"):
+            numbers[f"{name}_us"] = {
+                part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")
+            }
+        numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
+        numbers["sync"] = _word_of(_SYNC, numbers["sync"])
+        return numbers
+
+    @property
+    def recovery_report(self) -> RecoveryReport:
+        """What opening the store found."""
+        numbers = self._stats()
+        return RecoveryReport(
+            records=numbers["recovered_records"],
+            bytes=numbers["recovered_bytes"],
+            torn_bytes=numbers["torn_bytes"],
+            lost_records=numbers["lost_records"],
+            messages=numbers["recovered_messages"],
+            ms=numbers["recovery_us"] / 1000,
+        )
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _word_of(known: dict[str, int], number: int) -> str:
+    return next(word for word, value in known.items() if value == number)
+
+
+def _word(name: str, value: object, known: dict[str, int]) -> int:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be str, not {type(value).__name__}")
+    if value not in known:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
+    return known[value]
+
+
+def _number(name: str, value: object, what: _Number) -> int:
+    if isinstance(value, str) and what.size:
+        number = _size(name, value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    else:
+        wanted = "int or a size such as '64MiB'" if what.size else "int"
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+    if not what.least <= number <= what.most or (what.power_of_two and number.bit_count() != 1):
+        kind = "a power of two from " if what.power_of_two else ""
+        raise ValueError(f"{name} must be {kind}{what.least} to {what.most}, not {value!r}")
+    return number
+
+
+def _size(name: str, value: str) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(
+            f"{name}: {value!r} is not a size; write a number and one of B, KB, MB, GB, TB, KiB,"
+            " MiB, GiB, TiB"
+        )
+    return math.floor(Fraction(match[1]) * _UNITS[match[2]])
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _close_open_stores() -> None:
+    for store in list(_open_stores):
+        try:
+            store.close()
+        except Error as error:
+            warnings.warn(f"closing {store!r} at exit: {error}", ResourceWarning, stacklevel=1)
+
+
+atexit.register(_close_open_stores)

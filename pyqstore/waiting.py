@@ -1,0 +1,35 @@
+"""Waiting in slices: a call into C cannot be interrupted, so each is short and Python looks around
+between two."""
+
+import math
+import time
+
+__all__ = ["Deadline"]
+
+_SLICE_NS = 100_000_000
+
+
+class Deadline:
+    """When a wait is over: ``timeout`` seconds from now, or never when that is None."""
+
+    __slots__ = ("_end_ns",)
+
+    def __init__(self, timeout: float | None) -> None:
+        """ValueError for a timeout that is negative or not a number."""
+        self._end_ns: int | None = None
+        if timeout is None or timeout == math.inf:
+            return
+        if not timeout >= 0:
+            raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
+        self._end_ns = time.monotonic_ns() + int(timeout * 1e9)
+
+    def slice_ns(self) -> int:
+        """How long the next call may wait, in nanoseconds; 0 when the time is over."""
+        if self._end_ns is None:
+            return _SLICE_NS
+        return max(0, min(_SLICE_NS, self._end_ns - time.monotonic_ns()))
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self._end_ns is not None and time.monotonic_ns() >= self._end_ns
