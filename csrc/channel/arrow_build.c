@@ -2,20 +2,21 @@
  * builder, all bits of its validity from `filled` on are clear, and rows it does not hold are null. */
 #include "arrow_build.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 #include "field_text.h"
 #include "le.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 #define ROWS_MIN 64
 
 static const enum qsi_property text_properties[QSI_ARROW_TEXT_COUNT] = {
-    QSI_PROPERTY_MESSAGE_ID,   QSI_PROPERTY_CORRELATION_ID,   QSI_PROPERTY_TYPE,     QSI_PROPERTY_APP_ID,
-    QSI_PROPERTY_CONTENT_TYPE, QSI_PROPERTY_CONTENT_ENCODING, QSI_PROPERTY_REPLY_TO, QSI_PROPERTY_USER_ID};
+    QSI_PROPERTY_MESSAGE_ID, QSI_PROPERTY_CORRELATION_ID, QSI_PROPERTY_TYPE,
+    QSI_PROPERTY_APP_ID,     QSI_PROPERTY_CONTENT_TYPE,   QSI_PROPERTY_CONTENT_ENCODING,
+    QSI_PROPERTY_REPLY_TO,   QSI_PROPERTY_USER_ID};
 
 enum { PRIORITY, DELIVERY_MODE, EXPIRATION_MS, TIMESTAMP };
 
@@ -84,7 +85,8 @@ static uint64_t bitmap_bytes(uint64_t rows)
 static qs_status grow_bits(uint8_t **bits, uint64_t old_capacity, uint64_t capacity)
 {
     QS_TRY(grow(bits, bitmap_bytes(capacity)));
-    memset(*bits + bitmap_bytes(old_capacity), 0, bitmap_bytes(capacity) - bitmap_bytes(old_capacity));
+    memset(*bits + bitmap_bytes(old_capacity), 0,
+           bitmap_bytes(capacity) - bitmap_bytes(old_capacity));
     return QS_OK;
 }
 
@@ -114,17 +116,19 @@ static qs_status reserve_rows(struct qsi_arrow_builder *builder, uint64_t count)
     return QS_OK;
 }
 
-qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t rows, uint64_t body_bytes,
-                                    qs_error *error)
+qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t rows,
+                                    uint64_t body_bytes, qs_error *error)
 {
     uint8_t *room;
 
     if (rows > QSI_ARROW_ROWS_MAX - builder->rows ||
         body_bytes > QSI_ARROW_BODY_BYTES_MAX - builder->body.bytes) {
-        return qsi_fail(error, QS_EINVAL, "a batch of %" PRIu64 " rows and %" PRIu64 " bytes is too large", rows,
+        return qsi_fail(error, QS_EINVAL,
+                        "a batch of %" PRIu64 " rows and %" PRIu64 " bytes is too large", rows,
                         body_bytes + builder->body.bytes);
     }
-    if (reserve_rows(builder, rows) != QS_OK || qsi_buf_reserve(&builder->body, body_bytes, &room) != QS_OK) {
+    if (reserve_rows(builder, rows) != QS_OK ||
+        qsi_buf_reserve(&builder->body, body_bytes, &room) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "a batch of %" PRIu64 " rows and %" PRIu64 " bytes",
                         builder->rows + rows, body_bytes + builder->body.bytes);
     }
@@ -184,7 +188,8 @@ static qs_status text_set_data(struct qsi_arrow_text *text)
 }
 
 /* Rows [first, first + count) all become value. */
-static qs_status text_append(struct qsi_arrow_text *text, uint64_t first, uint64_t count, struct qsi_slice value)
+static qs_status text_append(struct qsi_arrow_text *text, uint64_t first, uint64_t count,
+                             struct qsi_slice value)
 {
     QS_TRY(text_reserve(text, first, count));
     for (uint64_t i = 0; i < count; i++) {
@@ -194,8 +199,8 @@ static qs_status text_append(struct qsi_arrow_text *text, uint64_t first, uint64
     return QS_OK;
 }
 
-static qs_status number_reserve(struct qsi_arrow_number *number, uint64_t bytes_each, uint64_t first,
-                                uint64_t count)
+static qs_status number_reserve(struct qsi_arrow_number *number, uint64_t bytes_each,
+                                uint64_t first, uint64_t count)
 {
     uint64_t capacity;
 
@@ -206,13 +211,15 @@ static qs_status number_reserve(struct qsi_arrow_number *number, uint64_t bytes_
         number->capacity = capacity;
     }
     if (number->filled < first) {
-        memset(number->values + number->filled * bytes_each, 0, (first - number->filled) * bytes_each);
+        memset(number->values + number->filled * bytes_each, 0,
+               (first - number->filled) * bytes_each);
         number->filled = first;
     }
     return QS_OK;
 }
 
-static qs_status number_append(struct qsi_arrow_builder *builder, int column, uint64_t count, int64_t value)
+static qs_status number_append(struct qsi_arrow_builder *builder, int column, uint64_t count,
+                               int64_t value)
 {
     struct qsi_arrow_number *number = &builder->numbers[column];
 
@@ -245,7 +252,8 @@ static qs_status append_header(struct qsi_arrow_builder *builder, const struct q
     return text_set_data(&builder->header_values);
 }
 
-static qs_status append_headers(struct qsi_arrow_builder *builder, uint64_t count, struct qsi_slice table)
+static qs_status append_headers(struct qsi_arrow_builder *builder, uint64_t count,
+                                struct qsi_slice table)
 {
     QS_TRY(text_reserve(&builder->headers, builder->rows, count));
     for (uint64_t i = 0; i < count; i++) {
@@ -294,7 +302,8 @@ static qs_status append_numbers(struct qsi_arrow_builder *builder, uint64_t coun
     if (parse_expiration(properties->text[QSI_PROPERTY_EXPIRATION], &milliseconds)) {
         QS_TRY(number_append(builder, EXPIRATION_MS, count, milliseconds));
     }
-    if (qsi_properties_has(properties, QSI_PROPERTY_TIMESTAMP) && properties->timestamp <= INT64_MAX) {
+    if (qsi_properties_has(properties, QSI_PROPERTY_TIMESTAMP) &&
+        properties->timestamp <= INT64_MAX) {
         QS_TRY(number_append(builder, TIMESTAMP, count, (int64_t)properties->timestamp));
     }
     return QS_OK;
@@ -310,14 +319,15 @@ static qs_status append_properties(struct qsi_arrow_builder *builder, uint64_t c
     }
     for (int i = 0; i < QSI_ARROW_TEXT_COUNT; i++) {
         if (qsi_properties_has(properties, text_properties[i])) {
-            QS_TRY(text_append(&builder->texts[i], builder->rows, count, properties->text[text_properties[i]]));
+            QS_TRY(text_append(&builder->texts[i], builder->rows, count,
+                               properties->text[text_properties[i]]));
         }
     }
     return QS_OK;
 }
 
-static qs_status decode_and_append(struct qsi_arrow_builder *builder, uint64_t count, struct qsi_slice blob,
-                                   qs_error *error)
+static qs_status decode_and_append(struct qsi_arrow_builder *builder, uint64_t count,
+                                   struct qsi_slice blob, qs_error *error)
 {
     struct qsi_properties properties;
     qs_status status;
@@ -325,11 +335,13 @@ static qs_status decode_and_append(struct qsi_arrow_builder *builder, uint64_t c
     QS_TRY(qsi_properties_decode(&properties, blob.data, blob.bytes, error));
     status = append_properties(builder, count, &properties);
     if (status == QS_EINVAL) {
-        return qsi_fail(error, status, "the properties of this batch pass %" PRId32 " bytes in one column",
+        return qsi_fail(error, status,
+                        "the properties of this batch pass %" PRId32 " bytes in one column",
                         INT32_MAX);
     }
     if (status != QS_OK) {
-        return qsi_fail(error, status, "the properties of a batch of %" PRIu64 " rows", builder->rows + count);
+        return qsi_fail(error, status, "the properties of a batch of %" PRIu64 " rows",
+                        builder->rows + count);
     }
     return QS_OK;
 }
@@ -337,7 +349,8 @@ static qs_status decode_and_append(struct qsi_arrow_builder *builder, uint64_t c
 /* ---- rows ---- */
 
 /* What a run tells about each of its rows.  REQUIRES room. */
-static void put_run(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run, uint64_t count)
+static void put_run(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
+                    uint64_t count)
 {
     uint64_t *tags = builder->tags + builder->rows;
     uint32_t *delivery_counts = builder->delivery_counts + builder->rows;
@@ -355,7 +368,8 @@ static void put_run(struct qsi_arrow_builder *builder, const struct qsi_arrow_ru
     }
 }
 
-static void put_body_ends(int32_t *restrict ends, const uint8_t *restrict offsets, uint64_t count, uint32_t shift)
+static void put_body_ends(int32_t *restrict ends, const uint8_t *restrict offsets, uint64_t count,
+                          uint32_t shift)
 {
     for (uint64_t i = 0; i < count; i++) {
         ends[i] = (int32_t)(qsi_get_u32(offsets + 4 * i) + shift);
@@ -363,7 +377,8 @@ static void put_body_ends(int32_t *restrict ends, const uint8_t *restrict offset
 }
 
 qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
-                                 const uint8_t *offsets, const uint8_t *data, uint64_t count, qs_error *error)
+                                 const uint8_t *offsets, const uint8_t *data, uint64_t count,
+                                 qs_error *error)
 {
     uint32_t first = qsi_get_u32(offsets);
     uint32_t bytes = qsi_get_u32(offsets + 4 * count) - first;
@@ -394,7 +409,8 @@ qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct 
 }
 
 qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *code_out,
-                                   enum qsi_arrow_dictionary dictionary, struct qsi_slice name, qs_error *error)
+                                   enum qsi_arrow_dictionary dictionary, struct qsi_slice name,
+                                   qs_error *error)
 {
     struct qsi_arrow_text *entries = &builder->entries[dictionary];
     void *known = qsi_map_get(&builder->names[dictionary], name.data, name.bytes);

@@ -10,14 +10,16 @@
 #ifndef QSI_ARROW_BUILD_H
 #define QSI_ARROW_BUILD_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "qstore/arrow.h"
+#include "qstore/status.h"
+
 #include "buf.h"
 #include "map.h"
 #include "properties.h"
-#include "qstore/arrow.h"
-#include "qstore/status.h"
 #include "slice.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #define QSI_ARROW_BODY_BYTES_MAX INT32_MAX /* of a batch: its body offsets are 32-bit */
 #define QSI_ARROW_ROWS_MAX INT32_MAX
@@ -84,8 +86,8 @@ qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *c
                                    qs_error *error) QS_MUST_CHECK;
 
 /* Makes room at once; appending makes room too. */
-qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t rows, uint64_t body_bytes,
-                                    qs_error *error) QS_MUST_CHECK;
+qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t rows,
+                                    uint64_t body_bytes, qs_error *error) QS_MUST_CHECK;
 
 /* Appends count rows with bodies that lie behind each other: body i is data[offsets[i]] to data[offsets[i + 1]],
  * offsets little-endian u32 of any alignment, count + 1 of them.  REQUIRES checked offsets: they ascend and stay
@@ -104,7 +106,8 @@ qs_status qsi_arrow_builder_fill(struct qsi_arrow_builder *builder) QS_MUST_CHEC
 
 /* Hands the rows over and leaves the builder empty, codes included.  Both structs are the caller's to release,
  * in any order, from any thread, also column by column.  On an error they are untouched. */
-qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder, struct ArrowSchema *schema_out,
-                                   struct ArrowArray *array_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
+                                   struct ArrowSchema *schema_out, struct ArrowArray *array_out,
+                                   qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -3,13 +3,12 @@
  * A consumer may move any part of the tree out and release the rest, in any order.  So all nodes of a tree lie
  * in one counted block that owns the buffers: each unreleased node counts, the last one to go frees the block.
  * Columns without a value share one zeroed region: null bits, equal offsets, whatever they need. */
-#include "arrow_build.h"
-
-#include <string.h>
-
 #include "alloc.h"
+#include "arrow_build.h"
 #include "check.h"
 #include "error.h"
+
+#include <string.h>
 
 enum node {
     NODE_DELIVERY_TAG, /* the columns first, in their order */
@@ -91,7 +90,8 @@ static void release_schema(struct ArrowSchema *schema)
     struct schema_export *export = schema->private_data;
 
     for (int64_t i = 0; i < schema->n_children; i++) {
-        if (schema->children[i]->release != NULL) { /* else it was moved out, or released by itself */
+        if (schema->children[i]->release !=
+            NULL) { /* else it was moved out, or released by itself */
             schema->children[i]->release(schema->children[i]);
         }
     }
@@ -124,21 +124,21 @@ static void release_array(struct ArrowArray *array)
 }
 
 /* The shape of the tree, the same for types and for values. */
-#define LINK_NODES(export)                                                                      \
-    do {                                                                                        \
-        for (int i = 0; i < COLUMN_COUNT; i++) {                                                \
-            (export)->columns[i] = &(export)->nodes[i];                                         \
-        }                                                                                       \
-        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT;                                   \
-        (export)->nodes[NODE_ROOT].children = (export)->columns;                                \
-        (export)->entries[0] = &(export)->nodes[NODE_ENTRIES];                                  \
-        (export)->nodes[NODE_HEADERS].n_children = 1;                                           \
-        (export)->nodes[NODE_HEADERS].children = (export)->entries;                             \
-        (export)->key_value[0] = &(export)->nodes[NODE_KEY];                                    \
-        (export)->key_value[1] = &(export)->nodes[NODE_VALUE];                                  \
-        (export)->nodes[NODE_ENTRIES].n_children = 2;                                           \
-        (export)->nodes[NODE_ENTRIES].children = (export)->key_value;                           \
-        (export)->nodes[NODE_EXCHANGE].dictionary = &(export)->nodes[NODE_EXCHANGE_NAMES];      \
+#define LINK_NODES(export)                                                                       \
+    do {                                                                                         \
+        for (int i = 0; i < COLUMN_COUNT; i++) {                                                 \
+            (export)->columns[i] = &(export)->nodes[i];                                          \
+        }                                                                                        \
+        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT;                                    \
+        (export)->nodes[NODE_ROOT].children = (export)->columns;                                 \
+        (export)->entries[0] = &(export)->nodes[NODE_ENTRIES];                                   \
+        (export)->nodes[NODE_HEADERS].n_children = 1;                                            \
+        (export)->nodes[NODE_HEADERS].children = (export)->entries;                              \
+        (export)->key_value[0] = &(export)->nodes[NODE_KEY];                                     \
+        (export)->key_value[1] = &(export)->nodes[NODE_VALUE];                                   \
+        (export)->nodes[NODE_ENTRIES].n_children = 2;                                            \
+        (export)->nodes[NODE_ENTRIES].children = (export)->key_value;                            \
+        (export)->nodes[NODE_EXCHANGE].dictionary = &(export)->nodes[NODE_EXCHANGE_NAMES];       \
         (export)->nodes[NODE_ROUTING_KEY].dictionary = &(export)->nodes[NODE_ROUTING_KEY_NAMES]; \
     } while (0)
 
@@ -162,8 +162,8 @@ static struct schema_export *create_schema(void)
 }
 
 /* Fills in a node without nulls; buffers that were never needed become zeros. */
-static void set_node(struct array_export *export, enum node node, uint64_t length, const void *second,
-                     const void *third)
+static void set_node(struct array_export *export, enum node node, uint64_t length,
+                     const void *second, const void *third)
 {
     struct ArrowArray *array = &export->nodes[node];
 
@@ -176,7 +176,8 @@ static void set_node(struct array_export *export, enum node node, uint64_t lengt
     array->private_data = export;
 }
 
-static void set_nulls(struct array_export *export, enum node node, uint64_t set_count, const uint8_t *validity)
+static void set_nulls(struct array_export *export, enum node node, uint64_t set_count,
+                      const uint8_t *validity)
 {
     struct ArrowArray *array = &export->nodes[node];
 
@@ -226,7 +227,8 @@ static void set_nodes(struct array_export *export)
     set_node(export, NODE_DELIVERY_COUNT, rows, builder->delivery_counts, NULL);
     for (int i = 0; i < QSI_ARROW_DICTIONARY_COUNT; i++) {
         set_node(export, (enum node)(NODE_EXCHANGE + i), rows, builder->codes[i], NULL);
-        set_text(export, (enum node)(NODE_EXCHANGE_NAMES + i), builder->entries[i].filled, &builder->entries[i]);
+        set_text(export, (enum node)(NODE_EXCHANGE_NAMES + i), builder->entries[i].filled,
+                 &builder->entries[i]);
     }
     set_properties(export);
 }
@@ -246,8 +248,9 @@ static struct array_export *create_array(const struct qsi_arrow_builder *builder
     return export;
 }
 
-qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder, struct ArrowSchema *schema_out,
-                                   struct ArrowArray *array_out, qs_error *error)
+qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
+                                   struct ArrowSchema *schema_out, struct ArrowArray *array_out,
+                                   qs_error *error)
 {
     struct schema_export *schema = NULL;
     struct array_export *array = NULL;

@@ -2,13 +2,13 @@
  * Invariant: what is appended to a buffer is UTF-8. */
 #include "field_text.h"
 
+#include "check.h"
+#include "le.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "check.h"
-#include "le.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"
 #define REPLACEMENT_BYTES 3
@@ -81,7 +81,8 @@ static struct qsi_slice next_character(struct qsi_slice *text)
 {
     bool valid;
     uint32_t bytes = character_bytes(*text, &valid);
-    struct qsi_slice character = valid ? qsi_slice_make(text->data, bytes) : QSI_SLICE_LITERAL(REPLACEMENT);
+    struct qsi_slice character =
+        valid ? qsi_slice_make(text->data, bytes) : QSI_SLICE_LITERAL(REPLACEMENT);
 
     text->data += bytes;
     text->bytes -= bytes;
@@ -277,7 +278,8 @@ static qs_status append_json(struct qsi_buf *buf, const struct qsi_field *field)
 static qs_status append_nested(struct qsi_buf *buf, const struct qsi_field *field)
 {
     bool table = field->type == 'F';
-    struct qsi_field_walk walk = table ? qsi_table_walk(field->value) : qsi_array_walk(field->value);
+    struct qsi_field_walk walk =
+        table ? qsi_table_walk(field->value) : qsi_array_walk(field->value);
     struct qsi_field inner;
     const char *separator = "";
 

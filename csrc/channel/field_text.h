@@ -2,9 +2,10 @@
 #ifndef QSI_FIELD_TEXT_H
 #define QSI_FIELD_TEXT_H
 
+#include "qstore/status.h"
+
 #include "buf.h"
 #include "properties.h"
-#include "qstore/status.h"
 #include "slice.h"
 
 /* Appends bytes that should be UTF-8; each part that is not becomes U+FFFD. */

@@ -4,13 +4,12 @@
  * null slots may hold anything, so the fast passes over whole columns only tell "nothing to see" from "look
  * at each row", and only the row by row pass condemns. */
 #include "arrow_read.h"
+#include "check.h"
+#include "error.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "check.h"
-#include "error.h"
 
 /* Keeps sums and products of positions within 64 bits, and is beyond any memory. */
 #define POSITIONS_MAX ((int64_t)1 << 48)
@@ -47,7 +46,8 @@ static qs_status fail_column(const struct column *column, const char *format, ..
     if (column->name == NULL) {
         return qsi_fail(column->error, QS_EINVAL, "record batch: %s", text);
     }
-    return qsi_fail(column->error, QS_EINVAL, "column \"%s\"%s: %s", column->name, column->part, text);
+    return qsi_fail(column->error, QS_EINVAL, "column \"%s\"%s: %s", column->name, column->part,
+                    text);
 }
 
 static qs_status fail_row(const struct column *column, uint64_t row, const char *format, ...)
@@ -58,40 +58,45 @@ static qs_status fail_row(const struct column *column, uint64_t row, const char 
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return qsi_fail(column->error, QS_EINVAL, "%s %" PRIu64 ": %s%s %s", column->unit, row, column->name,
-                    column->part, text);
+    return qsi_fail(column->error, QS_EINVAL, "%s %" PRIu64 ": %s%s %s", column->unit, row,
+                    column->name, column->part, text);
 }
 
 static qs_status fail_type(const struct column *column, const char *expected)
 {
-    return fail_column(column, "Arrow type \"%s\"%s cannot be used, expected %s", column->schema->format,
+    return fail_column(column, "Arrow type \"%s\"%s cannot be used, expected %s",
+                       column->schema->format,
                        column->schema->dictionary == NULL ? "" : " with a dictionary", expected);
 }
 
 /* ---- structure ---- */
 
-static qs_status check_structure(const struct column *column, int64_t buffers_min, int64_t buffers_max,
-                                 int64_t children)
+static qs_status check_structure(const struct column *column, int64_t buffers_min,
+                                 int64_t buffers_max, int64_t children)
 {
     const struct ArrowArray *array = column->array;
 
     if (array->length < 0 || array->offset < 0 || array->length > POSITIONS_MAX ||
         array->offset > POSITIONS_MAX) {
-        return fail_column(column, "length %" PRId64 " at offset %" PRId64 " is impossible", array->length,
-                           array->offset);
+        return fail_column(column, "length %" PRId64 " at offset %" PRId64 " is impossible",
+                           array->length, array->offset);
     }
     if (array->null_count < -1) {
         return fail_column(column, "null count %" PRId64 " is impossible", array->null_count);
     }
     if (column->first + column->rows > (uint64_t)array->offset + (uint64_t)array->length) {
-        return fail_column(column, "length %" PRId64 " is less than the %" PRIu64 " that are needed",
+        return fail_column(column,
+                           "length %" PRId64 " is less than the %" PRIu64 " that are needed",
                            array->length, column->first + column->rows - (uint64_t)array->offset);
     }
-    if (array->n_buffers < buffers_min || array->n_buffers > buffers_max || array->buffers == NULL) {
-        return fail_column(column, "%" PRId64 " buffers, expected %" PRId64, array->n_buffers, buffers_min);
+    if (array->n_buffers < buffers_min || array->n_buffers > buffers_max ||
+        array->buffers == NULL) {
+        return fail_column(column, "%" PRId64 " buffers, expected %" PRId64, array->n_buffers,
+                           buffers_min);
     }
     if (array->n_children != children || column->schema->n_children != children) {
-        return fail_column(column, "%" PRId64 " children, expected %" PRId64, array->n_children, children);
+        return fail_column(column, "%" PRId64 " children, expected %" PRId64, array->n_children,
+                           children);
     }
     return QS_OK;
 }
@@ -104,7 +109,8 @@ static qs_status open_validity(const struct column *column, const uint8_t **vali
     }
     *validity_out = column->array->buffers[0];
     if (*validity_out == NULL && column->array->null_count > 0) {
-        return fail_column(column, "%" PRId64 " nulls, but no validity buffer", column->array->null_count);
+        return fail_column(column, "%" PRId64 " nulls, but no validity buffer",
+                           column->array->null_count);
     }
     return QS_OK;
 }
@@ -147,7 +153,8 @@ static enum qsi_arrow_integer integer_type(const char *format)
     static const char letters[] = "cCsSiIlL"; /* in the order of the enumeration */
     const char *letter = format[0] == '\0' || format[1] != '\0' ? NULL : strchr(letters, format[0]);
 
-    return letter == NULL ? QSI_ARROW_NONE : (enum qsi_arrow_integer)(QSI_ARROW_INT8 + (letter - letters));
+    return letter == NULL ? QSI_ARROW_NONE
+                          : (enum qsi_arrow_integer)(QSI_ARROW_INT8 + (letter - letters));
 }
 
 static qs_status open_integers(const struct column *column, struct qsi_arrow_integers *integers_out,
@@ -168,15 +175,16 @@ static qs_status open_integers(const struct column *column, struct qsi_arrow_int
 }
 
 /* Whether all slots lie in [low, low + count): one subtraction and one comparison each. */
-static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows, int64_t low, uint64_t count)
+static bool all_within(const struct qsi_arrow_integers *integers, uint64_t rows, int64_t low,
+                       uint64_t count)
 {
     bool outside = false;
 
-#define EACH_OF(type)                                                                     \
-    for (uint64_t row = 0; row < rows; row++) {                                           \
-        uint64_t value = (uint64_t)(int64_t)((const type *)integers->values)[row];        \
-        outside |= value - (uint64_t)low >= count;                                        \
-    }                                                                                     \
+#define EACH_OF(type)                                                              \
+    for (uint64_t row = 0; row < rows; row++) {                                    \
+        uint64_t value = (uint64_t)(int64_t)((const type *)integers->values)[row]; \
+        outside |= value - (uint64_t)low >= count;                                 \
+    }                                                                              \
     break
 
     switch (integers->type) {
@@ -220,14 +228,15 @@ static uint64_t first_outside(const struct qsi_arrow_integers *integers, uint64_
     return rows;
 }
 
-static qs_status fail_outside(const struct column *column, const struct qsi_arrow_integers *integers,
-                              uint64_t row, int64_t low, uint64_t count)
+static qs_status fail_outside(const struct column *column,
+                              const struct qsi_arrow_integers *integers, uint64_t row, int64_t low,
+                              uint64_t count)
 {
     int64_t value = qsi_arrow_integer_at(integers, row);
 
     if (integers->type == QSI_ARROW_UINT64) {
-        return fail_row(column, row, "is %" PRIu64 ", must be %" PRId64 " to %" PRIu64, (uint64_t)value, low,
-                        (uint64_t)low + count - 1);
+        return fail_row(column, row, "is %" PRIu64 ", must be %" PRId64 " to %" PRIu64,
+                        (uint64_t)value, low, (uint64_t)low + count - 1);
     }
     return fail_row(column, row, "is %" PRId64 ", must be %" PRId64 " to %" PRIu64, value, low,
                     (uint64_t)low + count - 1);
@@ -307,11 +316,12 @@ static qs_status fail_offsets(const struct column *column, const struct qsi_arro
         int64_t to = offset_at(strings, row + 1);
 
         if (from < 0 || to < from) {
-            return fail_row(column, row, "has impossible offsets %" PRId64 " to %" PRId64, from, to);
+            return fail_row(column, row, "has impossible offsets %" PRId64 " to %" PRId64, from,
+                            to);
         }
         if (to - from > UINT32_MAX) {
-            return fail_row(column, row, "has %" PRId64 " bytes, at most %" PRIu32 " are possible", to - from,
-                            UINT32_MAX);
+            return fail_row(column, row, "has %" PRId64 " bytes, at most %" PRIu32 " are possible",
+                            to - from, UINT32_MAX);
         }
     }
     return fail_column(column, "impossible offsets"); /* changed under our hands */
@@ -357,11 +367,15 @@ static qs_status check_view(const struct column *column, const struct qsi_arrow_
         return QS_OK;
     }
     if (view[2] < 0 || (uint64_t)view[2] >= variadic_count) {
-        return fail_row(column, row, "lies in data buffer %" PRId32 " of %" PRIu64, view[2], variadic_count);
+        return fail_row(column, row, "lies in data buffer %" PRId32 " of %" PRIu64, view[2],
+                        variadic_count);
     }
-    if (view[3] < 0 || (int64_t)view[3] + bytes > sizes[view[2]] || strings->variadic[view[2]] == NULL) {
-        return fail_row(column, row, "lies outside data buffer %" PRId32 ": %" PRId32 " bytes at %" PRId32
-                        " of %" PRId64, view[2], bytes, view[3], (int64_t)sizes[view[2]]);
+    if (view[3] < 0 || (int64_t)view[3] + bytes > sizes[view[2]] ||
+        strings->variadic[view[2]] == NULL) {
+        return fail_row(column, row,
+                        "lies outside data buffer %" PRId32 ": %" PRId32 " bytes at %" PRId32
+                        " of %" PRId64,
+                        view[2], bytes, view[3], (int64_t)sizes[view[2]]);
     }
     return QS_OK;
 }
@@ -391,8 +405,8 @@ static qs_status open_fixed(const struct column *column, struct qsi_arrow_string
     uint64_t end;
 
     if (qsi_mul_overflows(column->first + column->rows, strings->width, &end) || end > INT64_MAX) {
-        return fail_column(column, "%" PRIu64 " values of %" PRIu32 " bytes are impossible", column->rows,
-                           strings->width);
+        return fail_column(column, "%" PRIu64 " values of %" PRIu32 " bytes are impossible",
+                           column->rows, strings->width);
     }
     if (data != NULL) {
         strings->data = data + column->first * strings->width;
@@ -403,8 +417,8 @@ static qs_status open_fixed(const struct column *column, struct qsi_arrow_string
 }
 
 /* Any string type, and binary ones too if binary is set; no dictionary. */
-static qs_status open_strings(const struct column *column, struct qsi_arrow_strings *strings_out, bool binary,
-                              const char *expected)
+static qs_status open_strings(const struct column *column, struct qsi_arrow_strings *strings_out,
+                              bool binary, const char *expected)
 {
     int64_t buffers = 3;
 
@@ -415,7 +429,8 @@ static qs_status open_strings(const struct column *column, struct qsi_arrow_stri
     if (strings_out->layout == QSI_ARROW_FIXED) {
         buffers = 2;
     }
-    QS_TRY(check_structure(column, buffers, strings_out->layout == QSI_ARROW_VIEWS ? INT32_MAX : buffers, 0));
+    QS_TRY(check_structure(column, buffers,
+                           strings_out->layout == QSI_ARROW_VIEWS ? INT32_MAX : buffers, 0));
     QS_TRY(open_validity(column, &strings_out->validity));
     strings_out->validity_offset = column->first;
     strings_out->count = column->rows;
@@ -433,8 +448,9 @@ static qs_status open_strings(const struct column *column, struct qsi_arrow_stri
     }
 }
 
-static qs_status open_dictionary(const struct column *column, struct qsi_arrow_bytes_column *bytes_out,
-                                 bool binary, const char *expected)
+static qs_status open_dictionary(const struct column *column,
+                                 struct qsi_arrow_bytes_column *bytes_out, bool binary,
+                                 const char *expected)
 {
     struct column entries = *column;
     enum qsi_arrow_integer type = integer_type(column->schema->format);
@@ -451,18 +467,21 @@ static qs_status open_dictionary(const struct column *column, struct qsi_arrow_b
     if (entries.array == NULL || entries.schema->format == NULL) {
         return fail_column(column, "no dictionary came with the array");
     }
-    entries.first = (uint64_t)entries.array->offset; /* checked, like the length, by check_structure */
+    entries.first =
+        (uint64_t)entries.array->offset; /* checked, like the length, by check_structure */
     entries.rows = (uint64_t)entries.array->length;
     QS_TRY(open_strings(&entries, &bytes_out->strings, binary, expected));
     row = first_outside(&bytes_out->codes, column->rows, 0, entries.rows);
     if (row < column->rows) {
-        return fail_row(column, row, "has dictionary index %" PRId64 ", there are %" PRIu64 " entries",
+        return fail_row(column, row,
+                        "has dictionary index %" PRId64 ", there are %" PRIu64 " entries",
                         qsi_arrow_integer_at(&bytes_out->codes, row), entries.rows);
     }
     return QS_OK;
 }
 
-static qs_status open_bytes(const struct column *column, struct qsi_arrow_bytes_column *bytes_out, bool binary)
+static qs_status open_bytes(const struct column *column, struct qsi_arrow_bytes_column *bytes_out,
+                            bool binary)
 {
     const char *expected = binary ? "binary, a string, or a dictionary of these"
                                   : "a string or a dictionary of strings";
@@ -476,7 +495,8 @@ static qs_status open_bytes(const struct column *column, struct qsi_arrow_bytes_
 
 /* ---- the columns of a batch ---- */
 
-static qs_status check_no_null(const struct column *column, const struct qsi_arrow_bytes_column *bytes)
+static qs_status check_no_null(const struct column *column,
+                               const struct qsi_arrow_bytes_column *bytes)
 {
     bool coded = qsi_arrow_has_dictionary(bytes);
     const uint8_t *validity = coded ? bytes->codes.validity : bytes->strings.validity;
@@ -490,7 +510,8 @@ static qs_status check_no_null(const struct column *column, const struct qsi_arr
     return row == column->rows ? QS_OK : fail_row(column, row, "is null");
 }
 
-static qs_status check_short(const struct column *column, const struct qsi_arrow_bytes_column *bytes)
+static qs_status check_short(const struct column *column,
+                             const struct qsi_arrow_bytes_column *bytes)
 {
     if (qsi_arrow_strings_max(&bytes->strings) <= QSI_SHORTSTR_BYTES_MAX) {
         return QS_OK;
@@ -499,8 +520,8 @@ static qs_status check_short(const struct column *column, const struct qsi_arrow
         struct qsi_slice string = qsi_arrow_bytes(bytes, row);
 
         if (string.bytes > QSI_SHORTSTR_BYTES_MAX) {
-            return fail_row(column, row, "has %" PRIu32 " bytes, at most %d are possible", string.bytes,
-                            QSI_SHORTSTR_BYTES_MAX);
+            return fail_row(column, row, "has %" PRIu32 " bytes, at most %d are possible",
+                            string.bytes, QSI_SHORTSTR_BYTES_MAX);
         }
     }
     return QS_OK;
@@ -538,8 +559,8 @@ static int64_t timestamp_divisor(const char *format)
     }
 }
 
-static qs_status open_int(const struct column *column, struct qsi_arrow_int_column *int_out, int64_t low,
-                          uint64_t count, bool is_time)
+static qs_status open_int(const struct column *column, struct qsi_arrow_int_column *int_out,
+                          int64_t low, uint64_t count, bool is_time)
 {
     enum qsi_arrow_integer type = integer_type(column->schema->format);
     int64_t divisor = 1;
@@ -571,7 +592,8 @@ static uint64_t row_of_entry(const struct qsi_arrow_headers_column *headers, uin
     return row;
 }
 
-static qs_status check_header_names(const struct column *map, const struct qsi_arrow_headers_column *headers,
+static qs_status check_header_names(const struct column *map,
+                                    const struct qsi_arrow_headers_column *headers,
                                     uint64_t entries)
 {
     const struct qsi_arrow_strings *strings = &headers->keys.strings;
@@ -587,16 +609,18 @@ static qs_status check_header_names(const struct column *map, const struct qsi_a
             return fail_row(map, row_of_entry(headers, entry), "has a null key");
         }
         if (name.bytes > QSI_SHORTSTR_BYTES_MAX) {
-            return fail_row(map, row_of_entry(headers, entry), "has a key of %" PRIu32
-                            " bytes, at most %d are possible", name.bytes, QSI_SHORTSTR_BYTES_MAX);
+            return fail_row(map, row_of_entry(headers, entry),
+                            "has a key of %" PRIu32 " bytes, at most %d are possible", name.bytes,
+                            QSI_SHORTSTR_BYTES_MAX);
         }
     }
     return QS_OK;
 }
 
 /* One of the two children of a map's entries, for the entries in use. */
-static qs_status open_map_child(const struct column *entries, struct qsi_arrow_bytes_column *bytes_out,
-                                int child, const char *part)
+static qs_status open_map_child(const struct column *entries,
+                                struct qsi_arrow_bytes_column *bytes_out, int child,
+                                const char *part)
 {
     struct column column = *entries;
 
@@ -614,7 +638,8 @@ static qs_status open_map_child(const struct column *entries, struct qsi_arrow_b
 }
 
 /* REQUIRES at least one row: the offsets, which are then there. */
-static qs_status open_map_offsets(const struct column *map, struct qsi_arrow_headers_column *headers_out,
+static qs_status open_map_offsets(const struct column *map,
+                                  struct qsi_arrow_headers_column *headers_out,
                                   uint64_t *entries_out)
 {
     struct qsi_arrow_strings places = {.layout = QSI_ARROW_OFFSETS32};
@@ -634,8 +659,8 @@ static qs_status open_map_offsets(const struct column *map, struct qsi_arrow_hea
     return QS_OK;
 }
 
-static qs_status open_map_entries(const struct column *map, struct qsi_arrow_headers_column *headers_out,
-                                  uint64_t count)
+static qs_status open_map_entries(const struct column *map,
+                                  struct qsi_arrow_headers_column *headers_out, uint64_t count)
 {
     struct column entries = *map;
     const uint8_t *validity;
@@ -664,7 +689,8 @@ static qs_status open_map_entries(const struct column *map, struct qsi_arrow_hea
     return check_header_names(map, headers_out, count);
 }
 
-static qs_status open_headers(const struct column *map, struct qsi_arrow_headers_column *headers_out)
+static qs_status open_headers(const struct column *map,
+                              struct qsi_arrow_headers_column *headers_out)
 {
     uint64_t entries = 0;
 
@@ -672,8 +698,8 @@ static qs_status open_headers(const struct column *map, struct qsi_arrow_headers
         return fail_type(map, "a map of strings to strings");
     }
     QS_TRY(check_structure(map, 2, 2, 1));
-    if (map->schema->children == NULL || map->array->children == NULL || map->schema->children[0] == NULL ||
-        map->array->children[0] == NULL) {
+    if (map->schema->children == NULL || map->array->children == NULL ||
+        map->schema->children[0] == NULL || map->array->children[0] == NULL) {
         return fail_column(map, "the map's entries are missing");
     }
     QS_TRY(open_validity(map, &headers_out->validity));
@@ -739,11 +765,12 @@ static qs_status fail_unknown(const struct column *column, const char *body_name
     size_t bytes = 0;
 
     for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        bytes += (size_t)snprintf(names + bytes, sizeof names - bytes, ", %s", known_columns[i].name);
+        bytes +=
+            (size_t)snprintf(names + bytes, sizeof names - bytes, ", %s", known_columns[i].name);
         QS_ASSERT(bytes < sizeof names);
     }
-    return qsi_fail(column->error, QS_EINVAL, "unknown column \"%s\"; expected %s%s", column->name, body_name,
-                    names);
+    return qsi_fail(column->error, QS_EINVAL, "unknown column \"%s\"; expected %s%s", column->name,
+                    body_name, names);
 }
 
 static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_column *known,
@@ -767,8 +794,8 @@ static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_co
     return open_headers(column, place);
 }
 
-static qs_status open_column(struct qsi_arrow_batch *batch, const struct column *column, const char *body_name,
-                             uint32_t *seen)
+static qs_status open_column(struct qsi_arrow_batch *batch, const struct column *column,
+                             const char *body_name, uint32_t *seen)
 {
     size_t index = known_index(column->name, body_name);
 
@@ -793,10 +820,12 @@ static qs_status open_root(const struct column *root)
     uint64_t row;
 
     if (root->schema->release == NULL || array->release == NULL) {
-        return qsi_fail(root->error, QS_EINVAL, "record batch: its Arrow schema or array was released already");
+        return qsi_fail(root->error, QS_EINVAL,
+                        "record batch: its Arrow schema or array was released already");
     }
     if (root->schema->format == NULL || strcmp(root->schema->format, "+s") != 0) {
-        return qsi_fail(root->error, QS_EINVAL, "record batch: Arrow type \"%s\" cannot be used, expected a struct",
+        return qsi_fail(root->error, QS_EINVAL,
+                        "record batch: Arrow type \"%s\" cannot be used, expected a struct",
                         root->schema->format == NULL ? "" : root->schema->format);
     }
     QS_TRY(check_structure(root, 1, 1, root->schema->n_children));
@@ -819,21 +848,30 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct column *
     column.schema = root->schema->children[child];
     column.array = root->array->children[child];
     if (column.schema == NULL || column.array == NULL || column.schema->format == NULL) {
-        return qsi_fail(root->error, QS_EINVAL, "column %" PRId64 " is missing", child);
+        return qsi_fail(root->error, QS_EINVAL, "record batch: column %" PRId64 " is missing",
+                        child);
     }
     column.name = column.schema->name == NULL ? "" : column.schema->name;
     if (column.array->offset < 0 || column.array->offset > POSITIONS_MAX) {
         return fail_column(&column, "offset %" PRId64 " is impossible", column.array->offset);
     }
-    column.first += (uint64_t)column.array->offset; /* a struct's offset applies on top of its children's */
+    column.first +=
+        (uint64_t)column.array->offset; /* a struct's offset applies on top of its children's */
     return open_column(batch, &column, body_name, seen);
 }
 
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
-                               const struct ArrowArray *array, const char *body_name, qs_error *error)
+                               const struct ArrowArray *array, const char *body_name,
+                               qs_error *error)
 {
-    struct column root = {.name = NULL, .part = "", .unit = "row", .schema = schema, .array = array,
-                          .first = (uint64_t)array->offset, .rows = (uint64_t)array->length, .error = error};
+    struct column root = {.name = NULL,
+                          .part = "",
+                          .unit = "row",
+                          .schema = schema,
+                          .array = array,
+                          .first = (uint64_t)array->offset,
+                          .rows = (uint64_t)array->length,
+                          .error = error};
     uint32_t seen = 0;
 
     memset(batch_out, 0, sizeof *batch_out);
@@ -843,7 +881,8 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
         QS_TRY(open_child(batch_out, &root, child, body_name, &seen));
     }
     if (!batch_out->body.present) {
-        return qsi_fail(error, QS_EINVAL, "no column is called \"%s\", which is to hold the bodies", body_name);
+        return qsi_fail(error, QS_EINVAL, "no column is called \"%s\", which is to hold the bodies",
+                        body_name);
     }
     for (uint8_t property = 0; property < QSI_PROPERTY_COUNT; property++) {
         if (batch_out->text[property].present) {

@@ -110,7 +110,8 @@ uint64_t qsi_arrow_body_total(const struct qsi_arrow_batch *batch, uint64_t from
 }
 
 /* restrict: so that the loops become vector code. */
-static void rebase32(uint8_t *restrict offsets_out, const qsi_arrow_i32 *restrict offsets, uint64_t count)
+static void rebase32(uint8_t *restrict offsets_out, const qsi_arrow_i32 *restrict offsets,
+                     uint64_t count)
 {
     uint32_t base = (uint32_t)offsets[0];
 
@@ -119,17 +120,19 @@ static void rebase32(uint8_t *restrict offsets_out, const qsi_arrow_i32 *restric
     }
 }
 
-static void rebase64(uint8_t *restrict offsets_out, const qsi_arrow_i64 *restrict offsets, uint64_t count)
+static void rebase64(uint8_t *restrict offsets_out, const qsi_arrow_i64 *restrict offsets,
+                     uint64_t count)
 {
-    uint32_t base = (uint32_t)offsets[0]; /* differences fit 32 bits, so their low halves tell them */
+    uint32_t base =
+        (uint32_t)offsets[0]; /* differences fit 32 bits, so their low halves tell them */
 
     for (uint64_t i = 0; i < count; i++) {
         qsi_put_u32(offsets_out + 4 * i, (uint32_t)offsets[i] - base);
     }
 }
 
-static void copy_fixed(const struct qsi_arrow_strings *strings, uint64_t from, uint64_t count, uint8_t *offsets_out,
-                       uint8_t *bytes_out)
+static void copy_fixed(const struct qsi_arrow_strings *strings, uint64_t from, uint64_t count,
+                       uint8_t *offsets_out, uint8_t *bytes_out)
 {
     for (uint64_t i = 0; i <= count; i++) {
         qsi_put_u32(offsets_out + 4 * i, (uint32_t)i * strings->width);
@@ -153,8 +156,8 @@ static void copy_rows(const struct qsi_arrow_bytes_column *column, uint64_t from
     }
 }
 
-void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to, uint8_t *offsets_out,
-                         uint8_t *bytes_out)
+void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to,
+                         uint8_t *offsets_out, uint8_t *bytes_out)
 {
     const struct qsi_arrow_strings *strings = &batch->body.strings;
     const qsi_arrow_i32 *offsets32 = (const qsi_arrow_i32 *)strings->places + from;
@@ -183,7 +186,8 @@ bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch)
            batch->delivery_mode.present || batch->expiration_ms.present || batch->timestamp.present;
 }
 
-static void set_numbers(struct qsi_properties *properties, const struct qsi_arrow_batch *batch, uint64_t row)
+static void set_numbers(struct qsi_properties *properties, const struct qsi_arrow_batch *batch,
+                        uint64_t row)
 {
     int64_t value;
 
@@ -215,8 +219,8 @@ static struct qsi_slice expiration_text(struct qsi_arrow_row *row, uint64_t mill
 }
 
 /* The row's own headers, their size only: they are written from the map. */
-static uint64_t set_headers(struct qsi_arrow_row *row_out, const struct qsi_arrow_headers_column *headers,
-                            uint64_t row)
+static uint64_t set_headers(struct qsi_arrow_row *row_out,
+                            const struct qsi_arrow_headers_column *headers, uint64_t row)
 {
     const qsi_arrow_i32 *offsets = (const qsi_arrow_i32 *)headers->places + row;
     uint64_t bytes = 0;
@@ -227,12 +231,13 @@ static uint64_t set_headers(struct qsi_arrow_row *row_out, const struct qsi_arro
         bytes += qsi_table_string_bytes(qsi_arrow_bytes(&headers->keys, entry),
                                         qsi_arrow_bytes(&headers->values, entry));
     }
-    qsi_properties_set(&row_out->properties, QSI_PROPERTY_HEADERS, qsi_slice_make(NULL, (uint32_t)bytes));
+    qsi_properties_set(&row_out->properties, QSI_PROPERTY_HEADERS,
+                       qsi_slice_make(NULL, (uint32_t)bytes));
     return bytes;
 }
 
-uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch, uint64_t row,
-                             const struct qsi_properties *defaults)
+uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch,
+                             uint64_t row, const struct qsi_properties *defaults)
 {
     struct qsi_properties *properties = &row_out->properties;
     const struct qsi_arrow_headers_column *headers = &batch->headers;

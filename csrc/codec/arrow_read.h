@@ -9,12 +9,14 @@
 #ifndef QSI_ARROW_READ_H
 #define QSI_ARROW_READ_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include "properties.h"
 #include "qstore/arrow.h"
 #include "qstore/status.h"
+
+#include "properties.h"
 #include "slice.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 /* Arrow recommends alignment and promises none; these load from any address, and may alias. */
 typedef int8_t qsi_arrow_i8 __attribute__((may_alias));
@@ -48,7 +50,7 @@ enum qsi_arrow_integer {
 
 /* Byte strings without a dictionary.  Pointers are to the first row in use, save validity, which is bits. */
 struct qsi_arrow_strings {
-    const uint8_t *validity; /* NULL: no nulls */
+    const uint8_t *validity;  /* NULL: no nulls */
     uint64_t validity_offset; /* bit of row 0 */
     const uint8_t *places;    /* offsets or views */
     const uint8_t *data;      /* what offsets point into; the rows themselves of QSI_ARROW_FIXED */
@@ -100,7 +102,8 @@ struct qsi_arrow_batch {
     struct qsi_arrow_int_column delivery_mode;
     struct qsi_arrow_int_column expiration_ms;
     struct qsi_arrow_int_column timestamp;
-    uint8_t text_present[QSI_PROPERTY_COUNT]; /* the properties whose text is present: what rows loop over */
+    uint8_t text_present
+        [QSI_PROPERTY_COUNT]; /* the properties whose text is present: what rows loop over */
     uint8_t text_count;
 };
 
@@ -146,7 +149,8 @@ static inline int64_t qsi_arrow_integer_at(const struct qsi_arrow_integers *inte
 }
 
 /* A view is {length, 12 bytes} or {length, prefix, buffer, offset}. */
-static inline struct qsi_slice qsi_arrow_view(const struct qsi_arrow_strings *strings, const uint8_t *view)
+static inline struct qsi_slice qsi_arrow_view(const struct qsi_arrow_strings *strings,
+                                              const uint8_t *view)
 {
     const qsi_arrow_i32 *words = (const qsi_arrow_i32 *)view;
     uint32_t bytes = (uint32_t)words[0];
@@ -158,7 +162,8 @@ static inline struct qsi_slice qsi_arrow_view(const struct qsi_arrow_strings *st
 }
 
 /* The string at row; null if it is. */
-static inline struct qsi_slice qsi_arrow_string(const struct qsi_arrow_strings *strings, uint64_t row)
+static inline struct qsi_slice qsi_arrow_string(const struct qsi_arrow_strings *strings,
+                                                uint64_t row)
 {
     if (qsi_arrow_is_null(strings->validity, strings->validity_offset, row)) {
         return QSI_SLICE_NULL;
@@ -202,13 +207,15 @@ static inline uint64_t qsi_arrow_dictionary_count(const struct qsi_arrow_bytes_c
     return column->strings.count;
 }
 
-static inline struct qsi_slice qsi_arrow_dictionary_at(const struct qsi_arrow_bytes_column *column, int64_t code)
+static inline struct qsi_slice qsi_arrow_dictionary_at(const struct qsi_arrow_bytes_column *column,
+                                                       int64_t code)
 {
     return qsi_arrow_string(&column->strings, (uint64_t)code);
 }
 
 /* The bytes at row, through the dictionary if there is one; null if the row is or the column is absent. */
-static inline struct qsi_slice qsi_arrow_bytes(const struct qsi_arrow_bytes_column *column, uint64_t row)
+static inline struct qsi_slice qsi_arrow_bytes(const struct qsi_arrow_bytes_column *column,
+                                               uint64_t row)
 {
     int64_t code;
 
@@ -220,7 +227,8 @@ static inline struct qsi_slice qsi_arrow_bytes(const struct qsi_arrow_bytes_colu
 }
 
 /* False if the column is absent or the row is null. */
-static inline bool qsi_arrow_int(const struct qsi_arrow_int_column *column, uint64_t row, int64_t *value_out)
+static inline bool qsi_arrow_int(const struct qsi_arrow_int_column *column, uint64_t row,
+                                 int64_t *value_out)
 {
     if (!column->present ||
         qsi_arrow_is_null(column->values.validity, column->values.validity_offset, row)) {
@@ -250,8 +258,8 @@ uint32_t qsi_arrow_body_max(const struct qsi_arrow_batch *batch, uint64_t *row_o
 /* Copies the bodies of rows [from, to) behind each other to bytes_out and writes to - from + 1 little-endian
  * u32 offsets, the first 0, the last the total.  offsets_out may have any alignment.
  * REQUIRES a body total that fits 32 bits, and room for both. */
-void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to, uint8_t *offsets_out,
-                         uint8_t *bytes_out);
+void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to,
+                         uint8_t *offsets_out, uint8_t *bytes_out);
 
 /* Whether rows can differ in their properties: any column but body, exchange and routing_key. */
 bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch);
@@ -267,8 +275,8 @@ struct qsi_arrow_row {
 /* Puts the row's columns over the defaults (a null value leaves the default; headers are replaced as a whole)
  * and returns the size of the blob.  The size may pass 32 bits, or any limit: the caller's to refuse.
  * defaults may be NULL and is borrowed like the batch. */
-uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch, uint64_t row,
-                             const struct qsi_properties *defaults);
+uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch,
+                             uint64_t row, const struct qsi_properties *defaults);
 
 /* Writes the bytes that begin measured. */
 void qsi_arrow_row_encode(uint8_t *blob_out, const struct qsi_arrow_row *row,

@@ -2,13 +2,15 @@
  * with what is left before it is used. */
 #include "properties.h"
 
+#include "qstore/codec.h"
+
 #include "check.h"
 #include "error.h"
 #include "le.h"
-#include "qstore/codec.h"
 
 #define FLAGS_BYTES 2
-#define FLAGS_UNKNOWN 3u /* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
+#define FLAGS_UNKNOWN \
+    3u /* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
 
 struct cursor {
     const uint8_t *at;
@@ -18,9 +20,9 @@ struct cursor {
 const char *qsi_property_name(enum qsi_property property)
 {
     static const char *const names[QSI_PROPERTY_COUNT] = {
-        "content_type", "content_encoding", "headers",    "delivery_mode", "priority",
-        "correlation_id", "reply_to",       "expiration", "message_id",    "timestamp",
-        "type",         "user_id",          "app_id",     "cluster_id"};
+        "content_type",   "content_encoding", "headers",    "delivery_mode", "priority",
+        "correlation_id", "reply_to",         "expiration", "message_id",    "timestamp",
+        "type",           "user_id",          "app_id",     "cluster_id"};
 
     QS_ASSERT(property < QSI_PROPERTY_COUNT);
     return names[property];
@@ -85,7 +87,8 @@ static bool take_flags(struct cursor *cursor, uint16_t *flags_out)
     return (*flags_out & FLAGS_UNKNOWN) == 0;
 }
 
-static bool take_property(struct cursor *cursor, enum qsi_property property, struct qsi_properties *properties)
+static bool take_property(struct cursor *cursor, enum qsi_property property,
+                          struct qsi_properties *properties)
 {
     const uint8_t *number;
 
@@ -110,8 +113,8 @@ static bool take_property(struct cursor *cursor, enum qsi_property property, str
     }
 }
 
-qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob, uint32_t blob_bytes,
-                                qs_error *error)
+qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
+                                uint32_t blob_bytes, qs_error *error)
 {
     struct cursor cursor = {blob, blob + blob_bytes};
     uint16_t flags;
@@ -121,20 +124,23 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
         return QS_OK;
     }
     if (!take_flags(&cursor, &flags)) {
-        return qsi_fail(error, QS_ECORRUPT, "message properties: no valid flags in %u bytes", blob_bytes);
+        return qsi_fail(error, QS_ECORRUPT, "message properties: no valid flags in %u bytes",
+                        blob_bytes);
     }
     properties_out->present = flags;
     while (flags != 0) {
         enum qsi_property property = first_property(flags);
 
         if (!take_property(&cursor, property, properties_out)) {
-            return qsi_fail(error, QS_ECORRUPT, "message properties: %s is damaged or cut off (%u bytes in all)",
+            return qsi_fail(error, QS_ECORRUPT,
+                            "message properties: %s is damaged or cut off (%u bytes in all)",
                             qsi_property_name(property), blob_bytes);
         }
         flags &= (uint16_t)~qsi_property_flag(property);
     }
     if (cursor.at != cursor.end) {
-        return qsi_fail(error, QS_ECORRUPT, "message properties: %zu bytes after the last one", left(&cursor));
+        return qsi_fail(error, QS_ECORRUPT, "message properties: %zu bytes after the last one",
+                        left(&cursor));
     }
     return QS_OK;
 }
@@ -144,7 +150,8 @@ qs_status qs_properties_check(const void *blob, size_t blob_bytes, qs_error *err
     struct qsi_properties properties;
 
     if (blob_bytes > UINT32_MAX) {
-        return qsi_fail(error, QS_ECORRUPT, "message properties: %zu bytes, more than 32 bits can tell", blob_bytes);
+        return qsi_fail(error, QS_ECORRUPT,
+                        "message properties: %zu bytes, more than 32 bits can tell", blob_bytes);
     }
     return qsi_properties_decode(&properties, blob, (uint32_t)blob_bytes, error);
 }
@@ -193,7 +200,8 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
         } else if (is_number(property)) {
             bytes += 1;
         } else {
-            bytes += (property == QSI_PROPERTY_HEADERS ? 4u : 1u) + (uint64_t)properties->text[property].bytes;
+            bytes += (property == QSI_PROPERTY_HEADERS ? 4u : 1u) +
+                     (uint64_t)properties->text[property].bytes;
         }
     }
     return bytes;
@@ -312,7 +320,8 @@ struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_by
     struct cursor cursor = {blob, blob + blob_bytes};
     struct qsi_slice expiration;
 
-    if (find_property(&cursor, QSI_PROPERTY_EXPIRATION) && take_short_string(&cursor, &expiration)) {
+    if (find_property(&cursor, QSI_PROPERTY_EXPIRATION) &&
+        take_short_string(&cursor, &expiration)) {
         return expiration;
     }
     return QSI_SLICE_NULL;
@@ -383,7 +392,8 @@ bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out)
         return false;
     }
     field_out->name = QSI_SLICE_NULL;
-    if ((walk->named && !take_short_string(&cursor, &field_out->name)) || !take_value(&cursor, field_out)) {
+    if ((walk->named && !take_short_string(&cursor, &field_out->name)) ||
+        !take_value(&cursor, field_out)) {
         walk->malformed = true;
         return false;
     }
@@ -406,7 +416,8 @@ bool qsi_table_check(struct qsi_slice table)
             if (depth + 1 == QSI_FIELD_DEPTH_MAX) {
                 return false;
             }
-            levels[++depth] = field.type == 'F' ? qsi_table_walk(field.value) : qsi_array_walk(field.value);
+            levels[++depth] =
+                field.type == 'F' ? qsi_table_walk(field.value) : qsi_array_walk(field.value);
         } else if (levels[depth].malformed) {
             return false;
         } else if (depth-- == 0) {
@@ -417,7 +428,8 @@ bool qsi_table_check(struct qsi_slice table)
 
 uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value)
 {
-    return 1 + (uint64_t)name.bytes + 1 + (qsi_slice_is_null(value) ? 0 : 4 + (uint64_t)value.bytes);
+    return 1 + (uint64_t)name.bytes + 1 +
+           (qsi_slice_is_null(value) ? 0 : 4 + (uint64_t)value.bytes);
 }
 
 uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value)

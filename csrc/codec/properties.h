@@ -8,31 +8,34 @@
 #ifndef QSI_PROPERTIES_H
 #define QSI_PROPERTIES_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "qstore/status.h"
+
 #include "slice.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum qsi_property { /* in the order of the encoding */
-    QSI_PROPERTY_CONTENT_TYPE,
-    QSI_PROPERTY_CONTENT_ENCODING,
-    QSI_PROPERTY_HEADERS, /* a field table, without its length word */
-    QSI_PROPERTY_DELIVERY_MODE,
-    QSI_PROPERTY_PRIORITY,
-    QSI_PROPERTY_CORRELATION_ID,
-    QSI_PROPERTY_REPLY_TO,
-    QSI_PROPERTY_EXPIRATION, /* milliseconds as decimal text */
-    QSI_PROPERTY_MESSAGE_ID,
-    QSI_PROPERTY_TIMESTAMP, /* seconds since 1970 */
-    QSI_PROPERTY_TYPE,
-    QSI_PROPERTY_USER_ID,
-    QSI_PROPERTY_APP_ID,
-    QSI_PROPERTY_CLUSTER_ID,
-    QSI_PROPERTY_COUNT
+                    QSI_PROPERTY_CONTENT_TYPE,
+                    QSI_PROPERTY_CONTENT_ENCODING,
+                    QSI_PROPERTY_HEADERS, /* a field table, without its length word */
+                    QSI_PROPERTY_DELIVERY_MODE,
+                    QSI_PROPERTY_PRIORITY,
+                    QSI_PROPERTY_CORRELATION_ID,
+                    QSI_PROPERTY_REPLY_TO,
+                    QSI_PROPERTY_EXPIRATION, /* milliseconds as decimal text */
+                    QSI_PROPERTY_MESSAGE_ID,
+                    QSI_PROPERTY_TIMESTAMP, /* seconds since 1970 */
+                    QSI_PROPERTY_TYPE,
+                    QSI_PROPERTY_USER_ID,
+                    QSI_PROPERTY_APP_ID,
+                    QSI_PROPERTY_CLUSTER_ID,
+                    QSI_PROPERTY_COUNT
 };
 
 #define QSI_SHORTSTR_BYTES_MAX 255
-#define QSI_FIELD_DEPTH_MAX 128 /* tables and arrays inside each other, the headers table being the first */
+#define QSI_FIELD_DEPTH_MAX \
+    128 /* tables and arrays inside each other, the headers table being the first */
 
 /* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it; present
  * holds the flag of each property that is there, and the slice of one that is not is null. */
@@ -49,7 +52,8 @@ static inline uint16_t qsi_property_flag(enum qsi_property property)
     return (uint16_t)(0x8000u >> property);
 }
 
-static inline bool qsi_properties_has(const struct qsi_properties *properties, enum qsi_property property)
+static inline bool qsi_properties_has(const struct qsi_properties *properties,
+                                      enum qsi_property property)
 {
     return (properties->present & qsi_property_flag(property)) != 0;
 }
@@ -66,12 +70,13 @@ static inline void qsi_properties_set(struct qsi_properties *properties, enum qs
 const char *qsi_property_name(enum qsi_property property);
 
 /* Decodes and checks all of a blob, nested tables too.  QS_ECORRUPT: not a property blob, and why. */
-qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob, uint32_t blob_bytes,
-                                qs_error *error) QS_MUST_CHECK;
+qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
+                                uint32_t blob_bytes, qs_error *error) QS_MUST_CHECK;
 
 /* Whether properties that did not come from a decode can be encoded: strings within 255 bytes, the headers
  * a well-formed table.  QS_EINVAL names the property. */
-qs_status qsi_properties_check(const struct qsi_properties *properties, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_properties_check(const struct qsi_properties *properties,
+                               qs_error *error) QS_MUST_CHECK;
 
 /* The exact size of the blob; 0 when no property is present. */
 uint64_t qsi_properties_bytes(const struct qsi_properties *properties);

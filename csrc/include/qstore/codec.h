@@ -6,9 +6,10 @@
 #ifndef QSTORE_CODEC_H
 #define QSTORE_CODEC_H
 
+#include "qstore/status.h"
+
 #include <stddef.h>
 #include <stdint.h>
-#include "qstore/status.h"
 
 /* qs_crc32c - the CRC-32C (Castagnoli) checksum of all records.
  *
@@ -23,6 +24,7 @@ QS_API uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes);
  * Returns: QS_OK        every length, type and string is in order, to the last byte
  *          QS_ECORRUPT  they are not; error tells which property
  */
-QS_API QS_MUST_CHECK qs_status qs_properties_check(const void *blob, size_t blob_bytes, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_properties_check(const void *blob, size_t blob_bytes,
+                                                   qs_error *error);
 
 #endif

@@ -1,0 +1,121 @@
+/* The checksum against published vectors, against the polynomial bit by bit, and the fast way against the
+ * portable one over all small lengths and alignments. */
+#include "qstore/codec.h"
+
+#include "crc32c_portable.h"
+#include "qs_test.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define QSI_CRC32C_TABLE_BYTES
+#define QSI_CRC32C_TABLE_SHIFTS
+#include "crc32c_table.h"
+
+#define POLYNOMIAL 0x82f63b78u
+#define LENGTH_MAX 4200
+
+static uint8_t noise[3 * 8 * QSI_CRC32C_LANE_WORDS_MAX * 2 + LENGTH_MAX];
+
+static uint32_t times_x(uint32_t value)
+{
+    return value >> 1 ^ ((value & 1) != 0 ? POLYNOMIAL : 0);
+}
+
+static void test_tables_follow_from_the_polynomial(void)
+{
+    uint32_t power = 0x80000000u; /* x^0 */
+
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+
+        for (int zeros = 0; zeros < 8; zeros++) {
+            for (int bit = 0; bit < 8; bit++) {
+                crc = times_x(crc);
+            }
+            QS_CHECK(crc32c_bytes[zeros][byte] == crc);
+        }
+    }
+    for (uint32_t exponent = 1; exponent <= 64 * 2 * QSI_CRC32C_LANE_WORDS_MAX - 33; exponent++) {
+        power = times_x(power);
+        if ((exponent + 33) % 64 == 0) {
+            QS_CHECK(crc32c_shifts[(exponent + 33) / 64] == power);
+        }
+    }
+}
+
+/* RFC 3720, B.4. */
+static void test_published_vectors(void)
+{
+    uint8_t bytes[32] = {0};
+    static const uint8_t read_command[48] = {
+        0x01, 0xc0, 0, 0, 0, 0, 0,    0, 0,    0, 0, 0,    0, 0, 0, 0,
+        0x14, 0,    0, 0, 0, 0, 0x04, 0, 0,    0, 0, 0x14, 0, 0, 0, 0x18,
+        0x28, 0,    0, 0, 0, 0, 0,    0, 0x02, 0, 0, 0,    0, 0, 0, 0};
+
+    QS_CHECK(qs_crc32c(0, bytes, 32) == 0x8a9136aau);
+    memset(bytes, 0xff, 32);
+    QS_CHECK(qs_crc32c(0, bytes, 32) == 0x62a8ab43u);
+    for (int i = 0; i < 32; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    QS_CHECK(qs_crc32c(0, bytes, 32) == 0x46dd794eu);
+    for (int i = 0; i < 32; i++) {
+        bytes[i] = (uint8_t)(31 - i);
+    }
+    QS_CHECK(qs_crc32c(0, bytes, 32) == 0x113fdb5cu);
+    QS_CHECK(qs_crc32c(0, read_command, 48) == 0xd9963a56u);
+    QS_CHECK(qs_crc32c(0, "123456789", 9) == 0xe3069283u);
+}
+
+static void test_nothing_leaves_the_seed(void)
+{
+    QS_CHECK(qs_crc32c(0, NULL, 0) == 0);
+    QS_CHECK(qs_crc32c(0x12345678, NULL, 0) == 0x12345678);
+    QS_CHECK(qsi_crc32c_portable(0x12345678, NULL, 0) == 0x12345678);
+}
+
+static void test_fast_equals_portable(void)
+{
+    for (size_t bytes = 0; bytes <= LENGTH_MAX; bytes++) {
+        const uint8_t *at = noise + bytes % 16;
+
+        QS_CHECK(qs_crc32c((uint32_t)bytes, at, bytes) ==
+                 qsi_crc32c_portable((uint32_t)bytes, at, bytes));
+    }
+    for (size_t offset = 0; offset < 16; offset++) {
+        for (size_t bytes = 0; bytes <= 300; bytes++) {
+            QS_CHECK(qs_crc32c(7, noise + offset, bytes) ==
+                     qsi_crc32c_portable(7, noise + offset, bytes));
+        }
+        QS_CHECK(qs_crc32c(7, noise + offset, sizeof noise - 16) ==
+                 qsi_crc32c_portable(7, noise + offset, sizeof noise - 16));
+    }
+}
+
+static void test_checksums_chain(void)
+{
+    uint32_t whole = qs_crc32c(0, noise, LENGTH_MAX);
+
+    for (size_t cut = 0; cut <= LENGTH_MAX; cut += 13) {
+        uint32_t front = qs_crc32c(0, noise, cut);
+
+        QS_CHECK(qs_crc32c(front, noise + cut, LENGTH_MAX - cut) == whole);
+    }
+}
+
+int main(void)
+{
+    uint32_t state = 1;
+
+    for (size_t i = 0; i < sizeof noise; i++) {
+        state = state * 1664525u + 1013904223u;
+        noise[i] = (uint8_t)(state >> 24);
+    }
+    test_tables_follow_from_the_polynomial();
+    test_published_vectors();
+    test_nothing_leaves_the_seed();
+    test_fast_equals_portable();
+    test_checksums_chain();
+    return 0;
+}
