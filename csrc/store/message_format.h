@@ -41,12 +41,13 @@
 
 #include "check.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define QSI_UUID_BYTES 16
 #define QSI_MESSAGE_HEADER_BYTES 4096u
-#define QSI_RECORD_HEADER_BYTES 32u
-#define QSI_RECORD_ALIGNMENT 64u
+#define QSI_BODY_HEADER_BYTES 32u
+#define QSI_BODY_ALIGNMENT 64u
 #define QSI_BODY_REF_BYTES 28u
 
 /* Where a body is and what it must be: enough to read and to verify it. */
@@ -60,16 +61,38 @@ struct qsi_body_ref {
 };
 
 /* Header, envelope and body, without padding. */
-static inline uint64_t qsi_record_bytes(const struct qsi_body_ref *ref)
+static inline uint64_t qsi_body_record_bytes(const struct qsi_body_ref *ref)
 {
-    return (uint64_t)QSI_RECORD_HEADER_BYTES + ref->envelope_bytes + ref->body_bytes;
+    return (uint64_t)QSI_BODY_HEADER_BYTES + ref->envelope_bytes + ref->body_bytes;
 }
 
 /* Where the next record may begin.  REQUIRES a reference that was located or written. */
 static inline uint64_t qsi_body_ref_end(const struct qsi_body_ref *ref)
 {
-    return qsi_round_up(ref->offset + qsi_record_bytes(ref), QSI_RECORD_ALIGNMENT);
+    return qsi_round_up(ref->offset + qsi_body_record_bytes(ref), QSI_BODY_ALIGNMENT);
 }
+
+/* A file's name, "0000000007.msg", and what errors call it, "messages/0000000007.msg". */
+#define QSI_MESSAGE_NAME_BYTES 15u
+#define QSI_MESSAGE_PATH_BYTES 24u
+void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], uint32_t number);
+void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], uint32_t number);
+/* False when it is not the name of a message file. */
+bool qsi_message_name_parse(uint32_t *number_out, const char *name);
+
+/* QSI_MESSAGE_HEADER_BYTES bytes: the header of a new file. */
+void qsi_message_header_encode(uint8_t *bytes_out, uint32_t number,
+                               const uint8_t uuid[QSI_UUID_BYTES], uint64_t salt);
+/* Whether bytes are the header of this file of this store.  QS_ECORRUPT; QS_EVERSION: from a
+ * later version, and whole. */
+qs_status qsi_message_header_check(const uint8_t *bytes, uint32_t number,
+                                   const uint8_t uuid[QSI_UUID_BYTES], uint64_t *salt_out,
+                                   qs_error *error) QS_MUST_CHECK;
+
+/* QSI_BODY_HEADER_BYTES bytes: the header of the record that ref names, ref->crc included. */
+void qsi_body_header_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref, uint64_t salt);
+/* The checksum of a record's header, to be continued over envelope and body. */
+uint32_t qsi_body_header_crc(const uint8_t *bytes);
 
 /* QSI_BODY_REF_BYTES bytes. */
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);

@@ -79,6 +79,7 @@ qs_status qsi_message_store_locate(struct qsi_message_store *store, const struct
 qs_status qsi_message_store_check(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                                   qs_error *error) QS_MUST_CHECK;
 
+/* A file that holds live records. */
 struct qsi_retained {
     uint32_t file;
     uint64_t end; /* the largest qsi_body_ref_end() of the references to it */
@@ -86,10 +87,10 @@ struct qsi_retained {
 
 /* Fits the directory to the references found by recovery: files that are not named go; the
  * others, from settled_below on, lose what is behind their end and are synced, because what
- * recovery read may have been in the page cache only.  files in any order, each once.
- * settled_below: what qsi_message_store_settled_below said at the last checkpoint, or 0.
- * QS_ECORRUPT when a named file is missing or shorter than its end.  REQUIRES nothing reserved
- * yet. */
+ * recovery read may have been in the page cache only.  Files in any order; of one named twice
+ * the larger end counts. settled_below: what qsi_message_store_settled_below said at the last
+ * checkpoint, or 0. QS_ECORRUPT when a named file is missing or shorter than its end.  REQUIRES
+ * nothing reserved yet. */
 qs_status qsi_message_store_retain(struct qsi_message_store *store,
                                    const struct qsi_retained *files, size_t file_count,
                                    uint32_t settled_below, qs_error *error) QS_MUST_CHECK;
@@ -125,8 +126,8 @@ void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty
 
 /* ---- reading ---- */
 
-/* Reads one record into data, which has room for qsi_record_bytes(ref): the envelope begins at
- * data + QSI_RECORD_HEADER_BYTES, the body follows it.  Checked in full: whatever does not fit
+/* Reads one record into data, which has room for qsi_body_record_bytes(ref): the envelope begins
+ * at data + QSI_BODY_HEADER_BYTES, the body follows it.  Checked in full: whatever does not fit
  * is QS_ECORRUPT with file and offset, and data is then undefined.  Threads: any, without the
  * owner's lock. */
 qs_status qsi_message_store_read(struct qsi_message_store *store, const struct qsi_body_ref *ref,
@@ -138,14 +139,14 @@ qs_status qsi_message_store_read(struct qsi_message_store *store, const struct q
 bool qsi_message_store_needs_maintenance(struct qsi_message_store *store);
 /* For a background thread, without the owner's lock: makes the next file before it is needed,
  * and gives back the unused ends of full ones.  Nothing before the first body.  A failure
- * changes nothing and may be retried. */
+ * leaves everything usable; try again later. */
 qs_status qsi_message_store_maintain(struct qsi_message_store *store,
                                      qs_error *error) QS_MUST_CHECK;
 /* For an orderly close, after the last sync: also gives back the end of the file in use and
  * removes an unused one.  A later reserve starts a new file. */
 qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *error) QS_MUST_CHECK;
 /* Removes a file that no reference names any more, and makes that durable.  REQUIRES that it is
- * not the file in use. */
+ * settled: below qsi_message_store_settled_below. */
 qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t file,
                                    qs_error *error) QS_MUST_CHECK;
 /* Bytes of records written by this session, headers and padding included. */

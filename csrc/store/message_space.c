@@ -1,0 +1,306 @@
+/* Space: files made ahead, ends given back, files removed, and fitting it all to what recovery
+ * found.
+ *
+ * Invariant: a file leaves store->unsettled only when it is neither current nor next, no place
+ * in it is open, no mark of it waits for a sync, and it has been cut to its last record and
+ * synced at that size. */
+#include "check.h"
+#include "error.h"
+#include "file.h"
+#include "message_file.h"
+
+/* -- settling --------------------------------------------------------------------------------- */
+
+/* Cuts a file to size, durably: a checkpoint may then promise that it needs nothing at recovery. */
+static qs_status cut(struct qsi_message_store *store, uint32_t number, qs_file *handle,
+                     uint64_t bytes, qs_error *error)
+{
+    qs_status status;
+
+    do {
+        status = store->env->truncate(store->env, handle, bytes, error);
+    } while (status == QS_EINTR);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, number);
+    }
+    return qsi_message_file_sync(store, number, handle, error);
+}
+
+/* REQUIRES the mutex.  The first unsettled file that nobody will write to again, or NULL. */
+static struct qsi_message_file *find_full(struct qsi_message_store *store)
+{
+    for (struct qsi_list *node = store->unsettled.next; node != &store->unsettled;
+         node = node->next) {
+        struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
+
+        if (file != store->current && file != store->next && file->place_count == 0 &&
+            !file->is_dirty && !file->is_taken) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+/* REQUIRES the mutex, which is let go meanwhile. */
+static qs_status settle_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                             qs_error *error)
+{
+    qs_file *evicted = NULL;
+    qs_status status = QS_OK;
+
+    file->refs++;
+    if (file->end < file->bytes) {
+        qsi_mutex_unlock(&store->mutex);
+        status = cut(store, file->number, file->handle, file->end, error);
+        qsi_mutex_lock(&store->mutex);
+    }
+    if (status == QS_OK) {
+        file->bytes = file->end;
+        qsi_list_remove(&file->in_unsettled);
+        store->open_count++;
+    }
+    evicted = qsi_message_file_unref(store, file);
+    if (evicted != NULL) {
+        qsi_mutex_unlock(&store->mutex);
+        store->env->close(store->env, evicted);
+        qsi_mutex_lock(&store->mutex);
+    }
+    return status;
+}
+
+/* REQUIRES the mutex. */
+static qs_status settle_full(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_message_file *file = find_full(store);
+
+    while (file != NULL) {
+        QS_TRY(settle_file(store, file, error));
+        file = find_full(store);
+    }
+    return QS_OK;
+}
+
+/* -- maintenance ------------------------------------------------------------------------------ */
+
+/* REQUIRES the mutex.  Half a file is ample time to make one, and an idle store has at most one
+ * to spare. */
+static bool wants_next(const struct qsi_message_store *store)
+{
+    return store->current != NULL && store->next == NULL && !store->is_creating &&
+           store->current->end > store->options.file_bytes / 2;
+}
+
+/* REQUIRES the mutex. */
+static qs_status check_alive(const struct qsi_message_store *store, qs_error *error)
+{
+    if (store->is_failed) {
+        return qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
+    }
+    return QS_OK;
+}
+
+bool qsi_message_store_needs_maintenance(struct qsi_message_store *store)
+{
+    bool needs;
+
+    qsi_mutex_lock(&store->mutex);
+    needs = !store->is_failed && (wants_next(store) || find_full(store) != NULL);
+    qsi_mutex_unlock(&store->mutex);
+    return needs;
+}
+
+qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = check_alive(store, error);
+    if (status == QS_OK) {
+        status =
+            settle_full(store, error); /* first: on a full disk this makes room for the other */
+    }
+    if (status == QS_OK && wants_next(store)) {
+        status = qsi_message_file_make(store, store->options.file_bytes, &store->next, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* REQUIRES the mutex.  Nobody writes to current or next any more; an unused next is out of the
+ * table. */
+static struct qsi_message_file *retire(struct qsi_message_store *store)
+{
+    struct qsi_message_file *unused;
+
+    while (store->is_creating) {
+        (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    unused = store->next;
+    store->current = NULL;
+    store->next = NULL;
+    if (unused != NULL) {
+        qsi_message_table_remove(store, unused);
+    }
+    return unused;
+}
+
+qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_message_file *unused = NULL;
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = check_alive(store, error);
+    if (status == QS_OK) {
+        unused = retire(store);
+        status = settle_full(store, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (unused != NULL) {
+        qsi_message_file_discard(store, unused);
+    }
+    return status;
+}
+
+uint32_t qsi_message_store_settled_below(struct qsi_message_store *store)
+{
+    uint64_t number;
+
+    qsi_mutex_lock(&store->mutex);
+    number = store->next_number - (store->is_creating ? 1 : 0);
+    if (!qsi_list_is_empty(&store->unsettled)) {
+        number =
+            QSI_LIST_OWNER(store->unsettled.next, struct qsi_message_file, in_unsettled)->number;
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return number <= UINT32_MAX ? (uint32_t)number : UINT32_MAX;
+}
+
+/* -- removal ---------------------------------------------------------------------------------- */
+
+static qs_status remove_name(struct qsi_message_store *store, uint32_t number, qs_error *error)
+{
+    char name[QSI_MESSAGE_NAME_BYTES];
+    qs_status status;
+
+    qsi_message_name(name, number);
+    status = store->env->remove(store->env, store->dir, name, error);
+    if (status == QS_OK || status == QS_ENOENT) {
+        return QS_OK;
+    }
+    return qsi_message_file_fail(error, status, number);
+}
+
+qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t number,
+                                   qs_error *error)
+{
+    struct qsi_message_file *file;
+
+    QS_TRY(remove_name(store, number, error));
+    qsi_mutex_lock(&store->mutex);
+    file = qsi_message_table_find(store, number);
+    QS_ASSERT(file != NULL && qsi_list_is_empty(&file->in_unsettled));
+    qsi_message_table_remove(store, file);
+    qsi_mutex_unlock(&store->mutex);
+    qsi_message_file_destroy(store, file);
+    return qsi_dir_sync(store->env, store->dir, error);
+}
+
+/* -- after recovery --------------------------------------------------------------------------- */
+
+static qs_status note_retained(struct qsi_message_store *store, const struct qsi_retained *retained,
+                               qs_error *error)
+{
+    struct qsi_message_file *file = qsi_message_table_find(store, retained->file);
+    char path[QSI_MESSAGE_PATH_BYTES];
+
+    qsi_message_path(path, retained->file);
+    if (file == NULL) {
+        return qsi_fail_corrupt(error, path, 0, "the file is missing");
+    }
+    if (retained->end <= QSI_MESSAGE_HEADER_BYTES) {
+        return qsi_fail_corrupt(error, path, retained->end, "no live record can end here");
+    }
+    if (retained->end > file->retained_end) {
+        file->retained_end = retained->end;
+    }
+    return QS_OK;
+}
+
+static qs_status fit_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                               qs_file *handle, uint64_t bytes, qs_error *error)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+
+    if (bytes < file->retained_end) {
+        qsi_message_path(path, file->number);
+        return qsi_fail_corrupt(error, path, bytes, "the file ends before its last live record");
+    }
+    if (bytes == file->retained_end) {
+        return qsi_message_file_sync(store, file->number, handle, error);
+    }
+    return cut(store, file->number, handle, file->retained_end, error);
+}
+
+/* What was read may never have reached the disk: a process that died syncs nothing. */
+static qs_status fit_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                          qs_error *error)
+{
+    qs_file *handle;
+    uint64_t bytes;
+    uint64_t salt;
+    qs_status status;
+
+    QS_TRY(
+        qsi_message_file_open(store, file->number, QS_OPEN_WRITE, &handle, &bytes, &salt, error));
+    status = fit_open_file(store, file, handle, bytes, error);
+    file->bytes = file->retained_end; /* recovery may have left a handle open for reading */
+    store->env->close(store->env, handle);
+    return status;
+}
+
+static qs_status fit_named(struct qsi_message_store *store, uint32_t settled_below, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        if (file->retained_end > 0 && file->number >= settled_below) {
+            QS_TRY(fit_file(store, file, error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status remove_unnamed(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    bool removed = false;
+
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        if (file->retained_end == 0) {
+            QS_TRY(remove_name(store, file->number, error));
+            qsi_message_table_remove(store, file);
+            qsi_message_file_destroy(store, file);
+            removed = true;
+        }
+    }
+    return removed ? qsi_dir_sync(store->env, store->dir, error) : QS_OK;
+}
+
+/* Single-threaded by its contract, so the mutex is left alone.  Everything is checked before
+ * anything is removed: a store that cannot be opened keeps all its files. */
+qs_status qsi_message_store_retain(struct qsi_message_store *store,
+                                   const struct qsi_retained *files, size_t file_count,
+                                   uint32_t settled_below, qs_error *error)
+{
+    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
+    for (size_t i = 0; i < file_count; i++) {
+        QS_TRY(note_retained(store, &files[i], error));
+    }
+    QS_TRY(fit_named(store, settled_below, error));
+    return remove_unnamed(store, error);
+}

@@ -1,0 +1,381 @@
+/* The writing side of the message store: places, writes, and what a commit has to sync.
+ *
+ * Invariants: records of a file do not overlap and are in order of their slots; a file with a
+ * marked body that no set has taken is in store->dirty. */
+#include "message_store.h"
+
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "file.h"
+#include "message_file.h"
+
+#include <string.h>
+
+#define FILE_BYTES_MIN 65536u
+
+/* -- open and close --------------------------------------------------------------------------- */
+
+struct listing {
+    struct qsi_message_store *store;
+    qs_status status;
+};
+
+static qs_status add_existing(struct qsi_message_store *store, uint32_t number)
+{
+    struct qsi_message_file *file = qsi_message_file_describe(number);
+
+    if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
+        qsi_message_file_destroy(store, file);
+        return QS_ENOMEM;
+    }
+    if (number >= store->next_number) {
+        store->next_number = (uint64_t)number + 1;
+    }
+    return QS_OK;
+}
+
+static bool visit_name(void *context, const char *name)
+{
+    struct listing *listing = context;
+    uint32_t number;
+
+    if (qsi_message_name_parse(&number, name)) {
+        listing->status = add_existing(listing->store, number);
+    }
+    return listing->status == QS_OK;
+}
+
+static qs_status list_files(struct qsi_message_store *store, qs_error *error)
+{
+    struct listing listing = {store, QS_OK};
+
+    QS_TRY(store->env->dir_list(store->env, store->dir, visit_name, &listing, error));
+    if (listing.status != QS_OK) {
+        return qsi_fail(error, listing.status, "list of message files");
+    }
+    return QS_OK;
+}
+
+static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const uint8_t *uuid,
+                                              const struct qsi_message_store_options *options)
+{
+    struct qsi_message_store *store = qsi_zalloc(sizeof *store);
+
+    if (store == NULL) {
+        return NULL;
+    }
+    store->env = env;
+    store->dir = dir;
+    memcpy(store->uuid, uuid, QSI_UUID_BYTES);
+    store->options = *options;
+    store->next_number = 1;
+    qsi_mutex_init(&store->mutex);
+    qsi_cond_init(&store->created);
+    qsi_list_init(&store->idle);
+    qsi_list_init(&store->unsettled);
+    return store;
+}
+
+qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *env, qs_dir *dir,
+                                 const uint8_t uuid[QSI_UUID_BYTES],
+                                 const struct qsi_message_store_options *options, qs_error *error)
+{
+    struct qsi_message_store *store;
+    qs_status status;
+
+    *store_out = NULL;
+    QS_ASSERT(options->file_bytes >= FILE_BYTES_MIN && options->handle_max > 0);
+    store = create_store(env, dir, uuid, options);
+    if (store == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "message store");
+    }
+    status = list_files(store, error);
+    if (status != QS_OK) {
+        qsi_message_store_close(store);
+        return status;
+    }
+    *store_out = store;
+    return QS_OK;
+}
+
+void qsi_message_store_close(struct qsi_message_store *store)
+{
+    struct qsi_map_cursor cursor;
+
+    if (store == NULL) {
+        return;
+    }
+    cursor = qsi_map_begin(&store->files);
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        qsi_message_table_remove(store, file);
+        qsi_message_file_destroy(store, file);
+    }
+    qsi_map_fini(&store->files);
+    qsi_cond_fini(&store->created);
+    qsi_mutex_fini(&store->mutex);
+    qsi_free(store);
+}
+
+/* -- places ----------------------------------------------------------------------------------- */
+
+static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
+{
+    uint64_t bytes = (uint64_t)QSI_BODY_HEADER_BYTES + envelope_bytes + body_bytes;
+
+    return qsi_round_up(bytes, QSI_BODY_ALIGNMENT);
+}
+
+/* REQUIRES the mutex. */
+static void take_place(struct qsi_message_file *file, uint64_t bytes, struct qsi_place *place_out)
+{
+    QS_ASSERT(file->end % QSI_BODY_ALIGNMENT == 0 && bytes <= file->bytes - file->end);
+    place_out->file = file;
+    place_out->offset = file->end;
+    place_out->slot = file->next_slot;
+    file->end += bytes;
+    file->next_slot++;
+    file->place_count++;
+    file->refs++;
+}
+
+/* REQUIRES the mutex, which is let go while a file is made or awaited: look again afterwards. */
+static qs_status advance_current(struct qsi_message_store *store, qs_error *error)
+{
+    if (store->is_creating) {
+        (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
+        return QS_OK;
+    }
+    if (store->next == NULL) {
+        return qsi_message_file_make(store, store->options.file_bytes, &store->next, error);
+    }
+    store->current = store->next;
+    store->next = NULL;
+    return QS_OK;
+}
+
+static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
+{
+    return file != NULL && bytes <= file->bytes - file->end;
+}
+
+static qs_status place_in_current(struct qsi_message_store *store, uint64_t bytes,
+                                  struct qsi_place *place_out, qs_error *error)
+{
+    while (!has_room(store->current, bytes)) {
+        QS_TRY(advance_current(store, error));
+    }
+    take_place(store->current, bytes, place_out);
+    return QS_OK;
+}
+
+/* The current file stays what it is: the record gets a file that it fills. */
+static qs_status place_alone(struct qsi_message_store *store, uint64_t bytes,
+                             struct qsi_place *place_out, qs_error *error)
+{
+    struct qsi_message_file *file;
+
+    while (store->is_creating) {
+        (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    QS_TRY(qsi_message_file_make(store, QSI_MESSAGE_HEADER_BYTES + bytes, &file, error));
+    take_place(file, bytes, place_out);
+    return QS_OK;
+}
+
+qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t envelope_bytes,
+                                    uint32_t body_bytes, struct qsi_place *place_out,
+                                    qs_error *error)
+{
+    uint64_t bytes = padded_bytes(envelope_bytes, body_bytes);
+    qs_status status;
+
+    *place_out = (struct qsi_place){.envelope_bytes = envelope_bytes, .body_bytes = body_bytes};
+    qsi_mutex_lock(&store->mutex);
+    if (bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
+        status = place_in_current(store, bytes, place_out, error);
+    } else {
+        status = place_alone(store, bytes, place_out, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* REQUIRES the mutex. */
+static struct qsi_message_file *end_place(struct qsi_place *place)
+{
+    struct qsi_message_file *file = place->file;
+
+    QS_ASSERT(file->place_count > 0);
+    file->place_count--;
+    place->file = NULL;
+    return file;
+}
+
+void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place *place)
+{
+    if (place->file == NULL) {
+        return;
+    }
+    qsi_mutex_lock(&store->mutex);
+    /* Never a handle to close: a file that had a place is unsettled. */
+    (void)qsi_message_file_unref(store, end_place(place));
+    qsi_mutex_unlock(&store->mutex);
+}
+
+/* -- writing ---------------------------------------------------------------------------------- */
+
+/* Copies the parts behind the header's and returns the checksum of all. */
+static uint32_t gather(qs_part *gathered, uint8_t *header, const qs_part *parts, size_t part_count)
+{
+    uint32_t crc = qsi_body_header_crc(header);
+
+    gathered[0] = (qs_part){header, QSI_BODY_HEADER_BYTES};
+    for (size_t i = 0; i < part_count; i++) {
+        gathered[i + 1] = parts[i];
+        crc = qs_crc32c(crc, parts[i].data, parts[i].bytes);
+    }
+    return crc;
+}
+
+static uint64_t total_bytes(const qs_part *parts, size_t part_count)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < part_count; i++) {
+        bytes += parts[i].bytes;
+    }
+    return bytes;
+}
+
+qs_status qsi_message_store_write(struct qsi_message_store *store, const struct qsi_place *place,
+                                  const qs_part *parts, size_t part_count,
+                                  struct qsi_body_ref *ref_out, qs_error *error)
+{
+    struct qsi_message_file *file = place->file;
+    struct qsi_body_ref ref = {
+        .file = file->number,
+        .slot = place->slot,
+        .offset = place->offset,
+        .envelope_bytes = place->envelope_bytes,
+        .body_bytes = place->body_bytes,
+    };
+    uint8_t header[QSI_BODY_HEADER_BYTES];
+    qs_part gathered[QSI_BODY_PARTS_MAX + 1];
+    qs_status status;
+
+    QS_ASSERT(part_count <= QSI_BODY_PARTS_MAX);
+    QS_ASSERT(total_bytes(parts, part_count) == (uint64_t)ref.envelope_bytes + ref.body_bytes);
+    qsi_body_header_encode(header, &ref, file->salt);
+    ref.crc = gather(gathered, header, parts, part_count);
+    qsi_body_header_encode(header, &ref, file->salt);
+    qsi_mutex_lock(&file->write_mutex);
+    status =
+        qsi_file_write(store->env, file->handle, gathered, part_count + 1, place->offset, error);
+    qsi_mutex_unlock(&file->write_mutex);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, file->number);
+    }
+    *ref_out = ref;
+    return QS_OK;
+}
+
+void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place)
+{
+    struct qsi_message_file *file;
+
+    QS_ASSERT(place->file != NULL);
+    qsi_mutex_lock(&store->mutex);
+    file = end_place(place);
+    store->bytes_written += padded_bytes(place->envelope_bytes, place->body_bytes);
+    if (!file->is_dirty) {
+        file->is_dirty = true;
+        file->refs++;
+        file->next_dirty = store->dirty;
+        store->dirty = file;
+    }
+    (void)qsi_message_file_unref(store, file);
+    qsi_mutex_unlock(&store->mutex);
+}
+
+uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store)
+{
+    uint64_t bytes;
+
+    qsi_mutex_lock(&store->mutex);
+    bytes = store->bytes_written;
+    qsi_mutex_unlock(&store->mutex);
+    return bytes;
+}
+
+/* -- syncing ---------------------------------------------------------------------------------- */
+
+void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out)
+{
+    struct qsi_message_file *file;
+
+    *set_out = (struct qsi_dirty_set){0};
+    qsi_mutex_lock(&store->mutex);
+    QS_ASSERT(!store->set_is_out);
+    for (file = store->dirty; file != NULL; file = file->next_dirty) {
+        QS_ASSERT(file->is_dirty && !file->is_taken);
+        file->is_dirty = false; /* its reference becomes the set's */
+        file->is_taken = true;
+        file->next_taken = set_out->first;
+        set_out->first = file;
+        set_out->count++;
+    }
+    store->dirty = NULL;
+    store->set_is_out = set_out->count > 0;
+    qsi_mutex_unlock(&store->mutex);
+}
+
+void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty_set *set)
+{
+    struct qsi_message_file *file = set->first;
+
+    if (file == NULL) {
+        return;
+    }
+    qsi_mutex_lock(&store->mutex);
+    while (file != NULL) {
+        struct qsi_message_file *next = file->next_taken;
+
+        file->is_taken = false;
+        (void)qsi_message_file_unref(store, file);
+        file = next;
+    }
+    store->set_is_out = false;
+    qsi_mutex_unlock(&store->mutex);
+    *set = (struct qsi_dirty_set){0};
+}
+
+static bool has_failed(struct qsi_message_store *store)
+{
+    bool failed;
+
+    qsi_mutex_lock(&store->mutex);
+    failed = store->is_failed;
+    qsi_mutex_unlock(&store->mutex);
+    return failed;
+}
+
+qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dirty_set *set,
+                                 qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    if (has_failed(store)) {
+        status = qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
+    }
+    for (struct qsi_message_file *file = set->first; file != NULL && status == QS_OK;
+         file = file->next_taken) {
+        status = qsi_message_file_sync(store, file->number, file->handle, error);
+    }
+    qsi_message_store_release(store, set);
+    return status;
+}

@@ -1,0 +1,591 @@
+/* The message store while nothing fails: places, files, reads, space, recovery, damage.
+ *
+ * Method: a store in the memory environment with files of 64 KiB and two handles, so that a
+ * dozen bodies cross every boundary; damage is done to the files behind its back. */
+#include "store_fixture.h"
+
+#include <pthread.h>
+
+static void test_body_reads_back_before_and_after_sync_and_reopen(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    struct qsi_body_ref decoded;
+    uint8_t encoded[QSI_BODY_REF_BYTES];
+
+    start(&fixture, env);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    ref = put(&fixture, 5000, 7);
+    QS_CHECK(ref.file == 1 && ref.slot == 0 && ref.offset == QSI_MESSAGE_HEADER_BYTES);
+    QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
+    qsi_body_ref_encode(encoded, &ref);
+    qsi_body_ref_decode(&decoded, encoded);
+    restart(&fixture);
+    QS_CHECK(get(&fixture, &decoded, 7, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture.store, &decoded, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_locate(fixture.store, &decoded, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_bodies_of_any_size_are_whole(void)
+{
+    static const uint32_t sizes[] = {0, 1, 7, 8, 9, 39, 40, 41, 4096, 32768, 40000, 61000};
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[COUNT];
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        refs[i] = put(&fixture, sizes[i], i);
+        QS_CHECK(refs[i].offset % QSI_BODY_ALIGNMENT == 0);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
+        QS_CHECK(qsi_message_store_check(fixture.store, &refs[i], NULL) == QS_OK);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_full_file_is_followed_by_the_next(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[20];
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 20; i++) {
+        refs[i] = put(&fixture, 10000, i);
+    }
+    QS_CHECK(refs[5].file == 1 && refs[5].slot == 5);
+    QS_CHECK(refs[6].file == 2 && refs[6].slot == 0);
+    QS_CHECK(refs[6].offset == QSI_MESSAGE_HEADER_BYTES);
+    QS_CHECK(refs[19].file == 4);
+    for (uint32_t i = 0; i < 20; i++) {
+        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
+    }
+    QS_CHECK(qsi_message_store_bytes_written(fixture.store) == 20 * 10112);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_record_larger_than_a_file_gets_a_file_of_its_own(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref small;
+    struct qsi_body_ref large;
+    struct qsi_body_ref behind;
+
+    start(&fixture, env);
+    small = put(&fixture, 5000, 1);
+    large = put(&fixture, 200000, 2);
+    behind = put(&fixture, 5000, 3);
+    QS_CHECK(small.file == 1 && large.file == 2 && behind.file == 1);
+    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&large));
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &large, 2, NULL) == QS_OK);
+    restart(&fixture);
+    QS_CHECK(get(&fixture, &large, 2, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture.store, &large, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &behind, 3, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_places_are_disjoint_and_may_be_written_in_any_order(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    static uint8_t data[3][1024];
+    struct fixture fixture;
+    struct qsi_place places[3];
+    struct qsi_body_ref refs[3];
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 3; i++) {
+        QS_CHECK(qsi_message_store_reserve(fixture.store, ENVELOPE_BYTES, 1000, &places[i], NULL) ==
+                 QS_OK);
+        QS_CHECK(places[i].slot == i);
+        QS_CHECK(i == 0 || places[i].offset > places[i - 1].offset + 1000);
+    }
+    for (uint32_t i = 3; i-- > 0;) {
+        const qs_part part = {data[i], ENVELOPE_BYTES + 1000};
+
+        fill_message(data[i], 1000, i);
+        QS_CHECK(qsi_message_store_write(fixture.store, &places[i], &part, 1, &refs[i], NULL) ==
+                 QS_OK);
+    }
+    qsi_message_store_mark(fixture.store, &places[2]);
+    qsi_message_store_abandon(fixture.store, &places[1]);
+    qsi_message_store_abandon(fixture.store, &places[1]);
+    qsi_message_store_mark(fixture.store, &places[0]);
+    for (uint32_t i = 0; i < 3; i++) {
+        QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_set_holds_each_file_marked_since_the_last_one(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_dirty_set set;
+
+    start(&fixture, env);
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(set.count == 0 && set.first == NULL);
+    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        put(&fixture, 10000, i);
+    }
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(set.count == 2);
+    put(&fixture, 100, 9); /* while the set is out */
+    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
+    QS_CHECK(set.count == 0);
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(set.count == 1);
+    qsi_message_store_release(fixture.store, &set);
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(set.count == 0);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_reopened_store_never_writes_to_an_old_file(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref old;
+
+    start(&fixture, env);
+    old = put(&fixture, 100, 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    restart(&fixture);
+    QS_CHECK(put(&fixture, 100, 2).file == 2);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &old, 1, NULL) == QS_OK);
+    create_file(&fixture, "0000000041.msg"); /* a leftover without even a header */
+    restart(&fixture);
+    QS_CHECK(put(&fixture, 100, 3).file == 42);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(void)
+{
+    static const char *const strangers[] = {
+        "1.msg",           "0000000000.msg", "0000000002.msg.tmp",
+        "00000000002.msg", "9999999999.msg", "notes"};
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[14];
+    struct qsi_retained keep[3];
+    qs_file *file;
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 14; i++) {
+        refs[i] = put(&fixture, 10000, i);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
+        create_file(&fixture, strangers[i]);
+    }
+    restart(&fixture);
+    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK); /* its handle stays open over the cut */
+    keep[0] = retained(&refs[12]);
+    keep[1] = retained(&refs[3]);
+    keep[2] = retained(&refs[1]); /* of the same file, and not its end */
+    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 3, 0, NULL) == QS_OK);
+    QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[3]));
+    QS_CHECK(!exists(&fixture, 2));
+    QS_CHECK(file_bytes(&fixture, 3) == qsi_body_ref_end(&refs[12]));
+    QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &refs[12], 12, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &refs[4], 4, NULL) == QS_ECORRUPT);
+    QS_CHECK(get(&fixture, &refs[6], 6, NULL) == QS_ECORRUPT);
+    QS_CHECK(put(&fixture, 100, 1).file == 4);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++) {
+        QS_CHECK(env->open(env, fixture.dir, strangers[i], QS_OPEN_READ, &file, NULL) == QS_OK);
+        env->close(env, file);
+    }
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_retain_refuses_what_is_missing_or_short_and_removes_nothing_then(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_retained keep[2];
+    struct qsi_body_ref ref;
+    qs_error error;
+
+    start(&fixture, env);
+    ref = put(&fixture, 10000, 1);
+    for (uint32_t i = 0; i < 6; i++) {
+        put(&fixture, 10000, i);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    restart(&fixture);
+    keep[0] = retained(&ref);
+    keep[1] = (struct qsi_retained){9, 5000};
+    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
+    QS_CHECK(strcmp(error.path, "messages/0000000009.msg") == 0);
+    keep[1] = (struct qsi_retained){1, 70000};
+    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
+    keep[1] = (struct qsi_retained){2, 64};
+    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
+    QS_CHECK(exists(&fixture, 1) && exists(&fixture, 2));
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_retain_does_not_touch_settled_files(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[8];
+    struct qsi_retained keep[2];
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 8; i++) {
+        refs[i] = put(&fixture, 10000, i);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    restart(&fixture);
+    keep[0] = retained(&refs[1]);
+    keep[1] = retained(&refs[6]);
+    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 2, NULL) == QS_OK);
+    QS_CHECK(file_bytes(&fixture, 1) == 65536);
+    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&refs[6]));
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref last;
+
+    start(&fixture, env);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(!exists(&fixture, 1));
+    put(&fixture, 10000, 1);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
+    put(&fixture, 40000, 2);
+    QS_CHECK(qsi_message_store_needs_maintenance(fixture.store));
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(exists(&fixture, 2));
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
+    QS_CHECK(put(&fixture, 40000, 3).file == 2);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
+    QS_CHECK(file_bytes(&fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10112 + 40064);
+    QS_CHECK(exists(&fixture, 3));
+    last = put(&fixture, 10000, 4);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
+    QS_CHECK(!exists(&fixture, 3)); /* made ahead and not used */
+    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&last));
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 4);
+    QS_CHECK(get(&fixture, &last, 4, NULL) == QS_OK);
+    QS_CHECK(put(&fixture, 100, 5).file == 4);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_full_file_with_unsynced_bodies_is_not_settled(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_dirty_set set;
+    struct qsi_place place;
+
+    start(&fixture, env);
+    put(&fixture, 40000, 1);
+    QS_CHECK(qsi_message_store_reserve(fixture.store, 0, 10, &place, NULL) == QS_OK);
+    put(&fixture, 40000, 2);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1); /* the place is still open */
+    qsi_message_store_abandon(fixture.store, &place);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_removed_file_is_gone_and_its_number_not_used_again(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[8];
+    qs_error error;
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 8; i++) {
+        refs[i] = put(&fixture, 10000, i);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &refs[0], 0, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_remove(fixture.store, 1, NULL) == QS_OK);
+    QS_CHECK(!exists(&fixture, 1));
+    QS_CHECK(get(&fixture, &refs[0], 0, &error) == QS_ECORRUPT);
+    QS_CHECK(strcmp(error.path, "messages/0000000001.msg") == 0);
+    QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_every_flipped_bit_of_a_record_is_detected(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    uint8_t record[256];
+    size_t bytes;
+
+    start(&fixture, env);
+    put(&fixture, 77, 1);
+    ref = put(&fixture, 50, 2);
+    put(&fixture, 77, 3);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    bytes = (size_t)qsi_body_record_bytes(&ref);
+    QS_CHECK(qsi_message_store_read(fixture.store, &ref, record, NULL) == QS_OK);
+    for (size_t bit = 0; bit < bytes * 8; bit++) {
+        uint8_t flipped = (uint8_t)(record[bit / 8] ^ (1u << (bit % 8)));
+        qs_error error = {.status = QS_OK};
+
+        overwrite(&fixture, "0000000001.msg", ref.offset + bit / 8, &flipped, 1);
+        QS_CHECK(get(&fixture, &ref, 2, &error) == QS_ECORRUPT);
+        QS_CHECK(error.offset == ref.offset);
+        QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_ECORRUPT);
+        overwrite(&fixture, "0000000001.msg", ref.offset + bit / 8, &record[bit / 8], 1);
+    }
+    QS_CHECK(get(&fixture, &ref, 2, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_every_flipped_bit_of_a_file_header_is_detected(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    static uint8_t header[QSI_MESSAGE_HEADER_BYTES];
+    qs_file *file;
+    size_t read;
+
+    start(&fixture, env);
+    ref = put(&fixture, 50, 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(env->open(env, fixture.dir, "0000000001.msg", QS_OPEN_READ, &file, NULL) == QS_OK);
+    QS_CHECK(env->read(env, file, header, sizeof header, 0, &read, NULL) == QS_OK);
+    env->close(env, file);
+    for (size_t bit = 0; bit < sizeof header * 8; bit += bit < 640 || bit > 32700 ? 1 : 97) {
+        uint8_t flipped = (uint8_t)(header[bit / 8] ^ (1u << (bit % 8)));
+
+        overwrite(&fixture, "0000000001.msg", bit / 8, &flipped, 1);
+        restart(&fixture);
+        QS_CHECK(get(&fixture, &ref, 1, NULL) == QS_ECORRUPT);
+        overwrite(&fixture, "0000000001.msg", bit / 8, &header[bit / 8], 1);
+    }
+    restart(&fixture);
+    QS_CHECK(get(&fixture, &ref, 1, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+/* Whole and well-formed headers that are not this file's, this store's or this version's. */
+static void test_foreign_file_headers_are_refused(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    uint8_t header[QSI_MESSAGE_HEADER_BYTES];
+    static const uint8_t other_uuid[QSI_UUID_BYTES] = "another uuid...";
+
+    start(&fixture, env);
+    ref = put(&fixture, 50, 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    for (int round = 0; round < 3; round++) {
+        qsi_message_header_encode(header, round == 0 ? 2 : 1, round == 1 ? other_uuid : test_uuid,
+                                  4711);
+        overwrite(&fixture, "0000000001.msg", 0, header, sizeof header);
+        restart(&fixture);
+        QS_CHECK(get(&fixture, &ref, 1, NULL) == QS_ECORRUPT); /* the last one: another salt */
+    }
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+static void test_any_reference_ends_in_an_error_without_reading_beyond_the_file(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref good;
+    uint8_t data[256];
+
+    srand(3);
+    start(&fixture, env);
+    good = put(&fixture, 50, 1);
+    put(&fixture, 50, 2);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    for (int round = 0; round < 200000; round++) {
+        struct qsi_body_ref ref = good;
+        uint8_t bytes[QSI_BODY_REF_BYTES];
+        int at = rand() % (int)QSI_BODY_REF_BYTES;
+
+        qsi_body_ref_encode(bytes, &ref);
+        bytes[at] = (uint8_t)(bytes[at] ^ (1 + rand() % 255));
+        qsi_body_ref_decode(&ref, bytes);
+        if (qsi_message_store_locate(fixture.store, &ref, NULL) == QS_OK) {
+            QS_CHECK(ref.offset + qsi_body_record_bytes(&ref) <= 65536);
+            QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_ECORRUPT);
+        }
+        if (qsi_body_record_bytes(&ref) <= sizeof data) {
+            QS_CHECK(qsi_message_store_read(fixture.store, &ref, data, NULL) == QS_ECORRUPT);
+        }
+    }
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+/* ---- threads ---- */
+
+#define WRITER_COUNT 4
+#define BODIES_PER_WRITER 200
+
+struct shared {
+    struct fixture *fixture;
+    pthread_mutex_t owner; /* what the engine's lock is */
+    int writers_left;
+};
+
+struct writer {
+    struct shared *shared;
+    uint32_t first_number;
+};
+
+static void write_one(struct shared *shared, uint32_t number)
+{
+    uint8_t data[3000 + ENVELOPE_BYTES];
+    uint8_t back[QSI_BODY_HEADER_BYTES + sizeof data];
+    uint32_t body_bytes = 1000 + number % 2000;
+    const qs_part part = {data, ENVELOPE_BYTES + body_bytes};
+    struct qsi_message_store *store = shared->fixture->store;
+    struct qsi_place place;
+    struct qsi_body_ref ref;
+
+    fill_message(data, body_bytes, number);
+    pthread_mutex_lock(&shared->owner);
+    QS_CHECK(qsi_message_store_reserve(store, ENVELOPE_BYTES, body_bytes, &place, NULL) == QS_OK);
+    pthread_mutex_unlock(&shared->owner);
+    QS_CHECK(qsi_message_store_write(store, &place, &part, 1, &ref, NULL) == QS_OK);
+    pthread_mutex_lock(&shared->owner);
+    qsi_message_store_mark(store, &place);
+    pthread_mutex_unlock(&shared->owner);
+    QS_CHECK(qsi_message_store_read(store, &ref, back, NULL) == QS_OK);
+    QS_CHECK(memcmp(back + QSI_BODY_HEADER_BYTES, data, part.bytes) == 0);
+}
+
+static void *run_writer(void *context)
+{
+    struct writer *writer = context;
+
+    for (uint32_t i = 0; i < BODIES_PER_WRITER; i++) {
+        write_one(writer->shared, writer->first_number + i);
+    }
+    pthread_mutex_lock(&writer->shared->owner);
+    writer->shared->writers_left--;
+    pthread_mutex_unlock(&writer->shared->owner);
+    return NULL;
+}
+
+/* The committer and the maintainer in one. */
+static void commit_until_done(struct shared *shared)
+{
+    struct qsi_message_store *store = shared->fixture->store;
+    bool done = false;
+
+    while (!done) {
+        struct qsi_dirty_set set;
+
+        pthread_mutex_lock(&shared->owner);
+        done = shared->writers_left == 0;
+        qsi_message_store_dirty_take(store, &set);
+        pthread_mutex_unlock(&shared->owner);
+        QS_CHECK(qsi_message_store_sync(store, &set, NULL) == QS_OK);
+        QS_CHECK(qsi_message_store_maintain(store, NULL) == QS_OK);
+    }
+}
+
+static void test_threads_write_read_commit_and_maintain_at_once(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct shared shared = {.fixture = &fixture, .writers_left = WRITER_COUNT};
+    struct writer writers[WRITER_COUNT];
+    pthread_t threads[WRITER_COUNT];
+
+    start(&fixture, env);
+    pthread_mutex_init(&shared.owner, NULL);
+    for (uint32_t i = 0; i < WRITER_COUNT; i++) {
+        writers[i] = (struct writer){&shared, i * BODIES_PER_WRITER};
+        QS_CHECK(pthread_create(&threads[i], NULL, run_writer, &writers[i]) == 0);
+    }
+    commit_until_done(&shared);
+    for (uint32_t i = 0; i < WRITER_COUNT; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    pthread_mutex_destroy(&shared.owner);
+    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
+int main(void)
+{
+    test_body_reads_back_before_and_after_sync_and_reopen();
+    test_bodies_of_any_size_are_whole();
+    test_full_file_is_followed_by_the_next();
+    test_record_larger_than_a_file_gets_a_file_of_its_own();
+    test_places_are_disjoint_and_may_be_written_in_any_order();
+    test_set_holds_each_file_marked_since_the_last_one();
+    test_reopened_store_never_writes_to_an_old_file();
+    test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone();
+    test_retain_refuses_what_is_missing_or_short_and_removes_nothing_then();
+    test_retain_does_not_touch_settled_files();
+    test_maintenance_makes_the_next_file_and_settles_full_ones();
+    test_full_file_with_unsynced_bodies_is_not_settled();
+    test_removed_file_is_gone_and_its_number_not_used_again();
+    test_every_flipped_bit_of_a_record_is_detected();
+    test_every_flipped_bit_of_a_file_header_is_detected();
+    test_foreign_file_headers_are_refused();
+    test_any_reference_ends_in_an_error_without_reading_beyond_the_file();
+    test_threads_write_read_commit_and_maintain_at_once();
+    return 0;
+}
