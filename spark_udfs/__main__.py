@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     child.add_argument("--pipe", type=int, required=True)
     given = parser.parse_args(arguments)
 
+    try:
+        import pyqstore  # noqa: F401 - is it whole?
+    except ImportError:
+        # In a clone, the source folder of that name hides the package that is installed.
+        if sys.flags.safe_path or arguments is not None:
+            raise
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "spark_udfs", *sys.argv[1:]])
     try:
         from . import demo as demonstration
         from .flights import DemoError

@@ -48,6 +48,11 @@ _UINT8 = {
     "delivery_mode": (1, 2, "1 (transient) or 2 (persistent)"),
 }
 
+_OUTLIVES = (
+    "2: the store is closed after the commit, which transient messages do not outlive "
+    "(spark_udfs.publish can send them)"
+)
+
 
 class ColumnError(ValueError):
     """A column is missing, unknown, of the wrong type, or holds what no message may have."""
@@ -89,7 +94,9 @@ def check_columns(columns: Sequence[tuple[str, str]], *, body: str = "body") -> 
         raise ColumnError("; ".join(faults))
 
 
-def shape_batch(batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0) -> pa.RecordBatch:
+def shape_batch(
+    batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0, outlives: bool = False
+) -> pa.RecordBatch:
     """The same rows, as the engine reads them: a column ``body``, small integers as uint8.
 
     Only columns whose type must change are copied.
@@ -98,6 +105,8 @@ def shape_batch(batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0
         batch: n rows with at least the body column.
         body: name of the column with the bodies.
         first_row: number of the batch's first row, for the words of an error.
+        outlives: refuse transient messages, because the store is closed before anyone can take
+            them.
 
     Raises:
         ColumnError: a null body (row named), or a number out of its range.
@@ -118,6 +127,8 @@ def shape_batch(batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0
             name = "body"
         elif name in _UINT8:
             array = _to_uint8(name, array, first_row)
+            if outlives and name == "delivery_mode":
+                _check_range(name, array, 2, 2, _OUTLIVES, first_row)
         elif name == "expiration_ms":
             _check_range(name, array, 0, 2**63 - 1, "not negative", first_row)
         elif PROPERTIES.get(name) is _STRING:

@@ -47,8 +47,9 @@ from .flights import (
 from .session import local_session
 
 if TYPE_CHECKING:
-    import pyqstore
     from pyspark.sql import DataFrame, SparkSession
+
+    import pyqstore
 
     from .progress import Stages
 
@@ -201,10 +202,10 @@ def run(path: Path | None = None, *, keep: bool = False) -> int:
     from .progress import Stages
     from .tables import print_tables
 
+    if path and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DemoError(f"{path} is not an empty directory: name one, or none")
     scratch = Path(tempfile.mkdtemp(prefix="pyqstore-demo-"))
     store_path = path or scratch / "flights.qs"
-    if store_path.exists() and (not store_path.is_dir() or any(store_path.iterdir())):
-        raise DemoError(f"{store_path} is not an empty directory: name one, or none")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     try:
         with Stages() as stages:

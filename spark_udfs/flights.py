@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyqstore
     from pyspark.sql import DataFrame, SparkSession
+
+    import pyqstore
 
 EXCHANGE = "flights"
 BINDINGS = {"newark": "EWR.*", "kennedy": "JFK.*", "laguardia": "LGA.*", "united": "*.UA"}

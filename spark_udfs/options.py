@@ -25,7 +25,6 @@ class WriteOptions:
         body: name of the column with the bodies.
         txnid: the transaction's key; a job whose key was committed before publishes nothing.
         mandatory: a message that no queue took fails the job (after the commit: the rest is in).
-        persistent: without a delivery_mode column: survive a restart or not.
         content_type: for messages that have no content_type column.
         lock_timeout: seconds that the commit waits while another process has the store.
         report: a file that gets a JSON object about the commit (rows, files, the store's
@@ -38,7 +37,6 @@ class WriteOptions:
     body: str = "body"
     txnid: str | None = None
     mandatory: bool = False
-    persistent: bool = True
     content_type: str | None = None
     lock_timeout: float = 60.0
     report: str | None = None
@@ -72,7 +70,6 @@ class WriteOptions:
             body=given.get("body", "body"),
             txnid=given.get("txnid"),
             mandatory=_boolean(given, "mandatory", False),
-            persistent=_boolean(given, "persistent", True),
             content_type=given.get("content_type"),
             lock_timeout=_seconds(given, "lock_timeout", 60.0),
             report=given.get("report"),

@@ -13,10 +13,15 @@ from .columns import check_columns, shape_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
     import pyqstore
 
 BATCH_ROWS = 65536
 WINDOW = 8
+
+
+class NackedError(RuntimeError):
+    """The store refused messages that were handed over, as a queue's reject-publish limit does."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ def publish(
     Raises:
         ColumnError: a column or a row that makes no message.
         TimeoutError: a confirm did not come within timeout.
+        NackedError: some messages were refused (listeners of the channel are told which).
         pyqstore.Error: the channel refused, or the store failed.
         Any of these carries a note with the rows confirmed before it; rows after those may be
             stored or not.
@@ -101,11 +107,15 @@ def publish(
                 batches += 1
                 while len(pending) >= window or (pending and pending[0].done):
                     confirmed += _settle(pending.popleft(), timeout)
+                if mandatory:
+                    channel.process_events(0.0)  # messages that came back hold memory
                 store_seconds += time.monotonic() - began
                 show(confirmed)
             began = time.monotonic()
             while pending:
                 confirmed += _settle(pending.popleft(), timeout)
+            if not channel.wait_for_confirms(timeout):
+                raise NackedError("some messages were refused by a queue")
             store_seconds += time.monotonic() - began
             show(confirmed)
         except BaseException as error:

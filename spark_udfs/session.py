@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ def local_session(
 ) -> SparkSession:
     """Start (or take) this process's Spark session.
 
-    Sets JAVA_HOME, PYSPARK_PYTHON, SPARK_LOCAL_IP and SPARK_CONF_DIR in the environment: workers
-    run this very interpreter, and nothing listens beyond 127.0.0.1.
+    Sets JAVA_HOME, PYSPARK_PYTHON, SPARK_LOCAL_IP, SPARK_CONF_DIR and PYTHONSAFEPATH in the
+    environment: workers run this very interpreter with the packages that are installed, not those
+    that lie in the working directory, and nothing listens beyond 127.0.0.1.
 
     Args:
         master: "local[n]", or "local[n,f]" where a task may fail f - 1 times.
@@ -119,6 +121,7 @@ def local_session(
         PYSPARK_DRIVER_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
         SPARK_CONF_DIR=str(conf_dir),
+        PYTHONSAFEPATH="1",
     )
     temporary = root / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -149,7 +152,13 @@ def local_session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _stderr_to(log):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    if all(module.name != "pyspark_pyqstore" for module in iter_modules()):
+        # Spark lists folders, and an editable install has none of that name in a folder.
+        from .source import QStoreDataSource
+
+        spark.dataSource.register(QStoreDataSource)
+    return spark
 
 
 def _holds_sockets(directory: Path) -> bool:

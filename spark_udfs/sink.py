@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from .staging import StagedFile, StagingError, StagingFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
     import pyqstore
 
 # A job that was just checked or committed by another session lets go of the store within this.
@@ -190,7 +192,7 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
             f"two attempts at one partition were reported: {[file.name for file in files]}"
         )
     committed = False
-    returned: list[str] = []
+    returned = _Returned()
     with open_store(job.options.path, wait_s=job.options.lock_timeout) as store:
         if not store.transaction_known(job.key):
             if job.repeated:
@@ -215,9 +217,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
     )
     if job.options.report:
         _write_report(job.options.report, report)
-    if returned:
+    if returned.count:
         raise UnroutableError(
-            f"no queue took {len(returned)} of {rows} messages (the first: {returned[0]}). "
+            f"no queue took {returned.count} of {rows} messages (the first: {returned.first}). "
             f"The transaction '{job.key}' is committed: the other messages are in their queues"
         )
     return report
@@ -228,12 +230,28 @@ def abort(job: Job) -> None:
     job.folder.sweep()
 
 
+class _Returned:
+    """Messages that came back because no queue took them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def add(self, message: pyqstore.ReturnedMessage) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.first = f"exchange '{message.exchange}', routing key '{message.routing_key}'"
+
+
 def _publish(
-    channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile], returned: list[str]
+    channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile], returned: _Returned
 ) -> bool:
+    import pyqstore
+
     options = job.options
+    properties = pyqstore.Properties(content_type=options.content_type, delivery_mode=2)
     if options.mandatory:
-        channel.add_return_listener(lambda message: returned.append(_destination(message)))
+        channel.add_return_listener(returned.add)
     channel.tx_select()
     for file in files:
         for batch in job.folder.read(file):
@@ -242,7 +260,7 @@ def _publish(
                 options.exchange,
                 options.routing_key,
                 mandatory=options.mandatory,
-                properties=_properties(options, batch.schema.names),
+                properties=properties,
             )
     committed: bool = channel.tx_commit(key=job.key)
     if options.mandatory:
@@ -251,32 +269,22 @@ def _publish(
     return committed
 
 
-def _properties(options: WriteOptions, columns: Sequence[str]) -> pyqstore.Properties | None:
-    """For every message of a batch; a column beats it.  None: persistent, and nothing else."""
-    import pyqstore
-
-    delivery_mode = None if options.persistent else 1
-    if delivery_mode is None and options.content_type is None:
-        return None
-    return pyqstore.Properties(content_type=options.content_type, delivery_mode=delivery_mode or 2)
-
-
 def _shaped(batches: Iterable[pa.RecordBatch], body: str) -> Iterator[pa.RecordBatch]:
     row = 0
     for batch in batches:
-        yield shape_batch(batch, body=body, first_row=row)
+        yield shape_batch(batch, body=body, first_row=row, outlives=True)
         row += batch.num_rows
-
-
-def _destination(message: Any) -> str:
-    return f"exchange '{message.exchange}', routing key '{message.routing_key}'"
 
 
 def _write_report(path: str, report: CommitReport) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(report.__dict__, file, default=str)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(report.__dict__, file, default=str)
+        os.replace(temporary, path)
+    except OSError as error:
+        # The messages are in: an exception would make the user send them again.
+        warnings.warn(f"pyqstore: the report {path} was not written: {error}", stacklevel=2)
 
 
 def _who(pid: int) -> str:

@@ -1,0 +1,141 @@
+"""spark_udfs.columns and spark_udfs.options: what is refused, in which words; no Spark needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_udfs.columns import PROPERTIES, ColumnError, check_columns, shape_batch
+from spark_udfs.options import OptionError, WriteOptions
+
+GOOD = [
+    ("body", "binary"),
+    ("exchange", "string"),
+    ("routing_key", "string"),
+    ("headers", "map<string,string>"),
+    ("message_id", "varchar(36)"),
+    ("correlation_id", "string collate UTF8_LCASE"),
+    ("type", "char(3)"),
+    ("app_id", "string"),
+    ("content_type", "string"),
+    ("reply_to", "string"),
+    ("priority", "tinyint"),
+    ("delivery_mode", "int"),
+    ("expiration_ms", "bigint"),
+    ("timestamp", "timestamp"),
+]
+
+
+def test_check_columns_accepts_every_known_column() -> None:
+    check_columns(GOOD)
+    assert {name for name, _ in GOOD} == {"body", *PROPERTIES}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ([("routing_key", "string")], ["'body'", "missing", "'routing_key'"]),
+        ([("Body", "string")], ["'body'", "missing", "did you mean 'Body'"]),
+        ([("body", "bigint")], ["'body'", "bigint", "binary or string"]),
+        ([("body", "string"), ("prority", "int")], ["'prority'", "did you mean 'priority'"]),
+        ([("body", "string"), ("priority", "string")], ["'priority'", "tinyint, smallint or int"]),
+        ([("body", "string"), ("priority", "bigint")], ["'priority'", "bigint"]),
+        (
+            [("body", "string"), ("headers", "map<string,int>")],
+            ["'headers'", "map<string, string>"],
+        ),
+        ([("body", "string"), ("timestamp", "timestamp_ntz")], ["'timestamp'", "timestamp_ntz"]),
+        ([("body", "string"), ("expiration_ms", "double")], ["'expiration_ms'", "double"]),
+        ([("body", "string"), ("body", "string")], ["'body'", "2 times"]),
+        ([("body", "int"), ("app_id", "int")], ["'body'", "'app_id'"]),
+    ],
+)
+def test_check_columns_names_the_wrong_column(
+    columns: list[tuple[str, str]], words: list[str]
+) -> None:
+    with pytest.raises(ColumnError) as refused:
+        check_columns(columns)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_check_columns_takes_another_column_for_the_body() -> None:
+    check_columns([("payload", "binary")], body="payload")
+    with pytest.raises(ColumnError, match=r"'body' is not known .the bodies come from 'payload'"):
+        check_columns([("payload", "binary"), ("body", "binary")], body="payload")
+
+
+def test_shape_batch_renames_the_body_and_narrows_small_integers() -> None:
+    shaped = shape_batch(
+        pa.RecordBatch.from_pydict(
+            {
+                "payload": pa.array([b"a", b""]),
+                "priority": pa.array([9, None], pa.int32()),
+                "delivery_mode": pa.array([1, 2], pa.int8()),
+                "expiration_ms": pa.array([0, 5], pa.int16()),
+            }
+        ),
+        body="payload",
+    )
+    assert shaped.schema.names == ["body", "priority", "delivery_mode", "expiration_ms"]
+    assert shaped.column("priority").type == shaped.column("delivery_mode").type == pa.uint8()
+    assert shaped.column("priority").to_pylist() == [9, None]
+
+
+def test_shape_batch_refuses_what_would_not_outlive_the_store() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"body": pa.array(["a", "b"]), "delivery_mode": pa.array([2, 1], pa.int8())}
+    )
+    assert shape_batch(batch).num_rows == 2
+    with pytest.raises(ColumnError, match="'delivery_mode' is 1 in row 1, expected 2"):
+        shape_batch(batch, outlives=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("body", pa.array(["x", "y", None]), "'body' is null in row 102"),
+        ("priority", pa.array([1, 2, 256], pa.int32()), "'priority' is 256 in row 102"),
+        ("priority", pa.array([1, -1, 0], pa.int8()), "'priority' is -1 in row 101"),
+        ("delivery_mode", pa.array([1, 2, 3], pa.int8()), "'delivery_mode' is 3 in row 102"),
+        ("expiration_ms", pa.array([-5, 0, 0], pa.int64()), "'expiration_ms' is -5 in row 100"),
+        ("routing_key", pa.array(["", "é" * 128, ""]), "'routing_key' has 256 bytes in row 101"),
+        ("priority", pa.array([1.0, 2.0, 3.0]), "'priority' is double"),
+    ],
+)
+def test_shape_batch_names_column_and_row(name: str, values: pa.Array, words: str) -> None:
+    columns = {"body": pa.array(["a", "b", "c"]), name: values}
+    with pytest.raises(ColumnError, match=words):
+        shape_batch(pa.RecordBatch.from_pydict(columns), first_row=100)
+
+
+def test_options_have_defaults() -> None:
+    options = WriteOptions.parse({"path": "/data/store.qs"})
+    assert (options.path, options.exchange, options.routing_key) == ("/data/store.qs", "", None)
+    assert (options.body, options.txnid, options.mandatory) == ("body", None, False)
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    given = {"PATH": "file:///data/a%20b", "Mandatory": "TRUE"}
+    options = WriteOptions.parse({**given, "lock_timeout": "2.5", "txnId": "t"})
+    assert (options.path, options.mandatory) == ("/data/a b", True)
+    assert (options.lock_timeout, options.txnid) == (2.5, "t")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "'path' is missing"),
+        ({"path": "/s", "routingkey": "x"}, "'routingkey' .*did you mean 'routing_key'.*txnid"),
+        ({"path": "/s", "mandatory": "yes"}, "'mandatory' is 'yes', expected true or false"),
+        ({"path": "/s", "lock_timeout": "soon"}, "'lock_timeout' is 'soon', expected seconds"),
+        ({"path": "/s", "lock_timeout": "-1"}, "'lock_timeout'"),
+        ({"path": "/s", "txnid": ""}, "'txnid' is empty"),
+        ({"path": "s3://bucket/store"}, "directory"),
+    ],
+)
+def test_options_name_what_is_wrong(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        WriteOptions.parse(given)

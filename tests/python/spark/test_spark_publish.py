@@ -1,0 +1,135 @@
+"""spark_udfs.publish: every row confirmed, at most a window of batches under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pyqstore
+import spark_udfs
+from spark_udfs.columns import ColumnError
+from spark_udfs.publisher import NackedError
+
+
+class SlowReceipt:
+    """A confirm that comes only when waited for."""
+
+    def __init__(self, channel: SlowChannel, count: int) -> None:
+        self.channel, self.count, self.done = channel, count, False
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.done = True
+        self.channel.unconfirmed -= 1
+
+
+class SlowChannel:
+    """Counts batches that are not confirmed yet."""
+
+    def __init__(self) -> None:
+        self.unconfirmed = self.most = self.rows = self.refused = 0
+
+    def confirm_select(self) -> None:
+        pass
+
+    def wait_for_confirms(self, timeout: float | None = None) -> bool:
+        return self.refused == 0
+
+    def publish_batch(self, data: pa.RecordBatch, *_: Any, **__: Any) -> SlowReceipt:
+        self.unconfirmed += 1
+        self.most = max(self.most, self.unconfirmed)
+        self.rows += data.num_rows
+        return SlowReceipt(self, data.num_rows)
+
+
+def test_publish_streams_an_arrow_table(disk: Any, batch_of: Callable[..., Any]) -> None:
+    table = pa.Table.from_batches([batch_of(range(100)), batch_of(range(100, 250))])
+    seen: list[int] = []
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        result = spark_udfs.publish(table, channel, exchange="events", progress=seen.append)
+        assert (result.rows, result.batches) == (250, 2)
+        assert result.receipt is not None
+        assert result.receipt.done
+        assert result.receipt.last_publish_number == 250
+        assert channel.wait_for_confirms(timeout=0)
+    assert seen[-1] == 250
+    assert disk.numbers() == list(range(250))
+
+
+def test_publish_of_nothing_has_no_receipt(disk: Any, batch_of: Callable[..., Any]) -> None:
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        result = spark_udfs.publish(batch_of(range(0)), channel, exchange="events")
+    assert (result.rows, result.batches, result.receipt) == (0, 0, None)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_publish_keeps_a_bounded_window(batch_of: Callable[..., Any], window: int) -> None:
+    channel: Any = SlowChannel()
+    table = pa.Table.from_batches([batch_of(range(10))] * 20)
+    result = spark_udfs.publish(table, channel, window=window)
+    assert (result.rows, result.batches) == (200, 20)
+    assert channel.most <= window
+    assert channel.unconfirmed == 0
+
+
+def test_publish_cuts_large_batches(batch_of: Callable[..., Any]) -> None:
+    channel: Any = SlowChannel()
+    result = spark_udfs.publish(batch_of(range(150_000)), channel)
+    assert (result.rows, result.batches, channel.rows) == (150_000, 3, 150_000)
+
+
+def test_publish_raises_when_a_queue_refused(batch_of: Callable[..., Any]) -> None:
+    channel: Any = SlowChannel()
+    channel.refused = 1
+    with pytest.raises(NackedError):
+        spark_udfs.publish(batch_of(range(10)), channel)
+
+
+def test_publish_says_how_far_it_came(disk: Any, batch_of: Callable[..., Any]) -> None:
+    bad = pa.RecordBatch.from_pydict(
+        {"body": pa.array([None], pa.string()), "routing_key": ["n.1"]}
+    )
+    table = pa.Table.from_batches([batch_of(range(100)), bad])
+    with (
+        pyqstore.open(disk.path) as store,
+        store.channel() as channel,
+        pytest.raises(ColumnError, match="row 100") as failed,
+    ):
+        spark_udfs.publish(table, channel, "events")
+    assert "100 handed to the channel" in failed.value.__notes__[0]
+
+
+def test_publish_refuses_what_is_no_frame() -> None:
+    channel: Any = SlowChannel()
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        spark_udfs.publish([1, 2], channel)
+    with pytest.raises(ValueError, match="window"):
+        spark_udfs.publish([1, 2], channel, window=0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("timestamp", [False, True], ids=["stream", "cells"])
+def test_publish_streams_a_spark_frame(disk: Any, numbered: Any, timestamp: bool) -> None:
+    frame = numbered(6000)
+    if timestamp:
+        frame = frame.selectExpr("*", "timestamp_seconds(1700000000) AS timestamp")
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        result = spark_udfs.publish(frame, channel, "events", progress=False)
+    assert (result.rows, result.batches) == (6000, 8)
+    rows = disk.take()
+    assert [int(row["body"]) for row in rows] == list(range(6000))
+    if timestamp:
+        assert rows[0]["timestamp"].timestamp() == 1_700_000_000
+
+
+@pytest.mark.spark
+def test_publish_checks_a_spark_frame_before_it_runs(disk: Any, numbered: Any) -> None:
+    with (
+        pyqstore.open(disk.path) as store,
+        store.channel() as channel,
+        pytest.raises(ColumnError, match="'priority' is string"),
+    ):
+        spark_udfs.publish(numbered(10).selectExpr("*", "'high' AS priority"), channel, "events")
+    assert disk.ready() == 0

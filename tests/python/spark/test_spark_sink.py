@@ -1,0 +1,258 @@
+"""spark_udfs.sink and spark_udfs.staging, driven without Spark: what a commit lets in, and once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pyqstore
+from spark_udfs import sink
+from spark_udfs.columns import ColumnError
+from spark_udfs.options import OptionError, WriteOptions
+from spark_udfs.staging import StagedFile, StagingError, StagingFolder
+
+COLUMNS = [("body", "string"), ("routing_key", "string")]
+Batches = Callable[[range], pa.RecordBatch]
+
+
+@pytest.fixture
+def prepare(disk: Any) -> Callable[..., sink.Job]:
+    """prepare(name="job", **options): a job to the exchange "events"."""
+
+    def make(name: str = "job", **options: Any) -> sink.Job:
+        given = {"path": str(disk.path), "exchange": "events", **options}
+        key = given.get("txnid", f"spark-{name}")
+        return sink.prepare(WriteOptions.parse(given), COLUMNS, job=name, key=key)
+
+    return make
+
+
+def test_commit_publishes_the_files_by_partition(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    second = sink.stage(job, [batch_of(range(10, 20))], partition=1, attempt=7)
+    first = sink.stage(job, [batch_of(range(5)), batch_of(range(5, 10))], partition=0, attempt=8)
+    empty = sink.stage(job, [batch_of(range(0))], partition=2, attempt=9)
+    assert (first.rows, second.rows, empty.name) == (10, 10, "")
+    report = sink.commit(job, [second, empty, first])
+    assert (report.committed, report.rows, report.files) == (True, 20, 2)
+    assert disk.numbers() == list(range(20))
+    assert disk.numbers("odd") == list(range(1, 20, 2))
+    assert disk.staged == []
+    assert disk.knows("spark-job")
+
+
+def test_commit_leaves_out_what_it_was_not_told_of(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    (job.folder.path / "0-2.arrow.tmp").write_bytes(b"half a file")
+    won = sink.stage(job, [batch_of(range(10))], partition=0, attempt=3)
+    sink.commit(job, [won])
+    assert disk.numbers() == list(range(10))
+    assert disk.staged == []
+
+
+def test_commit_repeated_publishes_once(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    for name in ("first", "second"):
+        job = prepare(name)
+        job = sink.Job(job.options, job.name, key="the same")
+        staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+        assert sink.commit(job, [staged]).committed is (name == "first")
+    assert disk.numbers() == list(range(10))
+    assert disk.staged == []
+
+
+def test_job_whose_key_is_known_stages_nothing(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare("first", txnid="t")
+    sink.commit(job, [sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)])
+
+    def never() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("the rows were computed again")
+        yield
+
+    again = prepare("second", txnid="t")
+    staged = sink.stage(again, never(), partition=0, attempt=1)
+    assert again.repeated
+    assert not sink.commit(again, [staged]).committed
+    assert disk.ready() == 10
+
+
+def test_commit_of_no_rows_records_its_key(disk: Any, prepare: Callable[..., sink.Job]) -> None:
+    job = prepare(txnid="nothing")
+    assert sink.commit(job, []).committed
+    assert disk.knows("nothing")
+    assert disk.ready() == 0
+
+
+def test_abort_sweeps_and_does_not_undo(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    sink.commit(job, [staged])
+    sink.abort(job)
+    assert disk.ready() == 10
+    job = prepare("other")
+    sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    sink.abort(job)
+    assert disk.ready() == 10
+    assert disk.staged == []
+
+
+def test_commit_of_a_mandatory_job_tells_of_unroutable_messages_and_keeps_the_rest(
+    disk: Any, batch_of: Batches
+) -> None:
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        channel.exchange_declare("narrow", "direct", durable=True)
+        channel.queue_bind("odd", "narrow", "n.1")
+    options = WriteOptions.parse(
+        {"path": str(disk.path), "exchange": "narrow", "mandatory": "true"}
+    )
+    job = sink.prepare(options, COLUMNS, job="job", key="key")
+    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    with pytest.raises(sink.UnroutableError, match=r"5 of 10 messages .*'n\.0'.*committed"):
+        sink.commit(job, [staged])
+    sink.abort(job)
+    assert disk.numbers("odd") == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "rows"])
+def test_commit_refuses_a_file_that_is_not_what_its_task_reported(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches, damage: str
+) -> None:
+    job = prepare()
+    good = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    bad = sink.stage(job, [batch_of(range(10))], partition=1, attempt=2)
+    path = job.folder.path / bad.name
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    elif damage == "cut":
+        path.write_bytes(data[:-1])
+    elif damage == "remove":
+        path.unlink()
+    else:
+        bad = StagedFile(bad.name, bad.partition, 11, bad.bytes, bad.crc32)
+    with pytest.raises(StagingError, match=bad.name):
+        sink.commit(job, [good, bad])
+    assert disk.ready() == 0
+    assert not disk.knows(job.key)
+
+
+def test_commit_refuses_two_attempts_at_one_partition(
+    prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    both = [sink.stage(job, [batch_of(range(3))], partition=0, attempt=n) for n in (1, 2)]
+    with pytest.raises(StagingError, match="two attempts"):
+        sink.commit(job, both)
+
+
+def test_commit_waits_for_the_store_then_names_its_owner(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare(lock_timeout="0.3")
+    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    with pyqstore.open(disk.path):
+        began = time.monotonic()
+        with pytest.raises(sink.StoreBusyError, match=f"process {os.getpid()}") as refused:
+            sink.commit(job, [staged])
+    assert time.monotonic() - began >= 0.3
+    assert refused.value.pid == os.getpid()
+    assert disk.staged != []
+    assert sink.commit(job, [staged]).committed
+    assert disk.ready() == 10
+
+
+def test_stage_after_the_job_is_over_leaves_nothing(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    sink.abort(job)
+    with pytest.raises(FileNotFoundError):
+        sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    assert disk.staged == []
+
+
+def test_stage_that_fails_removes_its_file(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch_of(range(10))
+        yield pa.RecordBatch.from_pydict({"body": pa.array([None], pa.string())})
+
+    job = prepare()
+    with pytest.raises(ColumnError, match="row 10"):
+        sink.stage(job, failing(), partition=0, attempt=1)
+    assert disk.staged == ["job"]
+
+
+def test_prepare_refuses_before_it_makes_anything(
+    disk: Any, prepare: Callable[..., sink.Job]
+) -> None:
+    with pytest.raises(pyqstore.NotFound, match="missing"):
+        prepare(exchange="missing")
+    options = WriteOptions.parse({"path": str(disk.path)})
+    with pytest.raises(OptionError, match="routing_key"):
+        sink.prepare(options, [("body", "string")], job="job", key="key")
+    options = replace(options, routing_key="nobody", mandatory=True)
+    with pytest.raises(pyqstore.NotFound, match="nobody"):
+        sink.prepare(options, [("body", "string")], job="job", key="key")
+    assert disk.staged == []
+
+
+def test_prepare_makes_a_store_that_is_missing(tmp_path: Path) -> None:
+    options = WriteOptions.parse({"path": str(tmp_path / "new.qs"), "routing_key": "q"})
+    job = sink.prepare(options, [("body", "binary")], job="job", key="key")
+    assert job.folder.path.is_dir()
+    assert (tmp_path / "new.qs").stat().st_mode & 0o777 == 0o700
+
+
+def test_options_become_properties_and_a_column_beats_them(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare(content_type="text/plain")
+    batch = batch_of(range(2)).append_column("content_type", pa.array(["text/html", None]))
+    plain = sink.stage(job, [batch_of(range(2, 3))], partition=1, attempt=1)
+    sink.commit(job, [sink.stage(job, [batch], partition=0, attempt=2), plain])
+    rows = disk.take()
+    assert [row["content_type"] for row in rows][::2] == ["text/html", "text/plain"]
+    assert [row["delivery_mode"] for row in rows] == [2, 2, 2]
+
+
+def test_stale_folders_of_dead_jobs_are_swept(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    dead, slow = StagingFolder(str(disk.path), "dead"), StagingFolder(str(disk.path), "slow")
+    for folder in (dead, slow):
+        folder.create()
+        folder.write([batch_of(range(3))], partition=0, attempt=1)
+    long_ago = time.time() - 30 * 24 * 3600
+    os.utime(dead.path, (long_ago, long_ago))
+    job = prepare()
+    sink.commit(job, [sink.stage(job, [batch_of(range(3))], partition=0, attempt=1)])
+    assert disk.staged == ["slow", "slow/0-1.arrow"]
+
+
+def test_staged_file_is_an_arrow_file(prepare: Callable[..., sink.Job], batch_of: Batches) -> None:
+    job = prepare()
+    staged = sink.stage(job, [batch_of(range(4)), batch_of(range(4, 6))], partition=3, attempt=11)
+    assert staged.name == "3-11.arrow"
+    with pa.ipc.open_file(str(job.folder.path / staged.name)) as reader:
+        assert reader.num_record_batches == 2
+        assert reader.read_all().column("body").to_pylist() == ["0", "1", "2", "3", "4", "5"]
