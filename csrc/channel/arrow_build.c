@@ -299,7 +299,7 @@ static qs_status append_numbers(struct qsi_arrow_builder *builder, uint64_t coun
     if (qsi_properties_has(properties, QSI_PROPERTY_PRIORITY)) {
         QS_TRY(number_append(builder, PRIORITY, count, properties->priority));
     }
-    if (parse_expiration(properties->text[QSI_PROPERTY_EXPIRATION], &milliseconds)) {
+    if (parse_expiration(qsi_properties_text(properties, QSI_PROPERTY_EXPIRATION), &milliseconds)) {
         QS_TRY(number_append(builder, EXPIRATION_MS, count, milliseconds));
     }
     if (qsi_properties_has(properties, QSI_PROPERTY_TIMESTAMP) &&

@@ -244,9 +244,8 @@ uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arr
     uint64_t headers_bytes = 0;
     int64_t expiration_ms;
 
-    if (defaults == NULL) {
-        memset(properties, 0, sizeof *properties);
-    } else {
+    properties->present = 0;
+    if (defaults != NULL) {
         *properties = *defaults;
     }
     for (uint8_t i = 0; i < batch->text_count; i++) {

@@ -119,7 +119,7 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
     struct cursor cursor = {blob, blob + blob_bytes};
     uint16_t flags;
 
-    memset(properties_out, 0, sizeof *properties_out);
+    properties_out->present = 0;
     if (blob_bytes == 0) {
         return QS_OK;
     }
@@ -127,7 +127,6 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
         return qsi_fail(error, QS_ECORRUPT, "message properties: no valid flags in %u bytes",
                         blob_bytes);
     }
-    properties_out->present = flags;
     while (flags != 0) {
         enum qsi_property property = first_property(flags);
 
@@ -136,6 +135,7 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
                             "message properties: %s is damaged or cut off (%u bytes in all)",
                             qsi_property_name(property), blob_bytes);
         }
+        properties_out->present |= qsi_property_flag(property);
         flags &= (uint16_t)~qsi_property_flag(property);
     }
     if (cursor.at != cursor.end) {
@@ -209,7 +209,7 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
 
 static uint8_t *put_bytes(uint8_t *out, struct qsi_slice bytes)
 {
-    memcpy(out, bytes.data, bytes.bytes);
+    qsi_copy_short(out, bytes.data, bytes.bytes);
     return out + bytes.bytes;
 }
 

@@ -37,8 +37,9 @@ enum qsi_property { /* in the order of the encoding */
 #define QSI_FIELD_DEPTH_MAX \
     128 /* tables and arrays inside each other, the headers table being the first */
 
-/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it; present
- * holds the flag of each property that is there, and the slice of one that is not is null. */
+/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it; present holds
+ * the flag of each property that is there.  The fields of one that is not mean nothing: clearing them all would
+ * cost more than most messages' properties. */
 struct qsi_properties {
     struct qsi_slice text[QSI_PROPERTY_COUNT];
     uint64_t timestamp;
@@ -56,6 +57,13 @@ static inline bool qsi_properties_has(const struct qsi_properties *properties,
                                       enum qsi_property property)
 {
     return (properties->present & qsi_property_flag(property)) != 0;
+}
+
+/* A string or the headers; null when absent. */
+static inline struct qsi_slice qsi_properties_text(const struct qsi_properties *properties,
+                                                   enum qsi_property property)
+{
+    return qsi_properties_has(properties, property) ? properties->text[property] : QSI_SLICE_NULL;
 }
 
 /* Sets a string or the headers; value is borrowed and not null. */

@@ -27,6 +27,28 @@ static inline bool qsi_slice_is_null(struct qsi_slice slice)
     return slice.data == NULL;
 }
 
+/* memcpy for strings of some ten bytes.  When GCC sees that a size is bounded by a few hundred it makes a "rep movs"
+ * of memcpy, whose start alone takes longer than this.  The last piece overlaps the one before it. */
+static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t bytes)
+{
+    if (bytes >= 16) {
+        for (uint32_t at = 0; at < bytes - 16; at += 16) {
+            memcpy(out + at, data + at, 16);
+        }
+        memcpy(out + bytes - 16, data + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(out, data, 8);
+        memcpy(out + bytes - 8, data + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(out, data, 4);
+        memcpy(out + bytes - 4, data + bytes - 4, 4);
+    } else {
+        for (uint32_t at = 0; at < bytes; at++) {
+            out[at] = data[at];
+        }
+    }
+}
+
 /* Byte-wise equality; a null slice equals only a null slice. */
 static inline bool qsi_slice_equals(struct qsi_slice a, struct qsi_slice b)
 {
