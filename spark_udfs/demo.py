@@ -249,9 +249,9 @@ def _run(path: Path, scratch: Path, stages: Stages) -> Outcome:
             )
     finally:
         spark.stop()
-    with stages.stage("publish(), July to December, then SIGKILL", rows["publish"]) as show_rows:
+    with stages.stage("publish(), July to December", rows["publish"]) as show_rows:
         outcome.halves["publish"] = through_child(path, csv, scratch, rows["publish"], show_rows)
-    with stages.stage("Opening the store again"):
+    with stages.stage("Killed; opening again"):
         started = time.monotonic()
         store = pyqstore.open(path)
         outcome.open_ms = (time.monotonic() - started) * 1000

@@ -20,13 +20,12 @@ from rich.text import Text
 
 
 class _RowsColumn(ProgressColumn):
-    """ "12,000/336,776 rows 450,000/s", or without the total when there is none."""
+    """ "166,158  18,000/s"; nothing for a stage that counts nothing."""
 
     def render(self, task: Task) -> Text:
+        if task.fields.get("uncounted"):
+            return Text("")
         words = f"{int(task.completed):,}"
-        if task.total is not None:
-            words += f"/{int(task.total):,}"
-        words += f" {task.fields.get('unit', 'rows')}"
         speed = task.finished_speed or task.speed
         if speed:
             words += f"  {int(speed):,}/s"
@@ -37,7 +36,7 @@ def _bars(console: Console, *, transient: bool) -> Progress:
     return Progress(
         SpinnerColumn(finished_text="[green]✓"),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=16),
         _RowsColumn(),
         TimeElapsedColumn(),
         console=console,
@@ -98,7 +97,7 @@ class Stages:
             )
             return
         bars = self._bars
-        task = bars.add_task(title, total=total, unit=unit)
+        task = bars.add_task(title, total=total)
 
         def show(done: int) -> None:
             nonlocal last
@@ -106,5 +105,5 @@ class Stages:
             bars.update(task, completed=done)
 
         yield show
-        end = total if total is not None else max(last, 1)
-        bars.update(task, total=end, completed=end)
+        end = total if total is not None else last
+        bars.update(task, total=end or 1, completed=end or 1, uncounted=not end)
