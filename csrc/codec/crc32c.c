@@ -15,7 +15,7 @@
 #include <nmmintrin.h>
 #include <wmmintrin.h>
 
-#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#define HARDWARE __attribute__((target("sse4.2,crc32,pclmul")))
 #define HAVE_HARDWARE (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
 
 HARDWARE static inline uint32_t step_u64(uint32_t crc, uint64_t word)
