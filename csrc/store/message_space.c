@@ -45,7 +45,7 @@ static struct qsi_message_file *find_full(struct qsi_message_store *store)
 static qs_status settle_file(struct qsi_message_store *store, struct qsi_message_file *file,
                              qs_error *error)
 {
-    qs_file *evicted = NULL;
+    qs_file *evicted;
     qs_status status = QS_OK;
 
     file->refs++;
@@ -115,9 +115,9 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
 
     qsi_mutex_lock(&store->mutex);
     status = check_alive(store, error);
+    /* First what gives space back: on a full disk it makes room for the next file. */
     if (status == QS_OK) {
-        status =
-            settle_full(store, error); /* first: on a full disk this makes room for the other */
+        status = settle_full(store, error);
     }
     if (status == QS_OK && wants_next(store)) {
         status = qsi_message_file_make(store, store->options.file_bytes, &store->next, error);
@@ -164,13 +164,14 @@ qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *er
 
 uint32_t qsi_message_store_settled_below(struct qsi_message_store *store)
 {
+    const struct qsi_list *first;
     uint64_t number;
 
     qsi_mutex_lock(&store->mutex);
     number = store->next_number - (store->is_creating ? 1 : 0);
     if (!qsi_list_is_empty(&store->unsettled)) {
-        number =
-            QSI_LIST_OWNER(store->unsettled.next, struct qsi_message_file, in_unsettled)->number;
+        first = store->unsettled.next;
+        number = QSI_LIST_OWNER(first, struct qsi_message_file, in_unsettled)->number;
     }
     qsi_mutex_unlock(&store->mutex);
     return number <= UINT32_MAX ? (uint32_t)number : UINT32_MAX;

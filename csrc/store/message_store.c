@@ -104,10 +104,13 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
 void qsi_message_store_close(struct qsi_message_store *store)
 {
     struct qsi_map_cursor cursor;
+    struct qsi_dirty_set unsynced;
 
     if (store == NULL) {
         return;
     }
+    qsi_message_store_dirty_take(store, &unsynced);
+    qsi_message_store_release(store, &unsynced);
     cursor = qsi_map_begin(&store->files);
     while (qsi_map_next(&store->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;

@@ -65,8 +65,8 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
                                  const uint8_t uuid[QSI_UUID_BYTES],
                                  const struct qsi_message_store_options *options,
                                  qs_error *error) QS_MUST_CHECK;
-/* Closes handles and frees; writes, truncates and removes nothing.  REQUIRES no place, set or
- * read under way. */
+/* Closes handles and frees; writes, truncates and removes nothing.  What was marked and not
+ * synced stays so.  REQUIRES no place, set or read under way.  NULL is fine. */
 void qsi_message_store_close(struct qsi_message_store *store);
 
 /* ---- recovery ---- */
@@ -139,7 +139,7 @@ qs_status qsi_message_store_read(struct qsi_message_store *store, const struct q
 bool qsi_message_store_needs_maintenance(struct qsi_message_store *store);
 /* For a background thread, without the owner's lock: makes the next file before it is needed,
  * and gives back the unused ends of full ones.  Nothing before the first body.  A failure
- * leaves everything usable; try again later. */
+ * leaves everything usable; try again later.  Threads: one at a time in this and in settle. */
 qs_status qsi_message_store_maintain(struct qsi_message_store *store,
                                      qs_error *error) QS_MUST_CHECK;
 /* For an orderly close, after the last sync: also gives back the end of the file in use and

@@ -1,0 +1,392 @@
+/* The message store while calls fail and power goes.
+ *
+ * Method: one scenario crosses every operation and notes which bodies a commit has made
+ * durable.  It is run with the n-th call of the environment or of the allocator failing, n = 1,
+ * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
+ * opened on what is left has every durable body, and of the others only whole ones. */
+#include "store_fixture.h"
+
+#include <stdio.h>
+
+#define BODY_COUNT 12
+
+struct bodies {
+    struct qsi_body_ref refs[BODY_COUNT]; /* file 0: forgotten */
+    uint32_t written;                     /* refs that are filled in */
+    uint32_t durable;                     /* of these, the ones that a commit made durable */
+};
+
+static uint32_t body_bytes_of(uint32_t number)
+{
+    return number == 5 ? 80000 : 10000 + number; /* one larger than a file */
+}
+
+static qs_status put_and_commit(struct fixture *fixture, struct bodies *bodies, qs_error *error)
+{
+    while (bodies->written < BODY_COUNT) {
+        uint32_t number = bodies->written;
+
+        QS_TRY(try_put(fixture, body_bytes_of(number), number, &bodies->refs[number], error));
+        bodies->written++;
+        if (number % 3 == 2) {
+            QS_TRY(commit(fixture, error));
+            bodies->durable = bodies->written;
+            QS_TRY(qsi_message_store_maintain(fixture->store, error));
+        }
+        QS_TRY(get(fixture, &bodies->refs[number / 2], number / 2, error));
+    }
+    return QS_OK;
+}
+
+/* As recovery does: what is whole is kept. */
+static qs_status recover(struct fixture *fixture, const struct bodies *bodies, qs_error *error)
+{
+    struct qsi_retained keep[BODY_COUNT];
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < bodies->written; i++) {
+        qs_status status;
+
+        if (bodies->refs[i].file == 0) {
+            continue;
+        }
+        status = qsi_message_store_check(fixture->store, &bodies->refs[i], error);
+        if (status == QS_OK) {
+            keep[count++] = retained(&bodies->refs[i]);
+        } else if (status != QS_ECORRUPT || i < bodies->durable) {
+            return status;
+        }
+    }
+    return qsi_message_store_retain(fixture->store, keep, count, 0, error);
+}
+
+static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error)
+{
+    struct fixture fixture;
+    qs_status status = try_start(&fixture, env, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = put_and_commit(&fixture, bodies, error);
+    if (status == QS_OK) {
+        status = qsi_message_store_settle(fixture.store, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_message_store_remove(fixture.store, bodies->refs[0].file, error);
+    }
+    stop(&fixture);
+    return status;
+}
+
+static qs_status run_recovery(qs_env *env, const struct bodies *bodies, qs_error *error)
+{
+    struct fixture fixture;
+    qs_status status = try_start(&fixture, env, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = recover(&fixture, bodies, error);
+    stop(&fixture);
+    return status;
+}
+
+/* The first file was removed at the end of a session, or may have been. */
+static void check_durable(qs_env *env, const struct bodies *bodies, bool first_may_be_gone)
+{
+    uint32_t first = first_may_be_gone ? bodies->refs[0].file : 0;
+    struct fixture fixture;
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < bodies->written; i++) {
+        const struct qsi_body_ref *ref = &bodies->refs[i];
+        qs_status status = ref->file != 0 ? get(&fixture, ref, i, NULL) : QS_OK;
+        bool may_be_gone = i >= bodies->durable || ref->file == first;
+
+        QS_CHECK(status == QS_OK || (may_be_gone && status == QS_ECORRUPT));
+    }
+    stop(&fixture);
+}
+
+/* Forgets the bodies of the first file, which a session removes at its end. */
+static void forget_first_file(struct bodies *bodies)
+{
+    uint32_t first = bodies->refs[0].file;
+
+    for (uint32_t i = 0; i < bodies->written; i++) {
+        if (bodies->refs[i].file == first) {
+            bodies->refs[i].file = 0;
+        }
+    }
+}
+
+static bool is_expected(qs_status status)
+{
+    return status == QS_EIO || status == QS_ESTORE_FULL || status == QS_ENOSPC ||
+           status == QS_EINTR || status == QS_ESTORE_FAILED;
+}
+
+static void test_every_failed_call_leaves_the_durable_bodies_whole(enum qsi_fault_how how)
+{
+    qs_status status = QS_EIO;
+
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        qs_env *mem = qsi_env_mem_create(n);
+        qs_env *env = qsi_env_fault_create(mem);
+        struct bodies bodies = {.written = 0};
+        qs_error error = {.status = QS_OK};
+
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        status = run_session(env, &bodies, &error);
+        QS_CHECK(status == QS_OK || is_expected(status));
+        QS_CHECK(status == QS_OK || error.status == status);
+        if (status == QS_OK && qsi_env_fault_fired(env)) {
+            status = QS_EIO; /* it made no difference, as it should with EINTR: go on */
+        }
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
+        check_durable(env, &bodies, true);
+        qsi_env_fault_destroy(env);
+        qsi_env_mem_destroy(mem);
+    }
+}
+
+static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
+{
+    qs_status status = QS_EIO;
+
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        qs_env *mem = qsi_env_mem_create(n);
+        qs_env *env = qsi_env_fault_create(mem);
+        struct bodies bodies = {.written = 0};
+        qs_error error;
+
+        QS_CHECK(run_session(mem, &bodies, &error) == QS_OK);
+        forget_first_file(&bodies);
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        status = run_recovery(env, &bodies, &error);
+        QS_CHECK(status == QS_OK || is_expected(status));
+        if (status == QS_OK && qsi_env_fault_fired(env)) {
+            status = QS_EIO;
+        }
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
+        QS_CHECK(run_recovery(env, &bodies, &error) == QS_OK);
+        qsi_env_fault_destroy(env);
+        qsi_env_mem_destroy(mem);
+    }
+}
+
+static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
+{
+    qs_status status = QS_ENOMEM;
+
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        struct failing failing = {.fail_at = n};
+        struct bodies bodies = {.written = 0};
+        qs_env *env;
+
+        use_failing(&failing);
+        env = qsi_env_mem_create(n);
+        if (env != NULL) {
+            status = run_session(env, &bodies, NULL);
+            QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+            failing.fail_at = 0;
+            check_durable(env, &bodies, true);
+            qsi_env_mem_destroy(env);
+        }
+        QS_CHECK(failing.alive == 0);
+        qs_allocator_set(NULL);
+    }
+}
+
+static void test_full_disk_refuses_the_body_and_changes_nothing(void)
+{
+    qs_env *mem = qsi_env_mem_create(1);
+    qs_env *env = qsi_env_fault_create(mem);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    struct qsi_place place;
+    qs_error error;
+
+    start(&fixture, env);
+    qsi_env_fault_arm(env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK(qsi_message_store_reserve(fixture.store, 10, 5000, &place, &error) ==
+                 QS_ESTORE_FULL);
+        QS_CHECK(error.status == QS_ESTORE_FULL && place.file == NULL);
+    }
+    QS_CHECK(qsi_message_store_reserve(fixture.store, 10, 500000, &place, &error) ==
+             QS_ESTORE_FULL);
+    qsi_env_fault_arm(env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 0, false);
+    for (uint32_t number = 1; number < 5; number++) {
+        QS_CHECK(!exists(&fixture, number));
+    }
+    ref = put(&fixture, 5000, 1);
+    qsi_env_fault_arm(env, QSI_FAULT_WRITE, QSI_FAULT_ENOSPC, 1, false);
+    QS_CHECK(try_put(&fixture, 5000, 2, &ref, &error) == QS_ESTORE_FULL);
+    ref = put(&fixture, 5000, 3);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &ref, 3, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_fault_destroy(env);
+    qsi_env_mem_destroy(mem);
+}
+
+/* The second fdatasync would succeed, and the bytes are gone all the same. */
+static void test_failed_sync_is_final_and_reads_go_on(void)
+{
+    qs_env *sim = qsi_env_sim_create(1);
+    qs_env *env = qsi_env_fault_create(sim);
+    struct fixture fixture;
+    struct qsi_body_ref durable;
+    struct qsi_dirty_set set;
+    qs_error error;
+
+    start(&fixture, env);
+    durable = put(&fixture, 5000, 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    put(&fixture, 50000, 2);
+    qsi_env_fault_arm(env, QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST, 1, false);
+    QS_CHECK(commit(&fixture, &error) == QS_EIO);
+    QS_CHECK(strstr(error.text, "messages/0000000001.msg") != NULL);
+    put(&fixture, 50000, 3);
+    QS_CHECK(commit(&fixture, &error) == QS_ESTORE_FAILED);
+    QS_CHECK(qsi_message_store_maintain(fixture.store, &error) == QS_ESTORE_FAILED);
+    QS_CHECK(qsi_message_store_settle(fixture.store, &error) == QS_ESTORE_FAILED);
+    QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
+    qsi_message_store_dirty_take(fixture.store, &set);
+    QS_CHECK(set.count == 0);
+    QS_CHECK(get(&fixture, &durable, 1, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_fault_destroy(env);
+    qsi_env_sim_destroy(sim);
+}
+
+static void test_unsynced_body_is_detected_after_a_power_cut(void)
+{
+    qs_env *sim = qsi_env_sim_create(1);
+    struct fixture fixture;
+    struct fixture after;
+    struct qsi_body_ref synced;
+    struct qsi_body_ref unsynced;
+    qs_env *disk;
+
+    start(&fixture, sim);
+    synced = put(&fixture, 5000, 1);
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    unsynced = put(&fixture, 5000, 2);
+    disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
+    start(&after, disk);
+    QS_CHECK(get(&after, &synced, 1, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(after.store, &unsynced, NULL) == QS_ECORRUPT);
+    QS_CHECK(get(&after, &unsynced, 2, NULL) == QS_ECORRUPT);
+    stop(&after);
+    qsi_env_mem_destroy(disk);
+    stop(&fixture);
+    qsi_env_sim_destroy(sim);
+}
+
+/* The process dies before its commit; what it wrote is in the page cache, and found there. */
+static void test_body_that_recovery_keeps_is_durable_from_then_on(void)
+{
+    qs_env *sim = qsi_env_sim_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+    struct qsi_retained keep;
+    qs_env *disk;
+
+    start(&fixture, sim);
+    ref = put(&fixture, 5000, 1);
+    restart(&fixture);
+    keep = retained(&ref);
+    QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_retain(fixture.store, &keep, 1, 0, NULL) == QS_OK);
+    stop(&fixture);
+    disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
+    start(&fixture, disk);
+    QS_CHECK(get(&fixture, &ref, 1, NULL) == QS_OK);
+    stop(&fixture);
+    qsi_env_mem_destroy(disk);
+    qsi_env_sim_destroy(sim);
+}
+
+/* ---- power cuts before each step ---- */
+
+struct cuts {
+    qs_env *sim;
+    const struct bodies *bodies;
+    uint64_t seed;
+    bool removing; /* the first file is being removed, or is gone */
+};
+
+static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+{
+    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
+    struct bodies bodies = *cuts->bodies;
+    qs_error error = {.status = QS_OK};
+
+    QS_CHECK(disk != NULL);
+    if (cuts->removing) {
+        forget_first_file(&bodies);
+    }
+    check_durable(disk, &bodies, false);
+    if (run_recovery(disk, &bodies, &error) != QS_OK) {
+        fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, error.text);
+        exit(1);
+    }
+    check_durable(disk, &bodies, false);
+    qsi_env_mem_destroy(disk);
+}
+
+static void cut_before_step(void *context, uint64_t step)
+{
+    struct cuts *cuts = context;
+
+    check_cut(cuts, QSI_CUT_KEEP_ALL, 0);
+    check_cut(cuts, QSI_CUT_DROP_ALL, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + step * 4 + i);
+    }
+}
+
+static void test_power_cut_at_any_step_keeps_every_durable_body(uint64_t seed)
+{
+    qs_env *sim = qsi_env_sim_create(seed);
+    struct bodies bodies = {.written = 0};
+    struct cuts cuts = {.sim = sim, .bodies = &bodies, .seed = seed};
+    struct fixture fixture;
+
+    printf("seed %llu\n", (unsigned long long)seed);
+    start(&fixture, sim);
+    qsi_env_sim_on_step(sim, cut_before_step, &cuts);
+    QS_CHECK(put_and_commit(&fixture, &bodies, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
+    cuts.removing = true;
+    QS_CHECK(qsi_message_store_remove(fixture.store, bodies.refs[0].file, NULL) == QS_OK);
+    forget_first_file(&bodies);
+    cuts.removing = false;
+    stop(&fixture);
+    QS_CHECK(run_recovery(sim, &bodies, NULL) == QS_OK);
+    qsi_env_sim_on_step(sim, NULL, NULL);
+    check_durable(sim, &bodies, false);
+    qsi_env_sim_destroy(sim);
+}
+
+int main(int argc, char **argv)
+{
+    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO,       QSI_FAULT_ENOSPC,
+                                              QSI_FAULT_SHORT_EIO, QSI_FAULT_SHORT,
+                                              QSI_FAULT_EINTR,     QSI_FAULT_SYNC_LOST};
+
+    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
+        test_every_failed_call_leaves_the_durable_bodies_whole(hows[i]);
+        test_recovery_that_fails_can_be_repeated(hows[i]);
+    }
+    test_every_failed_allocation_is_reported_and_leaks_nothing();
+    test_full_disk_refuses_the_body_and_changes_nothing();
+    test_failed_sync_is_final_and_reads_go_on();
+    test_unsynced_body_is_detected_after_a_power_cut();
+    test_body_that_recovery_keeps_is_durable_from_then_on();
+    test_power_cut_at_any_step_keeps_every_durable_body(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
+    return 0;
+}
