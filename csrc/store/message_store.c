@@ -273,7 +273,7 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
 
     QS_ASSERT(part_count <= QSI_BODY_PARTS_MAX);
     QS_ASSERT(total_bytes(parts, part_count) == (uint64_t)ref.envelope_bytes + ref.body_bytes);
-    qsi_body_header_encode(header, &ref, file->salt);
+    qsi_body_header_encode(header, &ref, file->salt); /* all but the checksum, which covers it */
     ref.crc = gather(gathered, header, parts, part_count);
     qsi_body_header_encode(header, &ref, file->salt);
     qsi_mutex_lock(&file->write_mutex);
