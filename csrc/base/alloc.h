@@ -1,10 +1,14 @@
 /* Memory from the replaceable allocator.  QS_ENOMEM is the caller's to raise. */
 #ifndef QSI_ALLOC_H
 #define QSI_ALLOC_H
-#include <stddef.h>
+
 #include "qstore/alloc.h"
-void *qsi_alloc(size_t bytes);                  /* uninitialised; NULL when out of memory */
-void *qsi_zalloc(size_t bytes);                 /* zeroed */
-void *qsi_realloc(void *memory, size_t bytes);  /* memory may be NULL */
-void qsi_free(void *memory);                    /* NULL is fine */
+
+#include <stddef.h>
+
+void *qsi_alloc(size_t bytes);                 /* uninitialised; NULL when out of memory */
+void *qsi_zalloc(size_t bytes);                /* zeroed */
+void *qsi_realloc(void *memory, size_t bytes); /* memory may be NULL */
+void qsi_free(void *memory);                   /* NULL is fine */
+
 #endif

@@ -3,10 +3,10 @@
  * Invariant: bytes <= capacity, and a failed growth leaves contents and capacity as they were. */
 #include "buf.h"
 
-#include <string.h>
-
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 #define CAPACITY_MIN 64
 

@@ -1,11 +1,15 @@
-/* A counted, immutable-once-written piece of memory.  Records are encoded into a chunk, the journal writes it
- * from there and the queues deliver from there: bodies are copied once.  Bytes below `used` never change, so
- * readers need no lock; the writer that appends behind `used` holds the lock of whoever owns the open chunk. */
+/* A counted, immutable-once-written piece of memory.  Records are encoded into a chunk, the journal
+ * writes it from there and the queues deliver from there: bodies are copied once.  Bytes below
+ * `used` never change, so readers need no lock; the writer that appends behind `used` holds the
+ * lock of whoever owns the open chunk. */
 #ifndef QSI_CHUNK_H
 #define QSI_CHUNK_H
+
+#include "qstore/status.h"
+
 #include <stddef.h>
 #include <stdint.h>
-#include "qstore/status.h"
+
 struct qsi_chunk {
     uint32_t refs; /* touched with atomics only */
     uint32_t reserved;
@@ -13,8 +17,10 @@ struct qsi_chunk {
     size_t used;
     uint8_t data[];
 };
+
 /* One reference for the caller; NULL when out of memory. */
 struct qsi_chunk *qsi_chunk_create(size_t capacity);
 struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
+
 #endif

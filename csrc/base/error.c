@@ -1,17 +1,18 @@
 /* Text for a qs_error.
  *
  * Invariant: text and path are NUL-terminated whatever the arguments; text that does not fit is cut
- * at its end.  New text is built aside first, because an argument may point into the error itself. */
+ * at its end.  New text is built aside first, because an argument may point into the error
+ * itself. */
 #undef _GNU_SOURCE /* strerror_r as POSIX has it */
 #define _POSIX_C_SOURCE 200809L
 #include "error.h"
+
+#include "check.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "check.h"
 
 /* Longest strerror text in any locale, with room to spare. */
 #define ERRNO_TEXT_BYTES 128

@@ -1,18 +1,26 @@
 /* Filling in a qs_error.  Every function takes error == NULL. */
 #ifndef QSI_ERROR_H
 #define QSI_ERROR_H
+
 #include "qstore/status.h"
+
 /* Sets status, text (printf style), clears path, offset and errno; returns status. */
 qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
 /* The same for a failed system call: keeps os_errno and appends strerror. */
 qs_status qsi_fail_errno(qs_error *error, qs_status status, int os_errno, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
 /* QS_ECORRUPT with the file's name and the offset of the damage; both also stand in the text. */
-qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, const char *format,
+                           ...) __attribute__((format(printf, 4, 5)));
+
 /* Puts "words: " before the text that is there; status, errno, path and offset stay. */
-void qsi_error_prefix(qs_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void qsi_error_prefix(qs_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Names the file that the error is about; the text stays. */
 void qsi_error_set_path(qs_error *error, const char *path);
+
 #endif

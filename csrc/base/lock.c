@@ -5,13 +5,13 @@
 #define _GNU_SOURCE 1 /* pthread_setname_np */
 #include "lock.h"
 
+#include "check.h"
+#include "error.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
-
-#include "check.h"
-#include "error.h"
 
 #define NS_PER_SECOND 1000000000u
 #define THREAD_NAME_BYTES 16 /* the kernel's, with the NUL */

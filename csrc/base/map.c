@@ -1,14 +1,14 @@
 /* The hash table: chains in a power-of-two array of buckets.
  *
- * Invariant: every entry is in the chain of hash & (bucket_count - 1).  The array doubles when there
- * are as many entries as buckets; when memory for that is missing the chains just grow longer, so a
- * put fails only for want of its own entry (or of the very first array). */
+ * Invariant: every entry is in the chain of hash & (bucket_count - 1).  The array doubles when
+ * there are as many entries as buckets; when memory for that is missing the chains just grow
+ * longer, so a put fails only for want of its own entry (or of the very first array). */
 #include "map.h"
-
-#include <string.h>
 
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 #define BUCKET_COUNT_MIN 16
 

@@ -5,7 +5,7 @@ const char *qs_status_name(qs_status status)
 {
     switch (status) {
 #define QS_STATUS(name, number, text) \
-    case name: \
+    case name:                        \
         return #name;
 #include "qstore/status.def"
 #undef QS_STATUS
@@ -17,7 +17,7 @@ const char *qs_status_text(qs_status status)
 {
     switch (status) {
 #define QS_STATUS(name, number, text) \
-    case name: \
+    case name:                        \
         return text;
 #include "qstore/status.def"
 #undef QS_STATUS

@@ -1,4 +1,5 @@
-/* The fault environment: passes every call on to an inner one, except for those it was told to fail.
+/* The fault environment: passes every call on to an inner one, except for those it was told to
+ * fail.
  *
  * Directories are the inner environment's own handles; files are wrapped, because a broken write
  * leaves a mark on its file. */

@@ -7,6 +7,11 @@
 #define _GNU_SOURCE 1 /* fallocate, pwritev */
 #include "qstore/env.h"
 
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "name.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +24,6 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "alloc.h"
-#include "check.h"
-#include "error.h"
-#include "name.h"
 
 #define DIR_MODE 0700
 #define FILE_MODE 0600
@@ -39,7 +39,7 @@ struct posix_dir {
 
 struct posix_file {
     int fd;
-    pid_t lock_owner; /* the process that took the lock; 0: not a lock */
+    pid_t lock_owner;                 /* the process that took the lock; 0: not a lock */
     char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
 };
 
@@ -77,8 +77,8 @@ static qs_status status_of_errno(int os_errno)
 static qs_status fail_call(qs_error *error, const char *what, const char *name)
 {
     int os_errno = errno;
-    qs_status status = qsi_fail_errno(error, status_of_errno(os_errno), os_errno, "%s '%s'", what,
-                                      name);
+    qs_status status =
+        qsi_fail_errno(error, status_of_errno(os_errno), os_errno, "%s '%s'", what, name);
 
     qsi_error_set_path(error, name);
     return status;
@@ -117,7 +117,8 @@ static int open_directory_at(int parent_fd, const char *name, int more_flags)
         openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
 }
 
-/* The umask may have taken bits away from a new directory: without them its owner cannot open it. */
+/* The umask may have taken bits away from a new directory: without them its owner cannot open
+ * it. */
 static int make_directory_at(int parent_fd, const char *name)
 {
     if (mkdirat(parent_fd, name, DIR_MODE) != 0) {
@@ -336,11 +337,12 @@ static qs_status posix_remove(qs_env *env, qs_dir *dir, const char *name, qs_err
 
 /* -- files ------------------------------------------------------------------------------------ */
 
-/* O_NONBLOCK: opening a FIFO must not wait for its other end.  It means nothing for regular files. */
+/* O_NONBLOCK: opening a FIFO must not wait for its other end.  It means nothing for regular
+ * files. */
 static int open_file_at(int dir_fd, const char *name, int flags)
 {
-    return move_above_stdio(openat(
-        dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
+    return move_above_stdio(
+        openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
 }
 
 static qs_status check_regular(int fd, const char *name, struct stat *stat_out, qs_error *error)
@@ -393,21 +395,15 @@ static qs_status fail_open(qs_error *error, const char *name)
     return fail_call(error, "open", name);
 }
 
-static qs_status posix_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
-                            qs_file **file_out, qs_error *error)
+static qs_status open_regular(int dir_fd, const char *name, uint32_t flags, qs_file **file_out,
+                              qs_error *error)
 {
     qs_status status;
     bool is_new = (flags & QS_OPEN_CREATE_NEW) != 0;
-    int dir_fd = posix_dir_of(dir)->fd;
-    int fd = -1;
+    int fd = open_file_at(dir_fd, name, posix_open_flags(flags));
     struct posix_file *file;
     struct stat stat;
 
-    (void)env;
-    *file_out = NULL;
-    QS_TRY(qsi_name_check(name, error));
-    QS_TRY(qsi_open_flags_check(flags, name, error));
-    fd = open_file_at(dir_fd, name, posix_open_flags(flags));
     if (fd < 0) {
         return fail_open(error, name);
     }
@@ -438,8 +434,19 @@ out:
     return status;
 }
 
+static qs_status posix_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
+                            qs_file **file_out, qs_error *error)
+{
+    (void)env;
+    *file_out = NULL;
+    QS_TRY(qsi_name_check(name, error));
+    QS_TRY(qsi_open_flags_check(flags, name, error));
+    return open_regular(posix_dir_of(dir)->fd, name, flags, file_out, error);
+}
+
 /* A forked child shares the lock's open file description: only the process that took the lock may
- * release it, and it must do so in words, or a child that still has the descriptor would keep it. */
+ * release it, and it must do so in words, or a child that still has the descriptor would keep
+ * it. */
 static void posix_close(qs_env *env, qs_file *handle)
 {
     struct posix_file *file = posix_file_of(handle);
@@ -463,8 +470,8 @@ static qs_status fail_beyond_off_t(qs_error *error, const char *name)
     return status;
 }
 
-static qs_status posix_read(qs_env *env, qs_file *handle, void *data, size_t bytes,
-                            uint64_t offset, size_t *read_out, qs_error *error)
+static qs_status posix_read(qs_env *env, qs_file *handle, void *data, size_t bytes, uint64_t offset,
+                            size_t *read_out, qs_error *error)
 {
     struct posix_file *file = posix_file_of(handle);
     ssize_t result;
@@ -625,21 +632,14 @@ static qs_status take_lock(int fd, const char *name, uint64_t *pid_out, qs_error
                     (unsigned long long)*pid_out);
 }
 
-/* flock and not fcntl: an fcntl lock is lost when anything in the process closes the same file,
- * and it lets the process open its own store twice. */
-static qs_status posix_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
-                            uint64_t *pid_out, qs_error *error)
+static qs_status open_and_lock(int dir_fd, const char *name, qs_file **lock_out, uint64_t *pid_out,
+                               qs_error *error)
 {
     qs_status status;
+    int fd = open_file_at(dir_fd, name, O_RDWR | O_CREAT);
     struct posix_file *file;
     struct stat stat;
-    int fd = -1;
 
-    (void)env;
-    *lock_out = NULL;
-    *pid_out = 0;
-    QS_TRY(qsi_name_check(name, error));
-    fd = open_file_at(posix_dir_of(dir)->fd, name, O_RDWR | O_CREAT);
     if (fd < 0) {
         return fail_open(error, name);
     }
@@ -668,6 +668,18 @@ out:
         close(fd);
     }
     return status;
+}
+
+/* flock and not fcntl: an fcntl lock is lost when anything in the process closes the same file,
+ * and it lets the process open its own store twice. */
+static qs_status posix_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                            uint64_t *pid_out, qs_error *error)
+{
+    (void)env;
+    *lock_out = NULL;
+    *pid_out = 0;
+    QS_TRY(qsi_name_check(name, error));
+    return open_and_lock(posix_dir_of(dir)->fd, name, lock_out, pid_out, error);
 }
 
 /* -- clock and randomness --------------------------------------------------------------------- */

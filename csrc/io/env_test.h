@@ -1,24 +1,28 @@
-/* Environments for tests: memory, fault and sim (power cut).  They ship in the library because embedders test
- * with them too; nothing of the engine refers to them. */
+/* Environments for tests: memory, fault and sim (power cut).  They ship in the library because
+ * embedders test with them too; nothing of the engine refers to them. */
 #ifndef QSI_ENV_TEST_H
 #define QSI_ENV_TEST_H
+
+#include "qstore/env.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include "qstore/env.h"
 
 /* ---- memory: files in RAM, every call succeeds, a clock that only moves when told. ---- */
 qs_env *qsi_env_mem_create(uint64_t seed); /* NULL: out of memory */
 void qsi_env_mem_destroy(qs_env *env);     /* every handle must be closed; NULL is fine */
 void qsi_env_mem_advance(qs_env *env, uint64_t ns);
-/* An independent copy, which costs the same whatever the sizes of the files; locks are not held in it.  NULL: out
- * of memory. */
+
+/* An independent copy, which costs the same whatever the sizes of the files; locks are not held in
+ * it.  NULL: out of memory. */
 qs_env *qsi_env_mem_clone(qs_env *env, uint64_t seed);
 
 /* ---- fault: wraps any env and fails chosen calls. ---- */
-enum qsi_fault_kind { /* which calls count */
-    QSI_FAULT_ANY,      /* all of the following */
-    QSI_FAULT_OPEN,     /* open, lock, dir_open, dir_open_root */
-    QSI_FAULT_READ,     /* read, size, dir_list */
+/* Which calls count. */
+enum qsi_fault_kind {
+    QSI_FAULT_ANY,  /* all of the following */
+    QSI_FAULT_OPEN, /* open, lock, dir_open, dir_open_root */
+    QSI_FAULT_READ, /* read, size, dir_list */
     QSI_FAULT_WRITE,
     QSI_FAULT_SYNC,
     QSI_FAULT_DIR_SYNC, /* dir_sync, dir_sync_parent */
@@ -27,55 +31,77 @@ enum qsi_fault_kind { /* which calls count */
     QSI_FAULT_REMOVE,
     QSI_FAULT_RANDOM,
 };
+
+/* A way of failing that makes no sense for a call is QSI_FAULT_EIO, unless it says otherwise. */
 enum qsi_fault_how {
-    QSI_FAULT_EIO,       /* nothing was done */
+    /* Nothing was done. */
+    QSI_FAULT_EIO,
     QSI_FAULT_ENOSPC,
-    QSI_FAULT_SHORT_EIO, /* half of a write lands, then EIO at the next write to that file; other calls: EIO */
-    QSI_FAULT_SHORT,     /* half of the transfer, success: the caller must loop; calls that transfer nothing pass */
-    QSI_FAULT_EINTR,     /* QS_EINTR once, nothing done; never twice in a row, also when sticky */
-    QSI_FAULT_SYNC_LOST, /* sync fails once AND what it should have made durable is dropped (over a sim; elsewhere it
-                          * is merely not synced); a retry succeeds.  Other calls: EIO */
+    /* Half of a write lands, then EIO at the next write to that file. */
+    QSI_FAULT_SHORT_EIO,
+    /* Half of a transfer, success: the caller must loop.  Calls that transfer nothing pass. */
+    QSI_FAULT_SHORT,
+    /* QS_EINTR once, nothing done; never twice in a row, also when sticky. */
+    QSI_FAULT_EINTR,
+    /* A sync fails once AND what it should have made durable is dropped (over a sim; elsewhere it
+     * is merely not synced); a retry succeeds. */
+    QSI_FAULT_SYNC_LOST,
 };
 qs_env *qsi_env_fault_create(qs_env *inner);
 void qsi_env_fault_destroy(qs_env *env); /* inner stays */
-/* Fail the n-th (from 1) counted call from now on once; sticky: every later counted call as well.  n 0: off. */
-void qsi_env_fault_arm(qs_env *env, enum qsi_fault_kind kind, enum qsi_fault_how how, uint64_t n, bool sticky);
+
+/* Fail the n-th (from 1) counted call from now on once; sticky: every later counted call as well.
+ * n 0: off. */
+void qsi_env_fault_arm(qs_env *env, enum qsi_fault_kind kind, enum qsi_fault_how how, uint64_t n,
+                       bool sticky);
 bool qsi_env_fault_fired(qs_env *env);
 uint64_t qsi_env_fault_calls(qs_env *env); /* counted calls since arm */
 
 /* ---- sim: files in RAM that remember what a power cut could leave. ----
- * Every write since the file's last sync is kept apart, cut at 512-byte sectors; every directory change since
- * the directory's last sync likewise.  A cut decides for each on its own, except that a change of names never happens
- * without the earlier one that it builds on: a name is not taken by a new file while the undone removal or
- * renaming of its old one still holds it.
+ *
+ * Every write since the file's last sync is kept apart, cut at 512-byte sectors; every directory
+ * change since the directory's last sync likewise.  A cut decides for each on its own, except that
+ * a change of names never happens without the earlier one that it builds on: a name is not taken by
+ * a new file while the undone removal or renaming of its old one still holds it.
  *
  * Threads: one only. */
 qs_env *qsi_env_sim_create(uint64_t seed);
 void qsi_env_sim_destroy(qs_env *env); /* every handle must be closed; NULL is fine */
-/* How many durable-relevant steps (write, sync, allocate, truncate, rename, remove, create, directory sync)
- * happened so far; snapshots below may be taken at any step.  What changes nothing (an empty write, allocating what
- * is allocated) is no step. */
+
+/* How many durable-relevant steps (write, sync, allocate, truncate, rename, remove, create,
+ * directory sync) happened so far; snapshots below may be taken at any step.  What changes nothing
+ * (an empty write, allocating what is allocated) is no step. */
 uint64_t qsi_env_sim_steps(qs_env *env);
 void qsi_env_sim_advance(qs_env *env, uint64_t ns); /* the clock, which a cut keeps */
-enum qsi_cut_how { /* what happens to what was not synced */
-    QSI_CUT_KEEP_ALL,    /* process death */
-    QSI_CUT_DROP_ALL,    /* the harshest cut */
-    QSI_CUT_RANDOM,      /* each pending write: kept, dropped, torn at a sector, or with a garbage sector; each
-                          * pending directory change kept or undone, independently.  How likely each of these is
-                          * differs from cut to cut: mostly kept, mostly dropped, all up to one moment, all but one... */
+
+/* What happens to what was not synced. */
+enum qsi_cut_how {
+    QSI_CUT_KEEP_ALL, /* process death */
+    QSI_CUT_DROP_ALL, /* the harshest cut */
+    /* Each pending write: kept, dropped, torn at a sector, or with a garbage sector; each pending
+     * directory change kept or undone, independently.  How likely each of these is differs from cut
+     * to cut: mostly kept, mostly dropped, all up to one moment, all but one... */
+    QSI_CUT_RANDOM,
 };
-/* A new memory environment (qsi_env_mem_destroy) that holds what the disk holds after a cut right now.  The sim env goes on
- * unharmed.  Equal seeds give equal disks.  NULL: out of memory. */
+
+/* A new memory environment (qsi_env_mem_destroy) that holds what the disk holds after a cut right
+ * now.  The sim env goes on unharmed.  Equal seeds give equal disks.  NULL: out of memory. */
 qs_env *qsi_env_sim_cut(qs_env *env, enum qsi_cut_how how, uint64_t seed);
-/* Called before every step with the number of steps before it: the place to take cuts from, and the only calls
- * that the hook may make with env are qsi_env_sim_cut and qsi_env_sim_steps.  NULL: none. */
+
+/* Called before every step with the number of steps before it: the place to take cuts from, and the
+ * only calls that the hook may make with env are qsi_env_sim_cut and qsi_env_sim_steps.  NULL:
+ * none. */
 void qsi_env_sim_on_step(qs_env *env, void (*hook)(void *context, uint64_t step), void *context);
-/* Start a sim from a memory environment (the disk after a cut; taken over, do not destroy, all handles closed): for
- * crashes during recovery.  NULL: out of memory, and mem is gone too. */
+
+/* Start a sim from a memory environment (the disk after a cut; taken over, do not destroy, all
+ * handles closed): for crashes during recovery.  NULL: out of memory, and mem is gone too. */
 qs_env *qsi_env_sim_from_mem(qs_env *mem, uint64_t seed);
-/* What a failed sync does: all that is pending for the file, the directory or the directory's entry in its parent
- * will never be durable, although calls still see it.  Nothing happens if env is no sim. */
+
+/* What a failed sync does: all that is pending for the file, the directory or the directory's entry
+ * in its parent will never be durable, although calls still see it.  Nothing happens if env is no
+ * sim. */
 void qsi_env_sim_lose_file(qs_env *env, qs_file *file);
 void qsi_env_sim_lose_dir(qs_env *env, qs_dir *dir);
 void qsi_env_sim_lose_dir_entry(qs_env *env, qs_dir *dir);
+
 #endif

@@ -4,12 +4,12 @@
  * returned QS_OK, in that order; no sync is ever repeated. */
 #include "file.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #define SLICE_PARTS 64
 #define ZERO_BLOCK_BYTES 65536u
@@ -100,8 +100,8 @@ qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, ui
     *read_out = 0;
     while (done < bytes) {
         size_t more = 0;
-        qs_status status = env->read(env, file, (uint8_t *)data + done, bytes - done,
-                                     offset + done, &more, error);
+        qs_status status =
+            env->read(env, file, (uint8_t *)data + done, bytes - done, offset + done, &more, error);
 
         if (status == QS_EINTR) {
             continue;

@@ -1,14 +1,14 @@
 /* File contents as a shared table of shared 4 KiB pages, both copied on write.
  *
  * Invariants: a table or page with more than one reference is never written; bytes of a page behind
- * the end of the image are zeros, so that extending an image is only a new size.  Only the holder of
- * a reference can make another one, so a count of 1 that is seen stays 1. */
+ * the end of the image are zeros, so that extending an image is only a new size.  Only the holder
+ * of a reference can make another one, so a count of 1 that is seen stays 1. */
 #include "image.h"
-
-#include <string.h>
 
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 #define PAGE_BYTES 4096u
 #define PAGE_COUNT_MIN 4
@@ -131,7 +131,8 @@ static qs_status own_page(struct qsi_image_table *table, size_t index, uint8_t *
     return QS_OK;
 }
 
-/* Comparing memory with itself, one byte on, is a fast way to ask whether all bytes are the first. */
+/* Comparing memory with itself, one byte on, is a fast way to ask whether all bytes are the
+ * first. */
 bool qsi_is_zero(const void *data, size_t bytes)
 {
     const uint8_t *first = data;

@@ -1,9 +1,9 @@
 /* Checks of names and flags.  A name that passes cannot leave its directory. */
 #include "name.h"
 
-#include <string.h>
-
 #include "error.h"
+
+#include <string.h>
 
 qs_status qsi_name_check(const char *name, qs_error *error)
 {

@@ -1,11 +1,17 @@
 /* What every environment checks of its arguments in the same way. */
 #ifndef QSI_NAME_H
 #define QSI_NAME_H
+
+#include "qstore/env.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include "qstore/env.h"
-/* QS_EINVAL unless name is one path component of 1 to QS_NAME_BYTES_MAX bytes other than "." and "..". */
+
+/* QS_EINVAL unless name is one path component of 1 to QS_NAME_BYTES_MAX bytes other than "." and
+ * "..". */
 qs_status qsi_name_check(const char *name, qs_error *error) QS_MUST_CHECK;
+
 /* QS_EINVAL unless flags say READ, WRITE or WRITE with CREATE_NEW. */
 qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error) QS_MUST_CHECK;
+
 #endif

@@ -1,13 +1,13 @@
 /* What a power cut leaves of a tracked disk.
  *
- * A cut starts from the durable side of every node and lets some of the pending changes happen, whole
- * or in part.  Invariant: no byte outside the sectors that a pending write touched differs from one
- * of the two sides.  Nothing here depends on addresses, so one seed gives one disk. */
-#include <string.h>
-
+ * A cut starts from the durable side of every node and lets some of the pending changes happen,
+ * whole or in part.  Invariant: no byte outside the sectors that a pending write touched differs
+ * from one of the two sides.  Nothing here depends on addresses, so one seed gives one disk. */
 #include "check.h"
 #include "ram_disk.h"
 #include "splitmix.h"
+
+#include <string.h>
 
 #define SECTOR_BYTES 512u
 #define WORD_BYTES 8u
@@ -228,8 +228,7 @@ static qs_status cut_write(struct cut *cut, struct qsi_image *image,
     return QS_OK;
 }
 
-static qs_status cut_file(struct cut *cut, const struct qsi_ram_node *from,
-                          struct qsi_ram_node *to)
+static qs_status cut_file(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to)
 {
     if (cut->how == QSI_CUT_KEEP_ALL) {
         qsi_image_assign(&to->current, &from->current);
@@ -280,8 +279,7 @@ static qs_status draw_names(struct cut *cut, const struct qsi_ram_node *dir, str
     return QS_OK;
 }
 
-static qs_status cut_dir(struct cut *cut, const struct qsi_ram_node *from,
-                         struct qsi_ram_node *to);
+static qs_status cut_dir(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to);
 
 static qs_status cut_name(struct cut *cut, const struct qsi_map_cursor *name,
                           struct qsi_ram_node *to)

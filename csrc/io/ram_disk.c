@@ -3,14 +3,14 @@
  * Invariants of a tracked disk: durable + pending, in order, = current, for every node that no sync
  * failed on; every pending change is in the list of its node and in the disk's, both in step order.
  *
- * References: a name counts its node, so a removed file lives while a durable name, a pending change
- * or a handle can still bring it back. */
+ * References: a name counts its node, so a removed file lives while a durable name, a pending
+ * change or a handle can still bring it back. */
 #include "ram_disk.h"
-
-#include <string.h>
 
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 /* -- nodes ------------------------------------------------------------------------------------ */
 

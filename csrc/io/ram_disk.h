@@ -1,18 +1,21 @@
-/* The disk in RAM behind the memory and sim environments: a tree of nodes and, when it is tracked, every change
- * that no sync has made durable yet.
+/* The disk in RAM behind the memory and sim environments: a tree of nodes and, when it is tracked,
+ * every change that no sync has made durable yet.
  *
- * A node's current side is what calls see; its durable side is what the last syncs left; its pending changes
- * lead from the one to the other.  An untracked disk keeps the current side only. */
+ * A node's current side is what calls see; its durable side is what the last syncs left; its
+ * pending changes lead from the one to the other.  An untracked disk keeps the current side
+ * only. */
 #ifndef QSI_RAM_DISK_H
 #define QSI_RAM_DISK_H
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+
 #include "env_test.h"
 #include "image.h"
 #include "list.h"
 #include "lock.h"
 #include "map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct qsi_ram_node {
     uint32_t refs; /* names on both sides, pending changes of names, handles */
@@ -65,16 +68,22 @@ struct qsi_ram_disk {
 
 struct qsi_ram_disk *qsi_ram_disk_create(uint64_t seed, bool is_tracked); /* NULL: out of memory */
 void qsi_ram_disk_destroy(struct qsi_ram_disk *disk);                     /* NULL is fine */
-/* A new untracked disk with what this one holds after a cut (its current side only, if it is untracked: KEEP_ALL).
- * NULL: out of memory.  REQUIRES the mutex, or that no other thread uses the disk. */
-struct qsi_ram_disk *qsi_ram_disk_cut(const struct qsi_ram_disk *disk, enum qsi_cut_how how, uint64_t seed);
+
+/* A new untracked disk with what this one holds after a cut (its current side only, if it is
+ * untracked: KEEP_ALL).  NULL: out of memory.  REQUIRES the mutex, or that no other thread uses the
+ * disk. */
+struct qsi_ram_disk *qsi_ram_disk_cut(const struct qsi_ram_disk *disk, enum qsi_cut_how how,
+                                      uint64_t seed);
+
 /* NULL if env is not a disk in RAM. */
 struct qsi_ram_disk *qsi_ram_disk_of(qs_env *env);
 struct qsi_ram_node *qsi_ram_node_of_file(qs_file *file);
 struct qsi_ram_node *qsi_ram_node_of_dir(qs_dir *dir);
 struct qsi_ram_node *qsi_ram_parent_of_dir(qs_dir *dir);
+
 /* Starts tracking: everything there is durable.  REQUIRES no open handle. */
 qs_status qsi_ram_disk_track(struct qsi_ram_disk *disk) QS_MUST_CHECK;
+
 /* Fills in the functions of disk->env. */
 void qsi_ram_env_init(struct qsi_ram_disk *disk);
 
@@ -84,25 +93,32 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk);
 struct qsi_ram_node *qsi_ram_node_create(bool is_dir);
 void qsi_ram_node_ref(struct qsi_ram_node *node);
 void qsi_ram_node_unref(struct qsi_ram_disk *disk, struct qsi_ram_node *node);
+
 /* Without making anything durable. */
 void qsi_ram_forget_pending(struct qsi_ram_disk *disk, struct qsi_ram_node *node);
 struct qsi_ram_node *qsi_ram_find(const struct qsi_map *names, const char *name);
 
-/* The operations that count as steps; each tells the hook first.  A failure changes nothing, except that a
- * failed write may leave a part. */
+/* The operations that count as steps; each tells the hook first.  A failure changes nothing, except
+ * that a failed write may leave a part. */
 qs_status qsi_ram_write(struct qsi_ram_disk *disk, struct qsi_ram_node *file, const qs_part *parts,
                         size_t part_count, uint64_t offset, size_t bytes) QS_MUST_CHECK;
-qs_status qsi_ram_grow(struct qsi_ram_disk *disk, struct qsi_ram_node *file, uint64_t bytes) QS_MUST_CHECK;
-qs_status qsi_ram_truncate(struct qsi_ram_disk *disk, struct qsi_ram_node *file, uint64_t bytes) QS_MUST_CHECK;
+qs_status qsi_ram_grow(struct qsi_ram_disk *disk, struct qsi_ram_node *file,
+                       uint64_t bytes) QS_MUST_CHECK;
+qs_status qsi_ram_truncate(struct qsi_ram_disk *disk, struct qsi_ram_node *file,
+                           uint64_t bytes) QS_MUST_CHECK;
+
 /* from NULL: create; to NULL: remove; else rename. */
-qs_status qsi_ram_move_name(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, const char *from, const char *to,
-                            struct qsi_ram_node *node) QS_MUST_CHECK;
+qs_status qsi_ram_move_name(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, const char *from,
+                            const char *to, struct qsi_ram_node *node) QS_MUST_CHECK;
 qs_status qsi_ram_sync_file(struct qsi_ram_disk *disk, struct qsi_ram_node *file) QS_MUST_CHECK;
 qs_status qsi_ram_sync_dir(struct qsi_ram_disk *disk, struct qsi_ram_node *dir) QS_MUST_CHECK;
 
-qs_status qsi_ram_apply_to_image(const struct qsi_ram_change *change, struct qsi_image *image) QS_MUST_CHECK;
-/* A change of names happens only where the names it depends on are as they were when it was made; *applied_out
- * tells whether.  Counts no references. */
+qs_status qsi_ram_apply_to_image(const struct qsi_ram_change *change,
+                                 struct qsi_image *image) QS_MUST_CHECK;
+
+/* A change of names happens only where the names it depends on are as they were when it was made;
+ * *applied_out tells whether.  Counts no references. */
 qs_status qsi_ram_apply_to_names(const struct qsi_ram_change *change, struct qsi_map *names,
                                  bool *applied_out) QS_MUST_CHECK;
+
 #endif

@@ -2,9 +2,6 @@
  *
  * Each takes the disk's mutex for its whole length, so that any number of threads may call; the
  * only exception is dir_list, which lets the visitor call back into the environment. */
-#include <stdio.h>
-#include <string.h>
-
 #include "alloc.h"
 #include "buf.h"
 #include "check.h"
@@ -13,11 +10,14 @@
 #include "ram_disk.h"
 #include "splitmix.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define NS_PER_US 1000u
 #define WALL_US_AT_START UINT64_C(1735689600000000) /* 2025-01-01 00:00 UTC */
 
 struct ram_dir {
-    struct qsi_ram_node *node;   /* counted, as the next */
+    struct qsi_ram_node *node; /* counted, as the next */
     struct qsi_ram_node *parent;
 };
 
@@ -363,22 +363,26 @@ static qs_status ram_open(qs_env *env, qs_dir *dir, const char *name, uint32_t f
     return status;
 }
 
-static void ram_close(qs_env *env, qs_file *handle)
+static void close_file(struct qsi_ram_disk *disk, struct ram_file *file)
 {
-    struct ram_file *file = ram_file_of(handle);
+    if (file->is_lock) {
+        file->node->is_locked = false;
+    }
+    disk->handle_count--;
+    qsi_ram_node_unref(disk, file->node);
+    qsi_free(file);
+}
+
+static void ram_close(qs_env *env, qs_file *file)
+{
     struct qsi_ram_disk *disk;
 
     if (file == NULL) {
         return;
     }
     disk = lock_disk(env);
-    if (file->is_lock) {
-        file->node->is_locked = false;
-    }
-    disk->handle_count--;
-    qsi_ram_node_unref(disk, file->node);
+    close_file(disk, ram_file_of(file));
     qsi_mutex_unlock(&disk->mutex);
-    qsi_free(file);
 }
 
 static qs_status ram_read(qs_env *env, qs_file *handle, void *data, size_t bytes, uint64_t offset,
@@ -468,10 +472,25 @@ static qs_status ram_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
 /* -- the lock, clock and randomness ----------------------------------------------------------- */
 
+static qs_status lock_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, const char *name,
+                         qs_file **lock_out, qs_error *error)
+{
+    struct ram_file *file;
+
+    QS_TRY(open_file(disk, dir, name, MAY_EXIST, &file, error));
+    if (file->node->is_locked) {
+        close_file(disk, file);
+        return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
+    }
+    file->node->is_locked = true;
+    file->is_lock = true;
+    *lock_out = (qs_file *)(void *)file;
+    return QS_OK;
+}
+
 static qs_status ram_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                           uint64_t *pid_out, qs_error *error)
 {
-    struct ram_file *file = NULL;
     struct qsi_ram_disk *disk;
     qs_status status;
 
@@ -479,21 +498,7 @@ static qs_status ram_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **
     *pid_out = 0;
     QS_TRY(qsi_name_check(name, error));
     disk = lock_disk(env);
-    status = open_file(disk, ram_dir_of(dir)->node, name, MAY_EXIST, &file, error);
-    if (status != QS_OK) {
-        goto out;
-    }
-    if (file->node->is_locked) {
-        disk->handle_count--;
-        qsi_ram_node_unref(disk, file->node);
-        qsi_free(file);
-        status = qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
-        goto out;
-    }
-    file->node->is_locked = true;
-    file->is_lock = true;
-    *lock_out = (qs_file *)(void *)file;
-out:
+    status = lock_in(disk, ram_dir_of(dir)->node, name, lock_out, error);
     qsi_mutex_unlock(&disk->mutex);
     return status;
 }

@@ -1,14 +1,16 @@
-/* The allocator of the whole library.  Replace it once, before the first other call; tests use that to
- * fail the n-th allocation. */
+/* The allocator of the whole library.  Replace it once, before the first other call; tests use that
+ * to fail the n-th allocation. */
 #ifndef QSTORE_ALLOC_H
 #define QSTORE_ALLOC_H
 
-#include <stddef.h>
 #include "qstore/status.h"
 
+#include <stddef.h>
+
 typedef struct qs_allocator {
-    void *(*realloc)(void *context, void *memory, size_t bytes); /* memory NULL: allocate; never bytes 0 */
-    void (*free)(void *context, void *memory);                   /* memory may be NULL */
+    void *(*realloc)(void *context, void *memory,
+                     size_t bytes);            /* memory NULL: allocate; never bytes 0 */
+    void (*free)(void *context, void *memory); /* memory may be NULL */
     void *context;
 } qs_allocator;
 

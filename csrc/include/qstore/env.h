@@ -1,17 +1,19 @@
 /* The only door to disk, clock and randomness.
  *
  * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace it
- * (memory, fault, sim: csrc/io/).  Every path is a single name (no '/') inside an open qs_dir; only the root
- * directory is opened by path.  Nothing here loops, retries or orders syncs: that is file.c's work.
+ * (memory, fault, sim: csrc/io/).  Every path is a single name (no '/') inside an open qs_dir; only
+ * the root directory is opened by path.  Nothing here loops, retries or orders syncs: that is
+ * file.c's work.
  *
  * Threads: any number, except that one qs_file is written by one thread at a time. */
 #ifndef QSTORE_ENV_H
 #define QSTORE_ENV_H
 
+#include "qstore/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "qstore/status.h"
 
 #define QS_ENV_VERSION 1
 #define QS_NAME_BYTES_MAX 63
@@ -37,42 +39,50 @@ struct qs_env {
     uint32_t version; /* QS_ENV_VERSION */
     void *data;
 
-    /* Directories.  dir_open_root: parent directories must exist; create makes the last one, mode 0700
-     * (QS_ENOENT without create when it is missing); *created_out tells whether it was made, and then its
-     * entry in the parent is NOT yet synced: dir_sync_parent does that. */
-    qs_status (*dir_open_root)(qs_env *env, const char *path, bool create, qs_dir **dir_out, bool *created_out,
-                               qs_error *error);
+    /* Directories.  dir_open_root: parent directories must exist; create makes the last one, mode
+     * 0700 (QS_ENOENT without create when it is missing); *created_out tells whether it was made,
+     * and then its entry in the parent is NOT yet synced: dir_sync_parent does that.  QS_EINVAL for
+     * a root that belongs to another user or that others can write. */
+    qs_status (*dir_open_root)(qs_env *env, const char *path, bool create, qs_dir **dir_out,
+                               bool *created_out, qs_error *error);
     qs_status (*dir_sync_parent)(qs_env *env, qs_dir *dir, qs_error *error);
-    qs_status (*dir_open)(qs_env *env, qs_dir *parent, const char *name, bool create, qs_dir **dir_out,
-                          bool *created_out, qs_error *error);
+    qs_status (*dir_open)(qs_env *env, qs_dir *parent, const char *name, bool create,
+                          qs_dir **dir_out, bool *created_out, qs_error *error);
     qs_status (*dir_sync)(qs_env *env, qs_dir *dir, qs_error *error);
-    qs_status (*dir_list)(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context, qs_error *error);
+    qs_status (*dir_list)(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
+                          qs_error *error);
     void (*dir_close)(qs_env *env, qs_dir *dir); /* NULL is fine */
 
-    /* Names.  rename replaces an existing target.  remove of a missing name is QS_ENOENT. */
-    qs_status (*rename)(qs_env *env, qs_dir *dir, const char *from, const char *to, qs_error *error);
+    /* Names.  rename replaces an existing target.  remove takes files and empty directories; of a
+     * missing name it is QS_ENOENT. */
+    qs_status (*rename)(qs_env *env, qs_dir *dir, const char *from, const char *to,
+                        qs_error *error);
     qs_status (*remove)(qs_env *env, qs_dir *dir, const char *name, qs_error *error);
 
     /* Files, mode 0600, explicit offsets only. */
-    qs_status (*open)(qs_env *env, qs_dir *dir, const char *name, uint32_t flags, qs_file **file_out,
-                      qs_error *error);
-    void (*close)(qs_env *env, qs_file *file); /* NULL is fine; never the place where an error is learned */
-    /* read: up to bytes; *read_out 0 at the end of the file.  May be short; QS_EINTR if nothing was done. */
-    qs_status (*read)(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset, size_t *read_out,
-                      qs_error *error);
+    qs_status (*open)(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
+                      qs_file **file_out, qs_error *error);
+    /* close: NULL is fine; never the place where an error is learned. */
+    void (*close)(qs_env *env, qs_file *file);
+    /* read: up to bytes; *read_out 0 at the end of the file.  May be short; QS_EINTR if nothing was
+     * done. */
+    qs_status (*read)(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,
+                      size_t *read_out, qs_error *error);
     /* write: may be short, QS_EINTR if nothing was done; at most QS_PARTS_MAX parts. */
-    qs_status (*write)(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count, uint64_t offset,
-                       size_t *written_out, qs_error *error);
+    qs_status (*write)(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
+                       uint64_t offset, size_t *written_out, qs_error *error);
     qs_status (*sync)(qs_env *env, qs_file *file, qs_error *error); /* fdatasync */
     qs_status (*size)(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error);
-    /* allocate: reserve blocks for [0, bytes) and extend the size to it; QS_ENOSPC leaves the file usable. */
+    /* allocate: reserve blocks for [0, bytes) and extend the size to it; QS_ENOSPC leaves the file
+     * usable. */
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
 
-    /* lock: exclusive, held until close or the death of the process, not inherited by a forked child's close.
-     * Creates the file and writes the owner's pid into it.  QS_ESTORE_LOCKED: *pid_out is the owner's, or 0. */
-    qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out, uint64_t *pid_out,
-                      qs_error *error);
+    /* lock: exclusive, held until close or the death of the process, not inherited by a forked
+     * child's close.  Creates the file and writes the owner's pid into it.  QS_ESTORE_LOCKED:
+     * *pid_out is the owner's, or 0. */
+    qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                      uint64_t *pid_out, qs_error *error);
 
     uint64_t (*monotonic_ns)(qs_env *env);
     uint64_t (*wall_us)(qs_env *env); /* since 1970 */

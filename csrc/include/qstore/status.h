@@ -1,8 +1,8 @@
 /* Status codes and error detail, for every function of this library.
  *
  * A function that can fail returns a qs_status and takes an optional qs_error, owned by the caller,
- * last.  QS_OK leaves the qs_error untouched.  Expected outcomes (empty, timed out) are codes without
- * detail.  Each layer may put its own words in front of the text of the layer below. */
+ * last.  QS_OK leaves the qs_error untouched.  Expected outcomes (empty, timed out) are codes
+ * without detail.  Each layer may put its own words in front of the text of the layer below. */
 #ifndef QSTORE_STATUS_H
 #define QSTORE_STATUS_H
 
@@ -22,10 +22,10 @@ typedef enum qs_status {
 
 typedef struct qs_error {
     qs_status status;
-    int os_errno;                    /* errno of the system call that failed, or 0 */
-    uint64_t offset;                 /* of the damage in path; meaningful for QS_ECORRUPT */
-    char path[QS_ERROR_PATH_BYTES];  /* the file the error is about, relative to the store, or "" */
-    char text[QS_ERROR_TEXT_BYTES];  /* for people: what, where and what to do; NUL-terminated */
+    int os_errno;                   /* errno of the system call that failed, or 0 */
+    uint64_t offset;                /* of the damage in path; meaningful for QS_ECORRUPT */
+    char path[QS_ERROR_PATH_BYTES]; /* the file the error is about, relative to the store, or "" */
+    char text[QS_ERROR_TEXT_BYTES]; /* for people: what, where and what to do; NUL-terminated */
 } qs_error;
 
 /* qs_status_name - the enumerator as text, "QS_EIO"; never NULL. */

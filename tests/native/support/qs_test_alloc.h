@@ -1,17 +1,18 @@
 /* An allocator that fails on demand and knows how many allocations are alive. */
 #ifndef QS_TEST_ALLOC_H
 #define QS_TEST_ALLOC_H
+
+#include "qstore/alloc.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "qstore/alloc.h"
-
 struct qs_test_alloc {
     uint64_t calls;
-    uint64_t fail_at;   /* the call, from 1, that fails; 0: none */
-    bool is_sticky;     /* the calls after it as well */
+    uint64_t fail_at; /* the call, from 1, that fails; 0: none */
+    bool is_sticky;   /* the calls after it as well */
     bool has_failed;
     uint64_t alive;
 };
@@ -55,4 +56,5 @@ static inline void qs_test_alloc_arm(struct qs_test_alloc *state, uint64_t fail_
     state->is_sticky = is_sticky;
     state->has_failed = false;
 }
+
 #endif

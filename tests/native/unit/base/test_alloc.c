@@ -1,6 +1,5 @@
 /* The allocator: zeroing, replacing, and requests for nothing. */
 #include "alloc.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 

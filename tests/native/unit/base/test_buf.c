@@ -1,6 +1,5 @@
 /* The byte buffer: contents survive growth, a failed growth changes nothing, sizes cannot wrap. */
 #include "buf.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 

@@ -1,10 +1,9 @@
 /* Counted chunks: alive until the last reference goes, from any thread. */
 #include "chunk.h"
-
-#include <pthread.h>
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+
+#include <pthread.h>
 
 #define THREAD_COUNT 4
 #define ROUND_COUNT 20000

@@ -1,9 +1,8 @@
 /* Error text: what stands in it, what survives a prefix, and that nothing overruns. */
 #include "error.h"
+#include "qs_test.h"
 
 #include <errno.h>
-
-#include "qs_test.h"
 
 static void test_fail_fills_in_everything(void)
 {

@@ -1,9 +1,8 @@
 /* Waiting, and what a thread of ours starts with. */
 #include "lock.h"
+#include "qs_test.h"
 
 #include <signal.h>
-
-#include "qs_test.h"
 
 struct meeting {
     struct qsi_mutex mutex;

@@ -1,6 +1,5 @@
 /* The hash table against a plain array as its model, with and without memory. */
 #include "map.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
@@ -27,7 +26,8 @@ static size_t make_key(unsigned number, uint8_t *key)
     return bytes;
 }
 
-/* Keys that are too short for their number collide on purpose: the model is by key, not by number. */
+/* Keys that are too short for their number collide on purpose: the model is by key, not by
+ * number. */
 static unsigned model_index(unsigned number)
 {
     return number % 20 == 0 ? 0 : number;

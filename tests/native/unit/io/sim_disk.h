@@ -1,9 +1,11 @@
-/* What the tests of the sim environment share: a disk under test, and looking at what a cut left of it. */
+/* What the tests of the sim environment share: a disk under test, and looking at what a cut left of
+ * it. */
 #ifndef SIM_DISK_H
 #define SIM_DISK_H
+#include "qstore/env.h"
+
 #include "env_test.h"
 #include "qs_test.h"
-#include "qstore/env.h"
 
 #define ROOT "/store"
 #define CONTENT_BYTES_MAX 65536
@@ -129,4 +131,5 @@ static inline bool cut_has(enum qsi_cut_how how, uint64_t seed, const char *name
     qsi_env_mem_destroy(disk);
     return has;
 }
+
 #endif

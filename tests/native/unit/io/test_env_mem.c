@@ -1,9 +1,9 @@
 /* The memory environment: the contract of env.h without a disk, its clock, clones, and threads. */
-#include <pthread.h>
-
 #include "env_test.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+
+#include <pthread.h>
 
 #define THREAD_COUNT 4
 #define ROUND_COUNT 300

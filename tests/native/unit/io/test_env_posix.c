@@ -1,13 +1,14 @@
 /* The posix environment on real files: what it makes, and what it refuses to open. */
 #define _GNU_SOURCE 1
+#include "qstore/env.h"
+
+#include "qs_test.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include "qs_test.h"
-#include "qstore/env.h"
 
 static qs_env *env;
 static char base[256]; /* a fresh directory for each test */
@@ -178,8 +179,9 @@ static void test_list_tells_every_name_each_time(void)
 
 static void test_name_that_leaves_the_directory_is_refused(void)
 {
-    const char *names[] = {"", ".", "..", "a/b", "/a",
-                           "0123456789012345678901234567890123456789012345678901234567890123"};
+    const char *names[] = {
+        "",    ".",  "..",
+        "a/b", "/a", "0123456789012345678901234567890123456789012345678901234567890123"};
     qs_file *file;
     qs_dir *dir;
     uint64_t pid;
@@ -258,8 +260,7 @@ static void test_written_bytes_are_read_back(void)
     QS_CHECK_OK(env->read(env, file, text, sizeof text, 15, &count, QS_ERROR));
     QS_CHECK(count == 0);
     QS_CHECK_OK(env->sync(env, file, QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL,
-                    env->read(env, file, text, 1, UINT64_MAX, &count, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, env->read(env, file, text, 1, UINT64_MAX, &count, QS_ERROR));
     QS_CHECK_STATUS(QS_EINVAL, env->write(env, file, parts, 1, UINT64_MAX, &count, QS_ERROR));
     env->close(env, file);
     env->close(env, NULL);
@@ -290,13 +291,13 @@ static void test_open_minds_its_flags(void)
     size_t count;
 
     env->close(env, file);
-    QS_CHECK_STATUS(QS_EEXIST, env->open(env, root, "a", QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file,
-                                         QS_ERROR));
+    QS_CHECK_STATUS(QS_EEXIST,
+                    env->open(env, root, "a", QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
     QS_CHECK(file == NULL);
     QS_CHECK_STATUS(QS_ENOENT, env->open(env, root, "b", QS_OPEN_WRITE, &file, QS_ERROR));
     QS_CHECK_STATUS(QS_EINVAL, env->open(env, root, "a", 0, &file, QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL, env->open(env, root, "b", QS_OPEN_READ | QS_OPEN_CREATE_NEW, &file,
-                                         QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    env->open(env, root, "b", QS_OPEN_READ | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
     QS_CHECK_OK(env->open(env, root, "a", QS_OPEN_READ, &file, QS_ERROR));
     QS_CHECK_STATUS(QS_EIO, env->write(env, file, &part, 1, 0, &count, QS_ERROR));
     env->close(env, file);
@@ -357,34 +358,46 @@ static int check_new_descriptors(const bool *was_open)
     return problems;
 }
 
+static int open_some_and_check(void)
+{
+    bool was_open[FD_COUNT];
+    qs_file *file;
+    qs_file *lock;
+    qs_dir *dir;
+    uint64_t pid;
+    bool created;
+    int problems;
+
+    for (int fd = 0; fd < FD_COUNT; fd++) {
+        was_open[fd] = fcntl(fd, F_GETFD) != -1;
+    }
+    file = create_file("a");
+    QS_CHECK_OK(env->dir_open_root(env, base, false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
+    problems = check_new_descriptors(was_open);
+    env->close(env, lock);
+    env->close(env, file);
+    env->dir_close(env, dir);
+    QS_CHECK_OK(env->remove(env, root, "a", QS_ERROR));
+    return problems;
+}
+
+static void test_descriptors_are_closed_by_exec(void)
+{
+    QS_CHECK(open_some_and_check() == 0);
+}
+
 /* In a child, because it closes the standard streams. */
-static void test_descriptors_are_above_the_standard_ones_and_closed_by_exec(void)
+static void test_descriptors_are_above_the_standard_ones_that_the_host_closed(void)
 {
     pid_t child = fork();
     int status;
 
     if (child == 0) {
-        bool was_open[FD_COUNT];
-        qs_file *file;
-        qs_file *lock;
-        qs_dir *dir;
-        uint64_t pid;
-        bool created;
-
-        for (int fd = 0; fd < FD_COUNT; fd++) {
-            if (fd <= STDERR_FILENO) {
-                close(fd);
-            }
-            was_open[fd] = fcntl(fd, F_GETFD) != -1;
+        for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+            close(fd);
         }
-        file = create_file("a");
-        QS_CHECK_OK(env->dir_open_root(env, base, false, &dir, &created, QS_ERROR));
-        QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-        status = check_new_descriptors(was_open);
-        env->close(env, lock);
-        env->close(env, file);
-        env->dir_close(env, dir);
-        _exit(status);
+        _exit(open_some_and_check());
     }
     QS_CHECK(waitpid(child, &status, 0) == child);
     QS_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -514,7 +527,8 @@ int main(void)
     run(test_allocate_never_shrinks_and_truncate_does);
     run(test_open_minds_its_flags);
     run(test_what_only_looks_like_a_file_is_refused);
-    run(test_descriptors_are_above_the_standard_ones_and_closed_by_exec);
+    run(test_descriptors_are_closed_by_exec);
+    run(test_descriptors_are_above_the_standard_ones_that_the_host_closed);
     run(test_lock_is_refused_in_the_same_process);
     run(test_lock_tells_the_owner_and_dies_with_it);
     run(test_lock_is_the_parents_to_release_and_not_a_forked_childs);

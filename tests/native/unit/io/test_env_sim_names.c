@@ -134,6 +134,18 @@ static void test_durable_file_survives_the_reuse_of_its_name(void)
     QS_CHECK(cut_has(QSI_CUT_KEEP_ALL, seed, "a", ""));
 }
 
+/* Likewise the removal of the new file cannot hit the durable one, which has the name if its
+ * renaming was undone. */
+static void test_durable_file_survives_the_removal_of_its_successor(void)
+{
+    sim_put_durable("a", "durable");
+    QS_CHECK_OK(sim->rename(sim, root, "a", "b", QS_ERROR));
+    sim->close(sim, sim_create("a"));
+    QS_CHECK_OK(sim->remove(sim, root, "a", QS_ERROR));
+    QS_CHECK(is_some(count_cuts("a", "durable")));
+    QS_CHECK(count_cuts("a", "durable") + count_cuts("b", "durable") == CUT_COUNT);
+}
+
 static void test_name_that_came_and_went_may_be_there(void)
 {
     qs_file *file = sim_create("a");
@@ -269,6 +281,7 @@ int main(int argc, char **argv)
     run(test_renamed_file_that_was_not_synced_may_be_empty);
     run(test_changes_of_different_names_are_independent);
     run(test_durable_file_survives_the_reuse_of_its_name);
+    run(test_durable_file_survives_the_removal_of_its_successor);
     run(test_name_that_came_and_went_may_be_there);
     run(test_lost_directory_changes_do_not_come_back_with_the_next_sync);
     run(test_unsynced_sub_directory_takes_its_synced_files_along);

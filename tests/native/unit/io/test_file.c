@@ -1,9 +1,8 @@
 /* Durable file operations: transfers through an environment that does half of everything, every
  * failure of every call, and a power cut before every step. */
-#include "file.h"
-
 #include "alloc.h"
 #include "env_test.h"
+#include "file.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
@@ -487,8 +486,8 @@ static qs_status replace_without_syncs(void)
 {
     qs_part part = {"new text", 8};
     qs_file *file;
-    qs_status status = env->open(env, root, "cfg.tmp", QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file,
-                                 QS_ERROR);
+    qs_status status =
+        env->open(env, root, "cfg.tmp", QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR);
 
     QS_CHECK(status == QS_OK);
     status = qsi_file_write(env, file, &part, 1, 0, QS_ERROR);

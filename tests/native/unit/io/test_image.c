@@ -1,6 +1,5 @@
 /* File images against plain arrays: random writes, resizes and copies, with memory running out. */
 #include "image.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "splitmix.h"
