@@ -1,0 +1,239 @@
+"""Exchanges, queues, bindings: declared, declared again, asked for, deleted, refused, reopened."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pyqstore
+
+
+@pytest.fixture
+def refused(store: pyqstore.Store) -> Iterator[Callable[..., None]]:
+    """Do something on a channel of its own, which must be refused so and closed by it."""
+    channels = []
+
+    def check(
+        kind: type[pyqstore.ChannelError], words: str, do: Callable[[pyqstore.Channel], object]
+    ) -> None:
+        channel = store.channel()
+        channels.append(channel)
+        with pytest.raises(kind, match=words) as caught:
+            do(channel)
+        assert str(caught.value).startswith(f"{caught.value.reply_text.split(' ')[0]} - ")
+        assert channel.closed
+        with pytest.raises(pyqstore.ChannelClosed):
+            channel.queue_declare("after")
+
+    yield check
+    for channel in channels:
+        channel.close()
+
+
+def test_queue_is_declared_and_declared_again(channel: pyqstore.Channel) -> None:
+    assert channel.queue_declare("q", durable=True) == ("q", 0, 0)
+    channel.basic_publish("", "q", b"x")
+    channel.basic_consume("q", print)
+    again = channel.queue_declare("q", durable=True)
+    assert (again.queue, again.message_count, again.consumer_count) == ("q", 1, 1)
+    assert channel.queue_declare("q", passive=True).message_count == 1
+
+
+def test_store_makes_up_names(channel: pyqstore.Channel) -> None:
+    one, two = channel.queue_declare(), channel.queue_declare("")
+    assert one.queue.startswith("amq.gen")
+    assert one.queue != two.queue
+    channel.basic_publish("", one.queue, b"x")
+    assert channel.basic_get(one.queue) is not None
+
+
+def test_declaring_differently_is_refused(
+    channel: pyqstore.Channel, refused: Callable[..., None]
+) -> None:
+    channel.queue_declare("q", durable=True, arguments={"x-max-length": 5})
+    for do in (
+        lambda c: c.queue_declare("q"),
+        lambda c: c.queue_declare("q", durable=True),
+        lambda c: c.queue_declare("q", durable=True, arguments={"x-max-length": 6}),
+        lambda c: c.queue_declare("q", durable=True, auto_delete=True),
+    ):
+        refused(pyqstore.PreconditionFailed, "'?q'?", do)
+    channel.exchange_declare("e", "topic")
+    for do in (
+        lambda c: c.exchange_declare("e", "fanout"),
+        lambda c: c.exchange_declare("e", "topic", durable=True),
+    ):
+        refused(pyqstore.PreconditionFailed, "'?e'?", do)
+
+
+def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q", arguments={"x-max-length": 5, "x-message-ttl": 1000})
+    channel.queue_declare("q", arguments={"x-message-ttl": 1000, "x-max-length": 5})
+
+
+def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:
+    for do in (
+        lambda c: c.queue_declare("no", passive=True),
+        lambda c: c.exchange_declare("no", passive=True),
+        lambda c: c.queue_purge("no"),
+        lambda c: c.basic_get("no"),
+        lambda c: c.get_batch("no"),
+        lambda c: c.basic_consume("no"),
+        lambda c: c.basic_publish("no", "", b""),
+        lambda c: (c.queue_declare("q"), c.queue_bind("q", "no")),
+        lambda c: c.queue_bind("no", "amq.direct"),
+    ):
+        refused(pyqstore.NotFound, "no", do)
+
+
+def test_reserved_names_are_refused(refused: Callable[..., None]) -> None:
+    refused(pyqstore.AccessRefused, "amq", lambda c: c.queue_declare("amq.mine"))
+    refused(pyqstore.AccessRefused, "amq", lambda c: c.exchange_declare("amq.mine"))
+    refused(pyqstore.AccessRefused, "", lambda c: c.exchange_delete("amq.direct"))
+    refused(
+        pyqstore.AccessRefused, "", lambda c: (c.queue_declare("d"), c.queue_bind("d", "", "d"))
+    )
+
+
+def test_exchanges_of_amqp_are_there_from_the_start(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    for name, kind in (("amq.direct", "direct"), ("amq.fanout", "fanout"), ("amq.topic", "topic")):
+        channel.exchange_declare(name, passive=True)
+        assert store.exchanges()[name].type == kind
+
+
+def test_unknown_exchange_type_is_refused(store: pyqstore.Store) -> None:
+    with store.channel() as channel, pytest.raises(pyqstore.ChannelError, match="zebra"):
+        channel.exchange_declare("e", "zebra")
+
+
+def test_internal_exchange_takes_no_publish(
+    channel: pyqstore.Channel, refused: Callable[..., None]
+) -> None:
+    channel.exchange_declare("inner", "fanout", internal=True)
+    refused(pyqstore.AccessRefused, "inner", lambda c: c.basic_publish("inner", "", b""))
+
+
+def test_queue_delete_heeds_its_conditions(
+    channel: pyqstore.Channel, store: pyqstore.Store, refused: Callable[..., None]
+) -> None:
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"x")
+    refused(pyqstore.PreconditionFailed, "q", lambda c: c.queue_delete("q", if_empty=True))
+    tag = channel.basic_consume("q", print)
+    refused(pyqstore.PreconditionFailed, "q", lambda c: c.queue_delete("q", if_unused=True))
+    channel.basic_cancel(tag)
+    assert channel.queue_delete("q", if_unused=True) == 1
+    assert channel.queue_delete("q") == 0
+    assert store.queues() == []
+
+
+def test_exchange_delete_heeds_if_unused(
+    channel: pyqstore.Channel, store: pyqstore.Store, refused: Callable[..., None]
+) -> None:
+    channel.exchange_declare("e")
+    channel.queue_declare("q")
+    channel.queue_bind("q", "e", "k")
+    refused(pyqstore.PreconditionFailed, "e", lambda c: c.exchange_delete("e", if_unused=True))
+    channel.queue_unbind("q", "e", "k")
+    channel.exchange_delete("e", if_unused=True)
+    assert "e" not in store.exchanges()
+
+
+def test_exclusive_queue_belongs_to_its_channel(
+    store: pyqstore.Store, refused: Callable[..., None]
+) -> None:
+    with store.channel() as owner:
+        owner.queue_declare("mine", exclusive=True)
+        refused(pyqstore.ResourceLocked, "mine", lambda c: c.queue_declare("mine", passive=True))
+        refused(pyqstore.ResourceLocked, "mine", lambda c: c.basic_get("mine"))
+        assert "mine" in store.queues()
+    assert "mine" not in store.queues()
+
+
+def test_auto_delete_queue_goes_with_its_last_consumer(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", auto_delete=True)
+    one, two = channel.basic_consume("q", print), channel.basic_consume("q", print)
+    channel.basic_cancel(one)
+    assert "q" in store.queues()
+    channel.basic_cancel(two)
+    assert "q" not in store.queues()
+
+
+def test_auto_delete_exchange_goes_with_its_last_binding(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.exchange_declare("e", auto_delete=True)
+    channel.queue_declare("q")
+    channel.queue_bind("q", "e", "1")
+    channel.queue_bind("q", "e", "2")
+    channel.queue_unbind("q", "e", "1")
+    assert "e" in store.exchanges()
+    channel.queue_unbind("q", "e", "2")
+    assert "e" not in store.exchanges()
+
+
+def test_purge_drops_ready_messages_only(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q")
+    for _ in range(5):
+        channel.basic_publish("", "q", b"x")
+    message = channel.basic_get("q")
+    assert message is not None
+    assert channel.queue_purge("q") == 4
+    message.nack()
+    assert channel.queue_declare("q", passive=True).message_count == 1
+
+
+def test_durable_things_survive_and_others_do_not(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("kept", durable=True, arguments={"x-max-length": 10})
+        channel.queue_declare("gone")
+        channel.exchange_declare("kept.e", "topic", durable=True, internal=True)
+        channel.exchange_declare("gone.e", "topic")
+        channel.queue_bind("kept", "kept.e", "a.#", {"k": "v"})
+        channel.queue_bind("gone", "kept.e", "b")
+        channel.queue_bind("kept", "gone.e", "c")
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert store.queues() == ["kept"]
+        assert store.exchanges()["kept.e"] == ("kept.e", "topic", True, False, True, {})
+        assert "gone.e" not in store.exchanges()
+        named = [binding for binding in store.bindings() if binding.source]
+        assert named == [("kept.e", "kept", "a.#", {"k": "v"}, False)]
+        channel.queue_declare("kept", durable=True, arguments={"x-max-length": 10})
+        channel.queue_delete("kept")
+        channel.exchange_delete("kept.e")
+    with pyqstore.open(path) as store:
+        assert store.queues() == []
+        assert "kept.e" not in store.exchanges()
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "with space", "a/b", "..", "\n"])
+def test_names_may_be_any_text_of_255_bytes(path: Path, name: str) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert channel.queue_declare(name, durable=True).queue == name
+        channel.basic_publish("", name, b"x", pyqstore.Properties(delivery_mode=2))
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert store.queues() == [name]
+        message = channel.basic_get(name)
+        assert message is not None
+        assert (message.queue, message.routing_key) == (name, name)
+
+
+def test_wrong_names_are_refused(store: pyqstore.Store) -> None:
+    with store.channel() as channel:
+        with pytest.raises(TypeError, match="queue must be str, not bytes"):
+            channel.queue_declare(b"q")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="exchange must be str, not NoneType"):
+            channel.basic_publish(None, "", b"")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="surrogates"):
+            channel.queue_declare("\ud800")
+        with pytest.raises(TypeError, match="arguments must be a mapping"):
+            channel.queue_declare("q", arguments=["x"])  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"arguments\['x'\]"):
+            channel.queue_declare("q", arguments={"x": 2**64})
+        assert not channel.closed
+    with store.channel() as channel, pytest.raises((ValueError, pyqstore.ChannelError)):
+        channel.queue_declare("x" * 256)

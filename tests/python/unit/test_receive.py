@@ -1,0 +1,464 @@
+"""Receiving: get, acknowledge, refuse, requeue, consume, prefetch, closing."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import pyqstore
+
+Take = Callable[[pyqstore.Channel, str], list[bytes]]
+
+
+def publish(channel: pyqstore.Channel, queue: str, count: int) -> None:
+    for number in range(count):
+        channel.basic_publish("", queue, str(number).encode())
+
+
+def get(channel: pyqstore.Channel, queue: str, auto_ack: bool = False) -> pyqstore.Message:
+    message = channel.basic_get(queue, auto_ack)
+    assert message is not None
+    return message
+
+
+def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:
+    """Body and redelivered of what is ready, taken."""
+    found = []
+    while (message := channel.basic_get(queue, auto_ack=True)) is not None:
+        found.append((message.body, message.redelivered))
+    return found
+
+
+def test_message_tells_where_it_comes_from(channel: pyqstore.Channel) -> None:
+    channel.exchange_declare("e", "fanout")
+    channel.queue_declare("q")
+    channel.queue_bind("q", "e")
+    channel.basic_publish("e", "key", b"body")
+    message = get(channel, "q")
+    assert message.body == b"body"
+    assert (message.exchange, message.routing_key, message.queue) == ("e", "key", "q")
+    assert (message.delivery_tag, message.redelivered, message.delivery_count) == (1, False, 0)
+    assert message.consumer_tag == ""
+    assert "queue 'q'" in repr(message)
+    with pytest.raises(AttributeError):
+        message.body = b"other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        pyqstore.Message()
+
+
+def test_messages_come_in_order_with_tags_from_one(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 5)
+    messages = [get(channel, queue) for _ in range(5)]
+    assert [message.body for message in messages] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.delivery_tag for message in messages] == [1, 2, 3, 4, 5]
+    assert channel.basic_get(queue) is None
+
+
+def test_auto_ack_leaves_nothing_behind(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 1)
+    assert get(channel, queue, auto_ack=True).delivery_tag == 1
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["message", "channel", "multiple", "all"])
+def test_ack_takes_messages_off(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
+) -> None:
+    publish(channel, queue, 3)
+    messages = [get(channel, queue) for _ in range(3)]
+    assert store.queue_status(queue)["messages_unacked"] == 3
+    if how == "message":
+        messages[1].ack()
+    elif how == "channel":
+        channel.basic_ack(2)
+    elif how == "multiple":
+        channel.basic_ack(2, multiple=True)
+    else:
+        channel.basic_ack(multiple=True)
+    left = {"message": 2, "channel": 2, "multiple": 1, "all": 0}[how]
+    assert store.queue_status(queue)["messages_unacked"] == left
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda channel: channel.basic_ack(7),
+        lambda channel: channel.basic_ack(0),
+        lambda channel: channel.basic_ack(7, multiple=True),
+        lambda channel: channel.basic_nack(7),
+        lambda channel: channel.basic_reject(7),
+        lambda channel: (channel.basic_ack(1), channel.basic_ack(1)),
+        lambda channel: channel.basic_ack(2**64 - 1),
+    ],
+)
+def test_unknown_tag_is_refused(
+    store: pyqstore.Store, act: Callable[[pyqstore.Channel], object]
+) -> None:
+    with store.channel() as channel:
+        channel.queue_declare("q")
+        publish(channel, "q", 1)
+        get(channel, "q")
+        with pytest.raises(pyqstore.PreconditionFailed, match=r"unknown delivery tag \d") as caught:
+            act(channel)
+        assert caught.value.reply_code == 406
+        assert channel.closed
+
+
+def test_all_may_be_acknowledged_when_there_is_nothing(channel: pyqstore.Channel) -> None:
+    channel.basic_ack(0, multiple=True)
+    channel.basic_nack(0, multiple=True)
+
+
+@pytest.mark.parametrize(
+    ("tag", "kind"), [(-1, ValueError), (2**64, ValueError), ("1", TypeError), (1.0, TypeError)]
+)
+def test_wrong_tag_is_refused(channel: pyqstore.Channel, tag: int, kind: type[Exception]) -> None:
+    for verb in (channel.basic_ack, channel.basic_nack, channel.basic_reject):
+        with pytest.raises(kind, match="delivery_tag"):
+            verb(tag)
+    assert not channel.closed
+
+
+def test_requeued_messages_return_to_their_places(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 6)
+    messages = [get(channel, queue) for _ in range(4)]
+    messages[2].nack()
+    messages[0].reject(requeue=True)
+    channel.basic_ack(messages[1].delivery_tag)
+    assert rest(channel, queue) == [(b"0", True), (b"2", True), (b"4", False), (b"5", False)]
+    messages[3].nack(requeue=True)
+    again = get(channel, queue)
+    assert (again.body, again.redelivered, again.delivery_count) == (b"3", True, 1)
+
+
+def test_multiple_nack_requeues_all_up_to_the_tag(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 4)
+    for _ in range(4):
+        get(channel, queue)
+    channel.basic_nack(3, multiple=True)
+    assert rest(channel, queue) == [(b"0", True), (b"1", True), (b"2", True)]
+    channel.basic_nack(0, multiple=True)
+    assert rest(channel, queue) == [(b"3", True)]
+
+
+@pytest.mark.parametrize("how", ["nack", "reject", "channel"])
+def test_refused_messages_are_dropped(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
+) -> None:
+    publish(channel, queue, 1)
+    message = get(channel, queue)
+    if how == "nack":
+        message.nack(requeue=False)
+    elif how == "reject":
+        message.reject()
+    else:
+        channel.basic_nack(1, requeue=False)
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+
+
+def test_recover_requeues_everything(
+    store: pyqstore.Store, queue: str, channel: pyqstore.Channel
+) -> None:
+    publish(channel, queue, 3)
+    for _ in range(2):
+        get(channel, queue)
+    channel.basic_recover()
+    assert rest(channel, queue) == [(b"0", True), (b"1", True), (b"2", False)]
+    with store.channel() as other, pytest.raises(pyqstore.NotImplementedByBroker):
+        other.basic_recover(requeue=False)
+
+
+def test_closing_a_channel_requeues(
+    store: pyqstore.Store, queue: str, channel: pyqstore.Channel
+) -> None:
+    publish(channel, queue, 3)
+    with store.channel() as other:
+        get(other, queue)
+        get(other, queue).ack()
+    assert rest(channel, queue) == [(b"0", True), (b"2", False)]
+
+
+def test_refused_channel_requeues_at_once(
+    store: pyqstore.Store, queue: str, channel: pyqstore.Channel
+) -> None:
+    publish(channel, queue, 1)
+    with store.channel() as other:
+        get(other, queue)
+        with pytest.raises(pyqstore.PreconditionFailed):
+            other.basic_ack(9)
+        assert rest(channel, queue) == [(b"0", True)]
+
+
+def test_message_of_a_closed_channel_cannot_be_acknowledged(
+    store: pyqstore.Store, queue: str, channel: pyqstore.Channel
+) -> None:
+    publish(channel, queue, 1)
+    with store.channel() as other:
+        message = get(other, queue)
+    with pytest.raises(pyqstore.ChannelClosed):
+        message.ack()
+    assert message.body == b"0"
+
+
+def test_callback_gets_messages_in_process_events(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    taken: list[pyqstore.Message] = []
+    tag = channel.basic_consume(queue, taken.append)
+    assert tag
+    publish(channel, queue, 3)
+    assert channel.process_events(timeout=5) == 3
+    assert [message.body for message in taken] == [b"0", b"1", b"2"]
+    assert {message.consumer_tag for message in taken} == {tag}
+    assert store.queue_status(queue)["messages_unacked"] == 3
+    channel.basic_cancel(tag)
+    publish(channel, queue, 1)
+    assert channel.process_events() == 0
+    assert store.queue_status(queue)["consumers"] == 0
+
+
+def test_process_events_waits_for_the_first_event(store: pyqstore.Store, queue: str) -> None:
+    with store.channel() as channel, store.channel() as other:
+        channel.basic_consume(queue, lambda message: message.ack())
+        begin = time.monotonic()
+        assert channel.process_events(timeout=0.25) == 0
+        assert time.monotonic() - begin >= 0.25
+        timer = threading.Timer(0.1, lambda: other.basic_publish("", queue, b"x"))
+        timer.start()
+        assert channel.process_events(timeout=30) == 1
+        assert time.monotonic() - begin < 10
+        timer.join()
+
+
+def test_start_consuming_ends_when_a_callback_says_so(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    taken = []
+
+    def on_message(message: pyqstore.Message) -> None:
+        taken.append(message.body)
+        message.ack()
+        if len(taken) == 3:
+            channel.stop_consuming()
+
+    publish(channel, queue, 5)
+    channel.basic_consume(queue, on_message)
+    channel.start_consuming()
+    assert taken == [b"0", b"1", b"2"]
+    assert rest(channel, queue) == [(b"3", False), (b"4", False)]
+
+
+def test_stop_consuming_works_from_another_thread(channel: pyqstore.Channel, queue: str) -> None:
+    channel.basic_consume(queue, print)
+    timer = threading.Timer(0.1, channel.stop_consuming)
+    timer.start()
+    channel.start_consuming()
+    timer.join()
+
+
+def test_start_consuming_ends_without_consumers(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.start_consuming()
+    channel.queue_declare("q")
+    cancelled: list[str] = []
+    channel.add_cancel_listener(cancelled.append)
+    tag = channel.basic_consume("q", print)
+
+    def delete() -> None:
+        with store.channel() as other:
+            other.queue_delete("q")
+
+    timer = threading.Timer(0.1, delete)
+    timer.start()
+    channel.start_consuming()
+    timer.join()
+    assert cancelled == [tag]
+
+
+def test_callback_that_raises_ends_consuming_for_the_time_being(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    taken = []
+
+    def on_message(message: pyqstore.Message) -> None:
+        taken.append(message.body)
+        message.ack()
+        if len(taken) == 1:
+            raise LookupError("no")
+        if len(taken) == 3:
+            channel.stop_consuming()
+
+    publish(channel, queue, 3)
+    channel.basic_consume(queue, on_message)
+    with pytest.raises(LookupError):
+        channel.start_consuming()
+    channel.start_consuming()
+    assert taken == [b"0", b"1", b"2"]
+
+
+def test_callback_may_close_the_channel(
+    store: pyqstore.Store, queue: str, channel: pyqstore.Channel
+) -> None:
+    publish(channel, queue, 2)
+    other = store.channel()
+    other.basic_consume(queue, lambda message: other.close())
+    other.start_consuming()
+    assert other.closed
+    assert rest(channel, queue) == [(b"0", True), (b"1", False)]
+
+
+def test_consume_iterates_until_nothing_came(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 3)
+    taken = []
+    for message in channel.consume(queue, inactivity_timeout=0.05):
+        taken.append(message.body)
+        message.ack()
+    assert taken == [b"0", b"1", b"2"]
+    assert store.queue_status(queue)["consumers"] == 0
+
+
+def test_leaving_consume_cancels_and_keeps_the_rest(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 5)
+    for message in channel.consume(queue):
+        if message.body == b"1":
+            break
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (3, 2)
+    assert status["consumers"] == 0
+    channel.basic_ack(2, multiple=True)
+
+
+def test_consume_ends_when_the_queue_is_deleted(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    with store.channel() as other:
+        timer = threading.Timer(0.1, other.queue_delete, ["q"])
+        timer.start()
+        assert list(channel.consume("q")) == []
+        timer.join()
+
+
+def test_consume_of_nothing_is_not_found(store: pyqstore.Store) -> None:
+    with store.channel() as channel, pytest.raises(pyqstore.NotFound):
+        next(iter(channel.consume("no")))
+
+
+def test_auto_ack_consumer_leaves_nothing_unacked(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 3)
+    taken = list(channel.consume(queue, auto_ack=True, inactivity_timeout=0.05))
+    assert len(taken) == 3
+    assert store.queue_status(queue)["messages_unacked"] == 0
+
+
+def test_two_iterators_on_one_channel_share(channel: pyqstore.Channel) -> None:
+    for name in ("a", "b"):
+        channel.queue_declare(name)
+        publish(channel, name, 3)
+    one, two = channel.consume("a"), channel.consume("b")
+    seen = [next(one).body, next(two).body, next(two).body, next(one).body]
+    assert seen == [b"0", b"0", b"1", b"1"]
+    one.close()  # type: ignore[attr-defined]
+    two.close()  # type: ignore[attr-defined]
+    channel.basic_nack(0, multiple=True)
+    assert rest(channel, "a") == [(b"0", True), (b"1", True), (b"2", False)]
+    assert [body for body, _ in rest(channel, "b")] == [b"0", b"1", b"2"]
+
+
+def test_next_delivery_reads_a_consumer_without_callback(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 2)
+    tag = channel.basic_consume(queue, consumer_tag="mine")
+    assert tag == "mine"
+    assert channel.process_events() == 0
+    message = channel.next_delivery(tag, 1)
+    assert message is not None
+    assert message.body == b"0"
+    assert channel.basic_cancel(tag) == []
+    assert channel.next_delivery(tag, 0) is None
+
+
+def test_taken_consumer_tag_is_refused(store: pyqstore.Store) -> None:
+    with store.channel() as channel:
+        channel.queue_declare("q")
+        channel.basic_consume("q", print, consumer_tag="t")
+        with pytest.raises(pyqstore.NotAllowed, match="t"):
+            channel.basic_consume("q", print, consumer_tag="t")
+
+
+def test_exclusive_consumer_is_alone(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    tag = channel.basic_consume(queue, print, exclusive=True)
+    with store.channel() as other, pytest.raises(pyqstore.AccessRefused):
+        other.basic_consume(queue, print)
+    channel.basic_cancel(tag)
+    with store.channel() as other:
+        other.basic_consume(queue, print)
+        with store.channel() as third, pytest.raises(pyqstore.AccessRefused):
+            third.basic_consume(queue, print, exclusive=True)
+
+
+def test_prefetch_bounds_what_a_consumer_holds(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 5)
+    channel.basic_qos(2)
+    taken: list[pyqstore.Message] = []
+    channel.basic_consume(queue, taken.append)
+    assert channel.process_events() == 2
+    assert channel.process_events() == 0
+    taken[0].ack()
+    assert channel.process_events() == 1
+    channel.basic_ack(0, multiple=True)
+    assert channel.process_events() == 2
+
+
+def test_global_prefetch_bounds_the_channel(channel: pyqstore.Channel) -> None:
+    for name in ("a", "b"):
+        channel.queue_declare(name)
+        publish(channel, name, 3)
+    channel.basic_qos(2, global_=True)
+    taken: list[pyqstore.Message] = []
+    channel.basic_consume("a", taken.append)
+    channel.basic_consume("b", taken.append)
+    assert channel.process_events() == 2
+    channel.basic_ack(0, multiple=True)
+    assert channel.process_events() == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "kind"), [(-1, ValueError), (2**32, ValueError), ("1", TypeError)]
+)
+def test_wrong_prefetch_is_refused(
+    channel: pyqstore.Channel, count: int, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="prefetch_count"):
+        channel.basic_qos(count)
+
+
+def test_consumers_take_turns(store: pyqstore.Store, queue: str, channel: pyqstore.Channel) -> None:
+    one: list[bytes] = []
+    two: list[bytes] = []
+    channel.basic_consume(queue, lambda message: one.append(message.body))
+    channel.basic_consume(queue, lambda message: two.append(message.body))
+    publish(channel, queue, 10)
+    channel.process_events()
+    assert len(one) == len(two) == 5
+    assert sorted(one + two) == sorted(str(number).encode() for number in range(10))
+
+
+def test_wrong_callback_is_refused(channel: pyqstore.Channel, queue: str) -> None:
+    with pytest.raises(TypeError, match="callable"):
+        channel.basic_consume(queue, "print")  # type: ignore[arg-type]
