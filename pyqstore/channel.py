@@ -183,9 +183,9 @@ class Channel(_core.Channel):
         - the one named by ``body``: binary or string of any layout; no nulls.
         - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
           here (None: "").
-        - ``headers``: map<string, string>; ``message_id``, ``correlation_id``, ``type``, ``app_id``,
-          ``content_type``, ``content_encoding``, ``reply_to``, ``user_id``: string or dictionary;
-          ``priority``, ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp,
+        - ``headers``: map<string, string>; ``message_id``, ``correlation_id``, ``type``,
+          ``app_id``, ``content_type``, ``content_encoding``, ``reply_to``, ``user_id``: string or
+          dictionary; ``priority``, ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp,
           or integer seconds.  A column beats ``properties``.
 
         Any other column is refused, so that a misspelt name is not lost.

@@ -12,7 +12,7 @@ float                  ``d``
 Decimal                ``D``: 0 to 255 places, at most 32 bits of digits
 datetime               ``T``: whole seconds; naive is taken as UTC, aware UTC comes back
 None                   ``V``
-list, tuple            ``A``
+list, any Sequence     ``A``
 dict, any Mapping      ``F``
 =====================  ==================================================
 """
@@ -139,7 +139,7 @@ def _put_value(out: bytearray, value: object, depth: int, ordered: bool) -> None
         at = _open_length(out)
         _put_table(out, value, depth + 1, ordered)
         _close_length(out, at)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | Sequence):
         out += b"A"
         at = _open_length(out)
         _put_array(out, value, depth + 1, ordered)

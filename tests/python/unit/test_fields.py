@@ -5,6 +5,7 @@ import struct
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ WIRE = [
 
 
 @pytest.mark.parametrize(("value", "wire"), WIRE, ids=repr)
-def test_value_has_its_wire_form_and_comes_back(value: object, wire: bytes) -> None:
+def test_value_has_its_wire_form_and_comes_back(value: Any, wire: bytes) -> None:
     assert encode_table({"a": value}) == b"\1a" + wire
     back = decode_table(b"\1a" + wire)["a"]
     assert back == value
@@ -56,7 +57,7 @@ def test_value_has_its_wire_form_and_comes_back(value: object, wire: bytes) -> N
         (b"T" + b"\xff" * 8, 2**64 - 1),
     ],
 )
-def test_types_of_other_clients_are_read(wire: bytes, value: object) -> None:
+def test_types_of_other_clients_are_read(wire: bytes, value: Any) -> None:
     assert decode_table(b"\1a" + wire) == {"a": value}
 
 
@@ -78,7 +79,7 @@ def test_types_of_other_clients_are_read(wire: bytes, value: object) -> None:
     ],
     ids=repr,
 )
-def test_kindred_values_come_back_as_the_standard_one(value: object, same: object) -> None:
+def test_kindred_values_come_back_as_the_standard_one(value: Any, same: Any) -> None:
     back = decode_table(encode_table({"a": value}))["a"]
     assert back == same
     assert str(back) == str(same)
@@ -109,7 +110,7 @@ def test_numpy_integers_are_integers() -> None:
     ids=repr,
 )
 def test_refused_value_is_named_with_its_place(
-    value: object, kind: type[Exception], words: str
+    value: Any, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=r"headers\['a'\]\[1\]\['b'\].*" + words):
         encode_table({"a": [0, {"b": value}]}, what="headers")
@@ -120,8 +121,8 @@ def test_table_must_be_a_mapping() -> None:
         encode_table([("a", 1)])  # type: ignore[arg-type]
 
 
-def nested(depth: int) -> dict[str, object]:
-    value: object = 1
+def nested(depth: int) -> dict[str, Any]:
+    value: Any = 1
     for level in range(depth - 1):
         value = [value] if level % 2 else {"t": value}
     return {"t": value}
@@ -134,15 +135,15 @@ def test_depth_128_is_taken_and_129_is_not() -> None:
 
 
 def test_cycle_is_refused() -> None:
-    cycle: list[object] = []
+    cycle: list[Any] = []
     cycle.append(cycle)
     with pytest.raises(ValueError, match="128 deep"):
         encode_table({"a": cycle})
 
 
 def test_ordered_tables_are_equal_bytes_when_they_are_equal() -> None:
-    one = {"é": 1, "z": {"b": 1, "a": 2}, "a": 3}
-    two = {"a": 3, "z": {"a": 2, "b": 1}, "é": 1}
+    one: dict[str, Any] = {"é": 1, "z": {"b": 1, "a": 2}, "a": 3}
+    two: dict[str, Any] = {"a": 3, "z": {"a": 2, "b": 1}, "é": 1}
     assert encode_table(one, ordered=True) == encode_table(two, ordered=True)
     assert list(decode_table(encode_table(one, ordered=True))) == ["a", "z", "é"]
     assert list(decode_table(encode_table(one))) == ["é", "z", "a"]
@@ -183,8 +184,8 @@ tables = st.dictionaries(names, values)
 
 
 @given(tables)
-def test_any_table_comes_back(table: dict[str, object]) -> None:
-    assert fields_equal(decode_table(encode_table(table)), table)  # type: ignore[arg-type]
+def test_any_table_comes_back(table: dict[str, Any]) -> None:
+    assert fields_equal(decode_table(encode_table(table)), table)
 
 
 @given(st.binary())
@@ -195,9 +196,9 @@ def test_any_bytes_are_a_table_or_a_value_error(data: bytes) -> None:
 
 @given(tables, st.data())
 def test_cut_or_changed_table_is_a_table_or_a_value_error(
-    table: dict[str, object], data: st.DataObject
+    table: dict[str, Any], data: st.DataObject
 ) -> None:
-    encoded = bytearray(encode_table(table))  # type: ignore[arg-type]
+    encoded = bytearray(encode_table(table))
     if not encoded:
         return
     at = data.draw(st.integers(0, len(encoded) - 1))

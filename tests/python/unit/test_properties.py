@@ -95,7 +95,7 @@ def test_strings_may_be_255_bytes_and_empty() -> None:
     ],
 )
 def test_wrong_value_is_refused_by_name(
-    name: str, value: object, kind: type[Exception], words: str
+    name: str, value: Any, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=f"{name}.*{words}"):
         Properties(**{name: value})
@@ -105,7 +105,7 @@ def test_unknown_and_positional_arguments_are_refused() -> None:
     with pytest.raises(TypeError):
         Properties(colour="red")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        Properties("text/plain")  # type: ignore[misc]
+        Properties("text/plain")  # type: ignore[call-arg]
 
 
 def test_properties_cannot_be_changed() -> None:

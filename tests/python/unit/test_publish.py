@@ -3,6 +3,7 @@
 import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,9 +79,9 @@ def test_topic_exchange_matches_words(
 def test_headers_exchange_compares_headers(
     channel: pyqstore.Channel,
     bodies: Take,
-    arguments: dict[str, pyqstore.properties.FieldValue],
-    matching: list[dict[str, pyqstore.properties.FieldValue]],
-    others: list[dict[str, pyqstore.properties.FieldValue]],
+    arguments: dict[str, Any],
+    matching: list[dict[str, Any]],
+    others: list[dict[str, Any]],
 ) -> None:
     channel.exchange_declare("e", "headers")
     channel.queue_declare("q")

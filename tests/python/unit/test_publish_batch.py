@@ -314,7 +314,7 @@ def test_consumed_capsules_are_refused(channel: pyqstore.Channel, queue: str) ->
     pa.RecordBatch._import_from_c_capsule(*capsules)
 
     class Used:
-        def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        def __arrow_c_array__(self, requested_schema: object = None) -> Any:
             return capsules
 
     class Wrong:
@@ -361,7 +361,7 @@ def test_hand_made_array_with_bad_offsets_is_refused(
     body.buffers[1] = ctypes.addressof(wrong)
 
     class HandMade:
-        def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        def __arrow_c_array__(self, requested_schema: object = None) -> Any:
             return schema_capsule, array_capsule
 
     with pytest.raises(ValueError, match='"body"'):

@@ -79,7 +79,7 @@ def test_wrong_key_is_refused(channel: pyqstore.Channel) -> None:
     with pytest.raises(TypeError, match="key must be str"):
         channel.tx_commit(key=b"k")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        channel.tx_commit("k")  # type: ignore[misc]
+        channel.tx_commit("k")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("verb", ["tx_commit", "tx_rollback"])
