@@ -638,8 +638,10 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
 
     QS_TRY(journal->env->random(journal->env, &session.salt, sizeof session.salt, error));
     QS_TRY(journal->env->random(journal->env, &journal->header.next_salt, sizeof session.salt, error));
-    if (last != NULL && last->base_lsn == end_lsn) {
-        *last = session; /* nothing was journalled in it */
+    session.after_crash = last != NULL && !manifest->clean;
+    if (last != NULL && last->base_lsn == end_lsn) { /* nothing was journalled in it */
+        session.after_crash = session.after_crash || last->after_crash;
+        *last = session;
     } else if (qsi_manifest_add_session(manifest, &session) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "manifest");
     }

@@ -2,7 +2,7 @@
  *
  *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features u32 | 20 flags u32
  * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
- * 56 sessions: salt u64, base_lsn u64, first_file u32, 0 u32 | crc32c u32 of all before */
+ * 56 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
 #include <string.h>
 #include "alloc.h"
@@ -74,6 +74,7 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
             .salt = qsi_get_u64(at),
             .base_lsn = qsi_get_u64(at + 8),
             .first_file = qsi_get_u32(at + 16),
+            .after_crash = qsi_get_u32(at + 20) != 0,
         };
     }
     return QS_OK;
@@ -123,6 +124,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
         qsi_put_u64(at, manifest->sessions[i].salt);
         qsi_put_u64(at + 8, manifest->sessions[i].base_lsn);
         qsi_put_u32(at + 16, manifest->sessions[i].first_file);
+        qsi_put_u32(at + 20, manifest->sessions[i].after_crash ? 1 : 0);
     }
     qsi_put_u32(data + bytes - CRC_BYTES, qs_crc32c(0, data, bytes - CRC_BYTES));
     status = qsi_file_replace(env, root, MANIFEST_NAME, data, bytes, error);

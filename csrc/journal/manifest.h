@@ -17,6 +17,7 @@ struct qsi_session {
     uint64_t salt;       /* of its first file */
     uint64_t base_lsn;   /* where it begins, and so where the one before it ends */
     uint32_t first_file; /* the lowest file number it may use */
+    bool after_crash;    /* the session before it was not closed: what it had delivered nobody knows */
 };
 
 struct qsi_manifest {

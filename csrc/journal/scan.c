@@ -23,7 +23,8 @@ struct scan {
     uint32_t number_capacity;
     bool out_of_memory;
     struct qsi_chunk *arena;
-    uint64_t lsn; /* of the next block */
+    uint64_t lsn;     /* of the next block */
+    uint64_t end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
 };
 
 struct scan_file {
@@ -213,7 +214,7 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
 
     result->last_file = file->header.number;
     result->end_offset = QSI_JOURNAL_HEADER_BYTES;
-    for (;;) {
+    while (scan->lsn < scan->end_lsn) {
         status = read_block(scan, file, result->end_offset, &block, error);
         if (status != QS_OK) {
             return status == QS_EEMPTY ? QS_OK : status;
@@ -225,6 +226,7 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
         result->blocks += 1;
         result->bytes += block.block.payload_bytes;
     }
+    return QS_OK;
 }
 
 /* ---- torn or damaged? ---- */
@@ -329,22 +331,19 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
 
 /* ---- sessions ---- */
 
-static qs_status end_session(struct scan *scan, uint32_t session, const struct scan_file *last, uint32_t low, uint64_t salt,
+static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low, uint64_t salt,
                              qs_error *error)
 {
-    const struct qsi_manifest *manifest = scan->manifest;
-    bool is_last = session + 1 == manifest->session_count;
-    uint64_t expected = is_last ? manifest->end_lsn : manifest->sessions[session + 1].base_lsn;
     char name[QSI_JOURNAL_NAME_BYTES];
 
-    if (!is_last || manifest->clean) {
-        if (scan->lsn == expected) {
-            return QS_OK;
-        }
+    if (scan->lsn == scan->end_lsn) {
+        return QS_OK;
+    }
+    if (scan->end_lsn != UINT64_MAX) {
         qsi_journal_name(name, last != NULL ? last->header.number : low);
         return qsi_fail_corrupt(error, name, last != NULL ? scan->result->end_offset : 0,
                                 "the journal breaks off at LSN %llu; it was closed or cut at %llu",
-                                (unsigned long long)scan->lsn, (unsigned long long)expected);
+                                (unsigned long long)scan->lsn, (unsigned long long)scan->end_lsn);
     }
     QS_TRY(check_tail(scan, last, low, salt, error));
     return last != NULL ? measure_torn(scan, last, error) : QS_OK;
@@ -361,11 +360,17 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     bool any = false;
 
     scan->lsn = manifest->sessions[session].base_lsn;
+    scan->end_lsn = !is_last           ? manifest->sessions[session + 1].base_lsn
+                    : manifest->clean ? manifest->end_lsn
+                                      : UINT64_MAX;
     for (;;) {
         struct scan_file file = {0};
-        qs_status status = find_generation(scan, &file, low, limit, salt, error);
+        qs_status status = QS_EEMPTY;
+        if (scan->lsn < scan->end_lsn) {
+            status = find_generation(scan, &file, low, limit, salt, error);
+        }
         if (status == QS_EEMPTY) {
-            return end_session(scan, session, any ? &last : NULL, low, salt, error);
+            return end_session(scan, any ? &last : NULL, low, salt, error);
         }
         if (status != QS_OK) {
             return status;

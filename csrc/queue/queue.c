@@ -364,6 +364,26 @@ bool qsi_queue_take(struct qsi_queue *queue, uint32_t max_count, struct qsi_stre
     return false;
 }
 
+void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
+{
+    struct qsi_run *run = stretch->run;
+    uint32_t word = stretch->row / QSI_WORD_BITS;
+    uint32_t index = find_run(queue, run->first_seq);
+    uint64_t all = qsi_stretch_mask(stretch);
+    uint32_t count = stretch->count - keep_count;
+
+    QS_ASSERT(keep_count < stretch->count);
+    stretch->count = keep_count;
+    run->out[word] &= ~(keep_count > 0 ? all & ~qsi_stretch_mask(stretch) : all);
+    run->ready_count += count;
+    run->out_count -= count;
+    queue->ready_count += count;
+    queue->out_count -= count;
+    queue->taken_count -= count;
+    run->first_word = word < run->first_word ? word : run->first_word;
+    queue->scan = index < queue->scan ? index : queue->scan;
+}
+
 /* ---- settling ---- */
 
 void qsi_queue_settle(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, uint64_t mask)

@@ -92,6 +92,8 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 }
 /* The first ready messages, max_count at most; they are out from now on.  False: none is ready. */
 bool qsi_queue_take(struct qsi_queue *queue, uint32_t max_count, struct qsi_stretch *stretch_out);
+/* Gives the last messages of a stretch that was just taken back, as if they had not been. */
+void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count);
 /* Had it been delivered before it was taken?  REQUIRES that it is asked between take and mark_seen. */
 static inline bool qsi_run_was_seen(const struct qsi_run *run, uint32_t row)
 {

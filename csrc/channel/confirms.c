@@ -1,0 +1,147 @@
+/* Publisher confirms.  Invariant: pending is in order of number and of LSN. */
+#include "confirms.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+
+static qs_status reserve(struct qsi_number_ranges *ranges)
+{
+    uint32_t capacity = ranges->capacity < 16 ? 16 : ranges->capacity * 2;
+    struct qsi_number_range *items;
+
+    if (ranges->first + ranges->count < ranges->capacity) {
+        return QS_OK;
+    }
+    if (ranges->first > ranges->capacity / 2) {
+        memmove(ranges->items, ranges->items + ranges->first, ranges->count * sizeof *ranges->items);
+        ranges->first = 0;
+        return QS_OK;
+    }
+    items = qsi_realloc(ranges->items, capacity * sizeof *items);
+    if (items == NULL) {
+        return QS_ENOMEM;
+    }
+    ranges->items = items;
+    ranges->capacity = capacity;
+    return QS_OK;
+}
+
+static struct qsi_number_range *front(const struct qsi_number_ranges *ranges)
+{
+    return &ranges->items[ranges->first];
+}
+
+static void pop_front(struct qsi_number_ranges *ranges)
+{
+    ranges->first += 1;
+    ranges->count -= 1;
+    if (ranges->count == 0) {
+        ranges->first = 0;
+    }
+}
+
+/* Neighbours that share a fate are one range. */
+static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last, uint64_t lsn)
+{
+    struct qsi_number_range *tail = ranges->count > 0 ? &ranges->items[ranges->first + ranges->count - 1] : NULL;
+
+    if (tail != NULL && tail->last + 1 == first && tail->lsn == lsn) {
+        tail->last = last;
+        return;
+    }
+    QS_ASSERT(ranges->first + ranges->count < ranges->capacity);
+    ranges->items[ranges->first + ranges->count++] = (struct qsi_number_range){first, last, lsn};
+}
+
+void qsi_confirms_fini(struct qsi_confirms *confirms)
+{
+    qsi_free(confirms->pending.items);
+    qsi_free(confirms->immediate.items);
+    memset(confirms, 0, sizeof *confirms);
+}
+
+qs_status qsi_confirms_reserve(struct qsi_confirms *confirms)
+{
+    qs_status status = reserve(&confirms->pending);
+
+    return status == QS_OK ? reserve(&confirms->immediate) : status;
+}
+
+uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
+{
+    uint64_t first = confirms->last_number + 1;
+
+    QS_ASSERT(count > 0);
+    confirms->last_number += count;
+    if (lsn == 0 && confirms->pending.count > 0) {
+        push(&confirms->immediate, first, confirms->last_number, 0);
+    } else {
+        push(&confirms->pending, first, confirms->last_number, lsn);
+    }
+    return first;
+}
+
+uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)
+{
+    const struct qsi_number_ranges *pending = &confirms->pending;
+
+    return pending->count > 0 ? pending->items[pending->first + pending->count - 1].lsn : 0;
+}
+
+/* Takes every pending range that the predicate allows; the numbers up to the last one taken are decided. */
+static uint64_t take_pending(struct qsi_confirms *confirms, uint64_t upto_lsn, uint64_t *last_out)
+{
+    uint64_t count = 0;
+
+    while (confirms->pending.count > 0 && front(&confirms->pending)->lsn <= upto_lsn) {
+        const struct qsi_number_range *range = front(&confirms->pending);
+        count += range->last - range->first + 1;
+        *last_out = range->last;
+        pop_front(&confirms->pending);
+    }
+    return count;
+}
+
+/* Immediate numbers below a multiple ack are covered by it. */
+static uint64_t take_covered(struct qsi_confirms *confirms, uint64_t upto)
+{
+    uint64_t count = 0;
+
+    while (confirms->immediate.count > 0 && front(&confirms->immediate)->first < upto) {
+        const struct qsi_number_range *range = front(&confirms->immediate);
+        QS_ASSERT(range->last < upto);
+        count += range->last - range->first + 1;
+        pop_front(&confirms->immediate);
+    }
+    return count;
+}
+
+enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed, uint64_t *number_out,
+                                   bool *multiple_out, uint64_t *count_out)
+{
+    uint64_t count = take_pending(confirms, durable_lsn, number_out);
+    bool ack = count > 0;
+
+    if (ack) {
+        count += take_covered(confirms, *number_out);
+    } else if (confirms->immediate.count > 0) {
+        struct qsi_number_range *range = front(&confirms->immediate);
+        *number_out = range->first;
+        *multiple_out = false;
+        *count_out = 1;
+        if (range->first++ == range->last) {
+            pop_front(&confirms->immediate);
+        }
+        return QSI_VERDICT_ACK;
+    } else if (failed) {
+        count = take_pending(confirms, UINT64_MAX, number_out);
+        confirms->nacked = confirms->nacked || (count > 0 && !confirms->nack_told);
+    }
+    if (count == 0) {
+        return QSI_VERDICT_NONE;
+    }
+    *multiple_out = *number_out > confirms->reported + 1;
+    *count_out = count;
+    confirms->reported = *number_out;
+    return ack ? QSI_VERDICT_ACK : QSI_VERDICT_NACK;
+}

@@ -1,0 +1,48 @@
+/* A channel's publish numbers and what became of them.
+ *
+ * Numbers count up from 1.  What was journalled is confirmed when its LSN is durable, in order and coalesced; what needs no disk
+ * is confirmed at once, ahead of the others if there are any. */
+#ifndef QSI_CONFIRMS_H
+#define QSI_CONFIRMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "qstore/status.h"
+
+struct qsi_number_range {
+    uint64_t first;
+    uint64_t last;
+    uint64_t lsn;
+};
+
+struct qsi_number_ranges {
+    struct qsi_number_range *items; /* [first, first + count) */
+    uint32_t first;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+struct qsi_confirms {
+    bool selected;
+    bool nacked;        /* since the last wait */
+    bool nack_told;     /* a wait has told of nacks that are not reported yet */
+    uint64_t last_number;
+    uint64_t reported;  /* highest number acked or nacked with multiple */
+    struct qsi_number_ranges pending;   /* wait for their LSN */
+    struct qsi_number_ranges immediate; /* may be reported now, each on its own */
+};
+
+void qsi_confirms_fini(struct qsi_confirms *confirms);
+/* Room for one more publish, of any count of messages. */
+qs_status qsi_confirms_reserve(struct qsi_confirms *confirms) QS_MUST_CHECK;
+/* count messages were accepted; lsn 0: nothing to wait for.  REQUIRES room.  Returns the first number. */
+uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn);
+/* The LSN after which nothing of this channel is pending; 0: nothing is. */
+uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
+
+enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
+/* The next verdict to report.  failed: what is not durable by now never will be.  *count_out: messages it covers. */
+enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed, uint64_t *number_out,
+                                   bool *multiple_out, uint64_t *count_out);
+
+#endif

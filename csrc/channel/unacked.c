@@ -1,0 +1,196 @@
+/* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the front one is not empty. */
+#include "unacked.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+
+#define COMPACT_MIN 64
+
+static struct qsi_extent *extent_at(const struct qsi_unacked *unacked, uint32_t index)
+{
+    return &unacked->extents[unacked->first + index];
+}
+
+void qsi_unacked_fini(struct qsi_unacked *unacked)
+{
+    qsi_free(unacked->extents);
+    memset(unacked, 0, sizeof *unacked);
+}
+
+qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count)
+{
+    uint32_t capacity = unacked->capacity < 16 ? 16 : unacked->capacity;
+    struct qsi_extent *extents;
+
+    if (unacked->first + unacked->count + extent_count <= unacked->capacity) {
+        return QS_OK;
+    }
+    if (unacked->first > unacked->capacity / 2) {
+        memmove(unacked->extents, unacked->extents + unacked->first, unacked->count * sizeof *unacked->extents);
+        unacked->first = 0;
+        return qsi_unacked_reserve(unacked, extent_count);
+    }
+    while (capacity < unacked->first + unacked->count + extent_count) {
+        capacity *= 2;
+    }
+    extents = qsi_realloc(unacked->extents, capacity * sizeof *extents);
+    if (extents == NULL) {
+        return QS_ENOMEM;
+    }
+    unacked->extents = extents;
+    unacked->capacity = capacity;
+    return QS_OK;
+}
+
+static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *queue, const struct qsi_stretch *stretch,
+                         uint64_t first_tag, const void *consumer)
+{
+    return last->queue == queue && last->run == stretch->run && last->consumer == consumer &&
+           last->first_tag + last->count == first_tag && last->first_row + last->count == stretch->row &&
+           last->first_row / QSI_WORD_BITS == stretch->row / QSI_WORD_BITS;
+}
+
+static uint64_t low_bits(uint32_t count)
+{
+    return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
+}
+
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue, const struct qsi_stretch *stretch,
+                         void *consumer)
+{
+    uint64_t first_tag = qsi_unacked_skip(unacked, stretch->count);
+    struct qsi_extent *last = unacked->count > 0 ? extent_at(unacked, unacked->count - 1) : NULL;
+
+    unacked->outstanding_count += stretch->count;
+    if (last != NULL && last->outstanding != 0 && extends_last(last, queue, stretch, first_tag, consumer)) {
+        last->outstanding |= low_bits(stretch->count) << last->count;
+        last->count += stretch->count;
+        return first_tag;
+    }
+    QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
+    *extent_at(unacked, unacked->count++) = (struct qsi_extent){
+        .first_tag = first_tag,
+        .outstanding = low_bits(stretch->count),
+        .queue = queue,
+        .run = stretch->run,
+        .consumer = consumer,
+        .first_row = stretch->row,
+        .count = stretch->count,
+    };
+    return first_tag;
+}
+
+/* The index of the extent that holds tag, or of the first one behind it. */
+static uint32_t find(const struct qsi_unacked *unacked, uint64_t tag)
+{
+    uint32_t low = 0;
+    uint32_t high = unacked->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct qsi_extent *extent = extent_at(unacked, middle);
+        if (extent->first_tag + extent->count <= tag) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer)
+{
+    for (uint32_t i = 0; i < unacked->count; i++) {
+        if (extent_at(unacked, i)->consumer == consumer) {
+            extent_at(unacked, i)->consumer = NULL;
+        }
+    }
+}
+
+bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
+{
+    uint32_t index = find(unacked, tag);
+    const struct qsi_extent *extent;
+
+    if (index == unacked->count) {
+        return false;
+    }
+    extent = extent_at(unacked, index);
+    return extent->first_tag <= tag && (extent->outstanding >> (tag - extent->first_tag) & 1) != 0;
+}
+
+/* The bits of an extent's tags within [first_tag, last_tag]. */
+static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag, uint64_t last_tag)
+{
+    uint64_t bits = extent->outstanding;
+
+    if (first_tag > extent->first_tag) {
+        bits &= ~low_bits((uint32_t)(first_tag - extent->first_tag));
+    }
+    if (last_tag < extent->first_tag + extent->count - 1) {
+        bits &= low_bits((uint32_t)(last_tag - extent->first_tag + 1));
+    }
+    return bits;
+}
+
+/* Empty extents go from the front at once, from the middle when they are most of all. */
+static void drop_empty(struct qsi_unacked *unacked)
+{
+    uint32_t kept = 0;
+
+    while (unacked->count > 0 && extent_at(unacked, 0)->outstanding == 0) {
+        unacked->first += 1;
+        unacked->count -= 1;
+        unacked->empty_count -= 1;
+    }
+    if (unacked->count == 0) {
+        unacked->first = 0;
+    }
+    if (unacked->empty_count < COMPACT_MIN || unacked->empty_count < unacked->count / 2) {
+        return;
+    }
+    for (uint32_t i = 0; i < unacked->count; i++) {
+        if (extent_at(unacked, i)->outstanding != 0) {
+            *extent_at(unacked, kept++) = *extent_at(unacked, i);
+        }
+    }
+    unacked->count = kept;
+    unacked->empty_count = 0;
+}
+
+void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag, qsi_extent_visitor *visit,
+                      void *context)
+{
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t bits;
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        bits = bits_within(extent, first_tag, last_tag);
+        if (bits == 0) {
+            continue;
+        }
+        extent->outstanding &= ~bits;
+        unacked->outstanding_count -= (uint32_t)__builtin_popcountll(bits);
+        unacked->empty_count += extent->outstanding == 0 ? 1 : 0;
+        visit(context, extent, bits);
+    }
+    drop_empty(unacked);
+}
+
+uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
+{
+    uint64_t stretches = 0;
+
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t bits;
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        bits = bits_within(extent, first_tag, last_tag);
+        stretches += (uint64_t)__builtin_popcountll(bits & ~(bits << 1)); /* bits that begin a stretch */
+    }
+    return stretches;
+}

@@ -1,0 +1,69 @@
+/* A channel's delivered and not yet settled messages, by delivery tag.
+ *
+ * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are consecutive in one word of one
+ * run, with a bit for each that is still outstanding.  A batch of 10,000 deliveries is some 160 extents; finding a
+ * tag is a binary search; acks in any order clear bits. */
+#ifndef QSI_UNACKED_H
+#define QSI_UNACKED_H
+
+#include "queue.h"
+
+struct qsi_extent {
+    uint64_t first_tag;
+    uint64_t outstanding; /* bit i: tag first_tag + i */
+    struct qsi_queue *queue;
+    struct qsi_run *run;
+    void *consumer;       /* whose credit the messages hold, or NULL */
+    uint32_t first_row;
+    uint32_t count;
+};
+
+struct qsi_unacked {
+    struct qsi_extent *extents; /* [first, first + count), ascending tags */
+    uint32_t first;
+    uint32_t count;
+    uint32_t capacity;
+    uint32_t empty_count;       /* extents without outstanding tags among them */
+    uint64_t last_tag;          /* 0: none yet */
+    uint64_t outstanding_count;
+};
+
+/* The bits of an extent as bits of its run's word. */
+static inline uint64_t qsi_extent_run_mask(const struct qsi_extent *extent, uint64_t tags)
+{
+    return tags << (extent->first_row % QSI_WORD_BITS);
+}
+static inline uint32_t qsi_extent_word(const struct qsi_extent *extent)
+{
+    return extent->first_row / QSI_WORD_BITS;
+}
+
+void qsi_unacked_fini(struct qsi_unacked *unacked);
+qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count) QS_MUST_CHECK;
+/* Hands out tags for a stretch; returns the first.  REQUIRES room for one extent. */
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue, const struct qsi_stretch *stretch,
+                         void *consumer);
+/* Tags for messages that need no ack. */
+static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t count)
+{
+    uint64_t first = unacked->last_tag + 1;
+
+    unacked->last_tag += count;
+    return first;
+}
+
+/* The consumer is gone: its messages hold nobody's credit from now on. */
+void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer);
+
+/* Is this tag outstanding? */
+bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
+
+/* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.  visit gets each extent with the
+ * bits taken, already cleared. */
+typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
+void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag, qsi_extent_visitor *visit,
+                      void *context);
+/* How many stretches of consecutive tags a take of that range would find. */
+uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+
+#endif

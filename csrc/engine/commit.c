@@ -1,0 +1,427 @@
+/* Group commit: leader and followers.
+ *
+ * Whoever waits first leads: it seals what was appended, writes and syncs it without the lock, and wakes the others; meanwhile
+ * the next batch fills.  A publisher that waits is never delayed by a timer.  The committer thread leads when nobody
+ * waits (pipelined publishers): it looks after each commit, and goes to sleep only when the store is idle, so that in
+ * steady state no publisher pays for waking it. */
+#include "engine.h"
+#include <sched.h>
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+
+#define GRACE_NS 100000u          /* a fresh batch is left this long to its publisher, who may be about to wait */
+#define NAP_NS 200000u            /* between looks while the store is busy: nobody has to wake the committer */
+#define IDLE_NS 20000000u         /* without work for so long, it sleeps until it is called */
+#define GATHER_YIELDS 16          /* turns the leader gives to followers of the last commit who will be back */
+
+/* ---- syncing in parallel ---- */
+
+static void *run_helper(void *argument)
+{
+    struct qs_store *store = argument;
+    struct sync_helper *helper = &store->helper;
+
+    qsi_mutex_lock(&helper->mutex);
+    while (!helper->stop) {
+        struct qsi_dirty_set set;
+        qs_status status;
+        if (!helper->busy) {
+            qsi_cond_wait(&helper->cond, &helper->mutex, QSI_WAIT_FOREVER);
+            continue;
+        }
+        set = helper->set;
+        qsi_mutex_unlock(&helper->mutex);
+        status = qsi_message_store_sync(store->messages, &set, &helper->error);
+        qsi_mutex_lock(&helper->mutex);
+        helper->status = status;
+        helper->busy = false;
+        qsi_cond_broadcast(&helper->cond);
+    }
+    qsi_mutex_unlock(&helper->mutex);
+    return NULL;
+}
+
+static void helper_begin(struct sync_helper *helper, const struct qsi_dirty_set *set)
+{
+    qsi_mutex_lock(&helper->mutex);
+    helper->set = *set;
+    helper->busy = true;
+    qsi_cond_broadcast(&helper->cond);
+    qsi_mutex_unlock(&helper->mutex);
+}
+
+static qs_status helper_end(struct sync_helper *helper, qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&helper->mutex);
+    while (helper->busy) {
+        qsi_cond_wait(&helper->cond, &helper->mutex, QSI_WAIT_FOREVER);
+    }
+    status = helper->status;
+    if (status != QS_OK && error != NULL) {
+        *error = helper->error;
+    }
+    qsi_mutex_unlock(&helper->mutex);
+    return status;
+}
+
+/* Without the lock: bodies and journal reach the disk, side by side when both have something. */
+static qs_status sync_all(struct qs_store *store, struct qsi_dirty_set *set, qs_error *error)
+{
+    qs_status status, bodies = QS_OK;
+
+    if (store->options.sync == QS_SYNC_NONE) {
+        qsi_message_store_release(store->messages, set);
+        return QS_OK;
+    }
+    if (set->count == 0) {
+        return qsi_journal_sync(store->journal, error);
+    }
+    if (!store->helper.running) {
+        QS_TRY(qsi_message_store_sync(store->messages, set, error));
+        return qsi_journal_sync(store->journal, error);
+    }
+    helper_begin(&store->helper, set);
+    status = qsi_journal_sync(store->journal, error);
+    bodies = helper_end(&store->helper, status == QS_OK ? error : NULL);
+    memset(set, 0, sizeof *set);
+    return status != QS_OK ? status : bodies;
+}
+
+/* ---- leading ---- */
+
+/* Gives a bigger group the chance to form: those who waited for the last commit publish again as soon as they run. */
+static void gather(struct qs_store *store)
+{
+    uint64_t deadline;
+
+    if (store->options.commit_delay_us > 0) {
+        deadline = store->env->monotonic_ns(store->env) + store->options.commit_delay_us * UINT64_C(1000);
+        for (;;) {
+            uint64_t now = store->env->monotonic_ns(store->env);
+            if (now >= deadline || store->closing || !qsi_cond_wait(&store->work, &store->mutex, deadline - now)) {
+                return;
+            }
+        }
+    }
+    for (int i = 0; i < GATHER_YIELDS && store->durable_waiters < store->group_size; i++) {
+        qsi_mutex_unlock(&store->mutex);
+        sched_yield();
+        qsi_mutex_lock(&store->mutex);
+    }
+}
+
+static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t sealed_ns)
+{
+    uint64_t now = store->env->monotonic_ns(store->env);
+
+    store->stats.commits += 1;
+    qsi_histogram_add(&store->commit_latency, now - sealed_ns);
+    qsi_histogram_add(&store->confirm_latency, now - began_ns);
+}
+
+/* REQUIRES lock and nobody leading; releases it meanwhile. */
+static void lead(struct qs_store *store)
+{
+    struct qsi_dirty_set set = {0};
+    qs_error error = {0};
+    qs_status status;
+    uint64_t began_ns, sealed_ns, message_syncs;
+
+    QS_ASSERT(!store->leading && !store->failed);
+    store->leading = true;
+    gather(store);
+    if (!qsi_journal_seal(store->journal)) {
+        store->leading = false;
+        return;
+    }
+    began_ns = store->batch_began_ns;
+    qsi_message_store_dirty_take(store->messages, &set);
+    message_syncs = set.count;
+    qsi_mutex_unlock(&store->mutex);
+    sealed_ns = store->env->monotonic_ns(store->env);
+    status = qsi_journal_write(store->journal, &error);
+    if (status == QS_OK) {
+        status = sync_all(store, &set, &error);
+    }
+    qsi_message_store_release(store->messages, &set);
+    qsi_mutex_lock(&store->mutex);
+    store->leading = false;
+    if (status != QS_OK) {
+        qsi_store_fail(store, &error);
+        return;
+    }
+    qsi_journal_finish(store->journal);
+    store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
+    record_commit(store, began_ns, sealed_ns);
+    store->group_size = store->durable_waiters;
+    if (store->durable_waiters > 0) {
+        qsi_cond_broadcast(&store->durable);
+    }
+    if (store->event_waiters > 0) {
+        qsi_cond_broadcast(&store->events);
+    }
+    if (qsi_journal_wants_spare(store->journal) || qsi_message_store_needs_maintenance(store->messages)) {
+        qsi_cond_signal(&store->chores);
+    }
+}
+
+static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
+{
+    uint64_t now;
+
+    if (deadline_ns == UINT64_MAX) {
+        return QSI_WAIT_FOREVER;
+    }
+    now = store->env->monotonic_ns(store->env);
+    return now < deadline_ns ? deadline_ns - now : 0;
+}
+
+qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error)
+{
+    uint64_t deadline_ns = UINT64_MAX;
+    qs_status status = QS_OK;
+
+    QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
+    if (qsi_journal_durable_lsn(store->journal) >= lsn) {
+        return QS_OK;
+    }
+    if (timeout_ns != QS_FOREVER) {
+        uint64_t now = store->env->monotonic_ns(store->env);
+        deadline_ns = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+    }
+    store->durable_waiters += 1;
+    while (status == QS_OK && qsi_journal_durable_lsn(store->journal) < lsn) {
+        status = qsi_store_check_failed(store, error);
+        if (status != QS_OK) {
+            break;
+        }
+        if (!store->leading) {
+            lead(store);
+        } else {
+            uint64_t left = time_left(store, deadline_ns);
+            if (left == 0) {
+                status = QS_ETIMEDOUT;
+            } else {
+                qsi_cond_wait(&store->durable, &store->mutex, left);
+            }
+        }
+    }
+    store->durable_waiters -= 1;
+    return status;
+}
+
+void qsi_commit_kick(struct qs_store *store)
+{
+    if (store->committer_sleeps) {
+        store->committer_sleeps = false;
+        qsi_cond_signal(&store->work);
+    }
+}
+
+/* ---- the committer ---- */
+
+static bool has_work(const struct qs_store *store)
+{
+    return !store->failed && qsi_journal_unsealed_bytes(store->journal) > 0;
+}
+
+/* How long the committer should nap before it looks again; 0: it should lead now. */
+static uint64_t committer_nap(struct qs_store *store, bool just_led)
+{
+    uint64_t age;
+
+    if (!has_work(store) || store->leading) {
+        return NAP_NS;
+    }
+    age = store->env->monotonic_ns(store->env) - store->batch_began_ns;
+    return just_led || age >= GRACE_NS ? 0 : GRACE_NS - age;
+}
+
+static void *run_committer(void *argument)
+{
+    struct qs_store *store = argument;
+    uint64_t idle_ns = 0;
+    bool just_led = false;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        uint64_t nap_ns = committer_nap(store, just_led);
+        just_led = nap_ns == 0;
+        idle_ns = has_work(store) || store->leading ? 0 : idle_ns + nap_ns;
+        if (just_led) {
+            lead(store);
+        } else if (idle_ns < IDLE_NS) {
+            qsi_cond_wait(&store->work, &store->mutex, nap_ns);
+        } else {
+            store->committer_sleeps = true;
+            qsi_cond_wait(&store->work, &store->mutex, QSI_WAIT_FOREVER);
+            store->committer_sleeps = false;
+            idle_ns = 0;
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* ---- room ---- */
+
+/* REQUIRES lock, releases it meanwhile. */
+static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, qs_error *error)
+{
+    struct qsi_spare spare;
+    qs_status status;
+
+    store->preparing = true;
+    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes);
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_journal_spare_make(store->journal, &spare, error);
+    qsi_mutex_lock(&store->mutex);
+    if (status == QS_OK) {
+        status = qsi_journal_spare_finish(store->journal, &spare);
+        if (status != QS_OK) {
+            qsi_fail(error, status, "journal file");
+        }
+    }
+    store->preparing = false;
+    qsi_cond_broadcast(&store->prepared);
+    return status;
+}
+
+qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, bool *released_out,
+                               qs_error *error)
+{
+    *released_out = false;
+    for (;;) {
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        uint64_t appended = qsi_journal_appended_lsn(store->journal);
+        qs_status status;
+        QS_TRY(qsi_store_check_failed(store, error));
+        if (appended - durable > 0 && appended - durable + bytes > QSI_UNSYNCED_BYTES_MAX) {
+            *released_out = true;
+            QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+            continue;
+        }
+        if (qsi_journal_has_room(store->journal, bytes, entry_bytes)) {
+            return QS_OK;
+        }
+        *released_out = true;
+        if (store->preparing) {
+            qsi_cond_wait(&store->prepared, &store->mutex, QSI_WAIT_FOREVER);
+            continue;
+        }
+        status = make_spare(store, bytes, entry_bytes, error);
+        if (status == QS_ENOSPC) {
+            return qsi_fail(error, QS_ESTORE_FULL, "no space left for another journal file; nothing was accepted: "
+                                                   "free some space and try again");
+        }
+        if (status != QS_OK) {
+            return status;
+        }
+    }
+}
+
+static void *run_maintainer(void *argument)
+{
+    struct qs_store *store = argument;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        bool failed = false;
+        if (!store->failed && !store->preparing && qsi_journal_wants_spare(store->journal)) {
+            failed = make_spare(store, 0, 0, NULL) != QS_OK;
+        }
+        if (!store->closing && !failed && qsi_message_store_needs_maintenance(store->messages)) {
+            qsi_mutex_unlock(&store->mutex);
+            failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
+            qsi_mutex_lock(&store->mutex);
+        }
+        /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
+        if (!store->closing &&
+            (failed || !(qsi_journal_wants_spare(store->journal) && !store->preparing && !store->failed))) {
+            qsi_cond_wait(&store->chores, &store->mutex, QSI_WAIT_FOREVER);
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* ---- threads ---- */
+
+qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_thread_start(&store->helper.thread, "qs-sync", run_helper, store, error));
+    store->helper.running = true;
+    QS_TRY(qsi_thread_start(&store->committer, "qs-commit", run_committer, store, error));
+    store->committer_running = true;
+    QS_TRY(qsi_thread_start(&store->maintainer, "qs-maintain", run_maintainer, store, error));
+    store->maintainer_running = true;
+    return QS_OK;
+}
+
+void qsi_commit_stop_threads(struct qs_store *store)
+{
+    qsi_mutex_lock(&store->mutex);
+    store->closing = true;
+    qsi_cond_broadcast(&store->work);
+    qsi_cond_broadcast(&store->durable);
+    qsi_cond_broadcast(&store->chores);
+    qsi_mutex_unlock(&store->mutex);
+    if (store->committer_running) {
+        pthread_join(store->committer, NULL);
+    }
+    if (store->maintainer_running) {
+        pthread_join(store->maintainer, NULL);
+    }
+    if (store->helper.running) {
+        qsi_mutex_lock(&store->helper.mutex);
+        store->helper.stop = true;
+        qsi_cond_broadcast(&store->helper.cond);
+        qsi_mutex_unlock(&store->helper.mutex);
+        pthread_join(store->helper.thread, NULL);
+    }
+    store->committer_running = store->maintainer_running = store->helper.running = false;
+}
+
+/* ---- records ---- */
+
+qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes, struct qsi_chunk **chunk_out,
+                          qs_error *error)
+{
+    struct qsi_chunk **arena = journalled ? &store->arena : &store->transient_arena;
+    uint64_t arena_bytes = store->options.journal_file_bytes / 4;
+    struct qsi_chunk *chunk;
+
+    if (*arena != NULL && (*arena)->capacity - (*arena)->used >= bytes) {
+        *chunk_out = *arena;
+        return QS_OK;
+    }
+    arena_bytes = arena_bytes < QSI_ARENA_BYTES_MAX ? arena_bytes : QSI_ARENA_BYTES_MAX;
+    chunk = qsi_chunk_create(bytes > arena_bytes ? bytes : arena_bytes);
+    if (chunk == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "record of %llu bytes", (unsigned long long)bytes);
+    }
+    qsi_chunk_unref(*arena);
+    *arena = chunk;
+    *chunk_out = chunk;
+    return QS_OK;
+}
+
+uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
+                          uint32_t record_count, bool more)
+{
+    if (qsi_journal_unsealed_bytes(store->journal) == 0) {
+        store->batch_began_ns = store->env->monotonic_ns(store->env);
+    }
+    return qsi_journal_append(store->journal, chunk, from, bytes, record_count, more);
+}
+
+void qsi_events_announce(struct qs_store *store)
+{
+    if (store->event_waiters > 0) {
+        qsi_cond_broadcast(&store->events);
+    }
+}

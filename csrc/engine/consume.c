@@ -1,0 +1,407 @@
+/* Consumers, and events: what a broker would send unasked.
+ *
+ * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts what a consumer (or the
+ * channel) has out. */
+#include "engine.h"
+#include <stdio.h>
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "record.h"
+
+/* ---- consumers ---- */
+
+static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (consumer->tag_bytes == tag.bytes && memcmp(consumer->tag, tag.data, tag.bytes) == 0) {
+            return consumer;
+        }
+    }
+    return NULL;
+}
+
+static qs_status check_exclusive(const struct store_queue *queue, bool exclusive, qs_error *error)
+{
+    if (queue->exclusive_consumer || (exclusive && queue->consumer_count > 0)) {
+        return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s' in exclusive use", (int)queue->name.bytes,
+                        (const char *)queue->name.data);
+    }
+    return QS_OK;
+}
+
+static void name_consumer(struct qs_channel *channel, struct store_consumer *consumer, struct qsi_slice tag)
+{
+    if (tag.bytes > 0) {
+        memcpy(consumer->tag, tag.data, tag.bytes);
+        consumer->tag[tag.bytes] = '\0';
+    } else {
+        snprintf(consumer->tag, sizeof consumer->tag, "amq.ctag-%llu", (unsigned long long)++channel->next_consumer_name);
+    }
+    consumer->tag_bytes = (uint32_t)strlen(consumer->tag);
+}
+
+static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name, struct qsi_slice tag, uint32_t flags,
+                              char *tag_out, qs_error *error)
+{
+    struct store_queue *queue;
+    struct store_consumer *consumer;
+
+    QS_TRY(qsi_require_queue(channel, queue_name, &queue, error));
+    QS_TRY(check_exclusive(queue, (flags & QS_EXCLUSIVE) != 0, error));
+    if (tag.bytes > 0 && find_consumer(channel, tag) != NULL) {
+        return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'", (int)tag.bytes, (const char *)tag.data);
+    }
+    consumer = qsi_zalloc(sizeof *consumer);
+    if (consumer == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "consumer");
+    }
+    consumer->channel = channel;
+    consumer->queue = queue;
+    consumer->no_ack = (flags & QS_NO_ACK) != 0;
+    consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
+    name_consumer(channel, consumer, tag);
+    memcpy(consumer->queue_name, queue->name.data, queue->name.bytes);
+    consumer->queue_bytes = queue->name.bytes;
+    qsi_list_push_back(&channel->consumers, &consumer->in_channel);
+    qsi_list_push_back(&queue->consumers, &consumer->in_queue);
+    queue->consumer_count += 1;
+    queue->exclusive_consumer = (flags & QS_EXCLUSIVE) != 0;
+    memcpy(tag_out, consumer->tag, consumer->tag_bytes + 1);
+    return QS_OK;
+}
+
+qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag, uint32_t flags, qs_slice arguments,
+                             char tag_out[256], qs_error *error)
+{
+    qs_status status;
+
+    (void)arguments;
+    if (consumer_tag.bytes > 255) {
+        return qsi_fail(error, QS_EINVAL, "consumer tag of %zu bytes: 255 at most", consumer_tag.bytes);
+    }
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = add_consumer(channel, qsi_slice_of(queue), qsi_slice_of(consumer_tag), flags, tag_out, error);
+    return qsi_channel_leave(channel, status);
+}
+
+/* An auto-delete queue goes with its last consumer. */
+static void drop_consumer(struct store_consumer *consumer)
+{
+    struct store_queue *queue = consumer->queue;
+    struct qs_store *store = consumer->channel->store;
+
+    qsi_unacked_forget_consumer(&consumer->channel->unacked, consumer);
+    qsi_list_remove(&consumer->in_channel);
+    if (queue != NULL) {
+        qsi_list_remove(&consumer->in_queue);
+        queue->consumer_count -= 1;
+        queue->exclusive_consumer = false;
+        if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
+            qsi_delete_queue_now(store, queue);
+        }
+    }
+    qsi_free(consumer);
+}
+
+void qsi_drop_consumers(struct qs_channel *channel)
+{
+    while (!qsi_list_is_empty(&channel->consumers)) {
+        drop_consumer(QSI_LIST_OWNER(channel->consumers.next, struct store_consumer, in_channel));
+    }
+}
+
+qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
+{
+    struct store_consumer *consumer;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    consumer = find_consumer(channel, qsi_slice_of(consumer_tag));
+    if (consumer != NULL) {
+        drop_consumer(consumer);
+    }
+    return qsi_channel_leave(channel, QS_OK);
+}
+
+qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    if ((flags & QS_GLOBAL) != 0) {
+        channel->prefetch_channel = prefetch_count;
+    } else {
+        channel->prefetch_new = prefetch_count;
+        channel->prefetch_channel = 0; /* as RabbitMQ: a later call without global lifts the channel's limit */
+    }
+    qsi_events_announce(channel->store);
+    return qsi_channel_leave(channel, QS_OK);
+}
+
+/* ---- confirm mode ---- */
+
+qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (channel->tx_selected) {
+        status = qsi_fail(error, QS_PRECONDITION_FAILED, "cannot switch from tx to confirm mode");
+    } else {
+        channel->confirms.selected = true;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+uint64_t qs_channel_next_publish_number(qs_channel *channel)
+{
+    uint64_t number = 0;
+
+    if (qsi_channel_enter(channel, NULL) == QS_OK) {
+        number = channel->confirms.selected ? channel->confirms.last_number + 1 : 0;
+        qsi_store_leave(channel->store);
+    }
+    return number;
+}
+
+qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, bool *nacked_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_confirms *confirms = &channel->confirms;
+    uint64_t lsn;
+    qs_status status;
+
+    *nacked_out = false;
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (!confirms->selected) {
+        return qsi_channel_leave(channel, qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not in confirm mode"));
+    }
+    lsn = qsi_confirms_last_lsn(confirms);
+    status = qsi_commit_wait(store, lsn, timeout_ns, error);
+    if (status == QS_ESTORE_FAILED) { /* what is pending is nacked */
+        confirms->nacked = true;
+        confirms->nack_told = true;
+        status = QS_OK;
+    }
+    if (status == QS_OK) {
+        *nacked_out = confirms->nacked;
+        confirms->nacked = false;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- events ---- */
+
+static bool next_return(struct qs_channel *channel, qs_event *event)
+{
+    struct returned_message *returned;
+
+    if (qsi_list_is_empty(&channel->returns)) {
+        return false;
+    }
+    returned = QSI_LIST_OWNER(channel->returns.next, struct returned_message, in_channel);
+    qsi_list_remove(&returned->in_channel);
+    event->kind = QS_EVENT_RETURN;
+    event->reply_code = 312;
+    event->reply_text = "NO_ROUTE";
+    event->message.exchange = qs_slice_of(returned->exchange);
+    event->message.routing_key = qs_slice_of(returned->routing_key);
+    event->message.properties = qs_slice_of(returned->properties);
+    event->message.body = qs_slice_of(returned->body);
+    event->message.hold = returned->chunk;
+    return true;
+}
+
+static bool next_confirm(struct qs_channel *channel, qs_event *event)
+{
+    struct qs_store *store = channel->store;
+    uint64_t count = 0;
+    enum qsi_verdict verdict =
+        qsi_confirms_next(&channel->confirms, qsi_journal_durable_lsn(store->journal), store->failed,
+                          &event->publish_number, &event->multiple, &count);
+
+    if (verdict == QSI_VERDICT_NONE) {
+        return false;
+    }
+    event->kind = verdict == QSI_VERDICT_ACK ? QS_EVENT_ACK : QS_EVENT_NACK;
+    store->stats.confirmed += verdict == QSI_VERDICT_ACK ? count : 0;
+    return true;
+}
+
+/* A consumer whose queue was deleted: told once, then forgotten. */
+static bool next_cancel(struct qs_channel *channel, qs_event *event)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        struct qsi_chunk *chunk;
+        if (!consumer->cancelled) {
+            continue;
+        }
+        chunk = qsi_chunk_create((size_t)consumer->tag_bytes + consumer->queue_bytes + 1);
+        if (chunk == NULL) {
+            return false; /* told when there is memory again */
+        }
+        memcpy(chunk->data, consumer->tag, consumer->tag_bytes);
+        memcpy(chunk->data + consumer->tag_bytes, consumer->queue_name, consumer->queue_bytes);
+        event->kind = QS_EVENT_CANCEL;
+        event->message.consumer_tag = (qs_slice){chunk->data, consumer->tag_bytes};
+        event->message.queue = (qs_slice){chunk->data + consumer->tag_bytes, consumer->queue_bytes};
+        event->message.hold = chunk;
+        drop_consumer(consumer);
+        return true;
+    }
+    return false;
+}
+
+static bool has_credit(const struct store_consumer *consumer)
+{
+    const struct qs_channel *channel = consumer->channel;
+
+    return consumer->queue != NULL && consumer->queue->core.ready_count > 0 &&
+           (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
+           (channel->prefetch_channel == 0 || consumer->no_ack ||
+            channel->unacked.outstanding_count < channel->prefetch_channel);
+}
+
+/* The next consumer in turn that has credit and a message; it goes to the end of the line. */
+static struct store_consumer *choose_consumer(struct qs_channel *channel)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (has_credit(consumer)) {
+            qsi_list_remove(&consumer->in_channel);
+            qsi_list_push_back(&channel->consumers, &consumer->in_channel);
+            return consumer;
+        }
+    }
+    return NULL;
+}
+
+/* REQUIRES lock; releases it to read a stored body.  QS_EEMPTY: no consumer can have a message. */
+static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct store_consumer *consumer = choose_consumer(channel);
+    struct qsi_body_ref ref;
+    qs_status status;
+    bool no_ack;
+
+    if (consumer == NULL) {
+        return QS_EEMPTY;
+    }
+    no_ack = consumer->no_ack;
+    if (no_ack) {
+        QS_TRY(qsi_make_settle_room(channel, true, 1, error));
+        if (consumer->queue == NULL) {
+            return QS_EEMPTY; /* deleted while room was made */
+        }
+    }
+    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "delivery");
+    }
+    status = qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &ref, error);
+    if (status != QS_OK) {
+        return status;
+    }
+    consumer->unacked_count += 1;
+    event->kind = QS_EVENT_DELIVERY;
+    event->message.consumer_tag = (qs_slice){consumer->tag, consumer->tag_bytes};
+    event->message.queue = (qs_slice){consumer->queue_name, consumer->queue_bytes};
+    if (event->message.hold == NULL) {
+        qsi_mutex_unlock(&store->mutex);
+        status = qsi_deliver_body(store, &event->message, &ref, error);
+        qsi_mutex_lock(&store->mutex);
+    }
+    if (status == QS_OK && no_ack && !channel->closed) {
+        qsi_settle_tags(channel, event->message.delivery_tag, event->message.delivery_tag, QSI_SETTLE_ACK);
+    }
+    return status;
+}
+
+static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event, qs_error *error)
+{
+    if ((kinds & QS_EVENT_RETURN) != 0 && next_return(channel, event)) {
+        return QS_OK;
+    }
+    if ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 && next_confirm(channel, event)) {
+        return QS_OK;
+    }
+    if ((kinds & QS_EVENT_CANCEL) != 0 && next_cancel(channel, event)) {
+        return QS_OK;
+    }
+    return (kinds & QS_EVENT_DELIVERY) != 0 ? next_delivery(channel, event, error) : QS_EEMPTY;
+}
+
+/* REQUIRES lock.  Without threads of its own, a store commits when somebody waits for it. */
+static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
+{
+    struct qs_store *store = channel->store;
+    uint64_t lsn = qsi_confirms_last_lsn(&channel->confirms);
+
+    if (!store->options.background && (kinds & QS_EVENT_ACK) != 0 && lsn > qsi_journal_durable_lsn(store->journal) &&
+        !store->failed) {
+        if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
+            return;
+        }
+    }
+    store->event_waiters += 1;
+    qsi_cond_wait(&store->events, &store->mutex, timeout_ns);
+    store->event_waiters -= 1;
+}
+
+qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns, qs_event *event_out,
+                                qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    uint64_t now, deadline;
+    qs_status status;
+
+    memset(event_out, 0, sizeof *event_out);
+    QS_TRY(qsi_channel_enter(channel, error));
+    now = store->env->monotonic_ns(store->env);
+    deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+    for (;;) {
+        status = poll_event(channel, kinds, event_out, error);
+        if (status != QS_EEMPTY || timeout_ns == 0) {
+            break;
+        }
+        now = store->env->monotonic_ns(store->env);
+        if (now >= deadline) {
+            break;
+        }
+        wait_for_event(channel, kinds, deadline - now);
+        if (channel->closed) {
+            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED, "closed meanwhile");
+            break;
+        }
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- the end of a channel ---- */
+
+static void delete_exclusive_queues(struct qs_channel *channel)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (queue->owner == channel) {
+            qsi_drop_queue(store, queue);
+        }
+    }
+}
+
+void qsi_channel_shut(struct qs_channel *channel)
+{
+    if (channel->closed) {
+        return;
+    }
+    channel->closed = true;
+    qsi_tx_drop(channel);
+    qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_drop_consumers(channel);
+    delete_exclusive_queues(channel);
+    qsi_events_announce(channel->store);
+}

@@ -1,0 +1,108 @@
+/* Pieces: encoded records between publish and accept. */
+#include "publish.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+
+struct piece *qsi_pieces_add(struct pieces *pieces)
+{
+    if (pieces->count == pieces->capacity) {
+        uint32_t capacity = pieces->capacity == 0 ? 4 : pieces->capacity * 2;
+        struct piece *grown = qsi_realloc(pieces->items, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return NULL;
+        }
+        pieces->items = grown;
+        pieces->capacity = capacity;
+    }
+    memset(&pieces->items[pieces->count], 0, sizeof pieces->items[0]);
+    return &pieces->items[pieces->count++];
+}
+
+void qsi_pieces_note_bytes(struct pieces *pieces, const struct piece *piece)
+{
+    if (piece->journalled) {
+        pieces->journal_bytes += piece->chunk->used;
+        pieces->entry_bytes_max =
+            piece->chunk->used > pieces->entry_bytes_max ? piece->chunk->used : pieces->entry_bytes_max;
+    }
+}
+
+void qsi_pieces_fini(struct pieces *pieces, struct qsi_message_store *messages)
+{
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; k < piece->destination_count; k++) {
+            qsi_run_destroy(piece->destinations[k].run);
+        }
+        for (uint32_t k = 0; k < piece->place_count; k++) {
+            qsi_message_store_abandon(messages, &piece->places[k]);
+        }
+        qsi_free(piece->destinations);
+        qsi_free(piece->places);
+        qsi_chunk_unref(piece->chunk);
+    }
+    qsi_free(pieces->items);
+    memset(pieces, 0, sizeof *pieces);
+}
+
+static struct store_queue *find(struct qs_store *store, uint64_t id)
+{
+    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+}
+
+qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces, uint32_t extra_entries, qs_error *error)
+{
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        const struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; k < piece->destination_count; k++) {
+            struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+            if (queue != NULL && qsi_queue_reserve_run(&queue->core, pieces->count) != QS_OK) {
+                return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes, (const char *)queue->name.data);
+            }
+        }
+    }
+    if (qsi_journal_reserve(store->journal, pieces->count + extra_entries) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    return QS_OK;
+}
+
+static void push(struct qs_store *store, struct piece *piece)
+{
+    for (uint32_t i = 0; i < piece->destination_count; i++) {
+        struct piece_destination *destination = &piece->destinations[i];
+        struct store_queue *queue = find(store, destination->queue_id);
+        uint32_t count = destination->run->count;
+        uint64_t seq;
+        if (queue == NULL) {
+            continue; /* deleted meanwhile; fini frees the run */
+        }
+        seq = qsi_queue_push_run(&queue->core, destination->run);
+        qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, seq, count);
+        destination->run = NULL;
+        store->stats.routed += count;
+    }
+}
+
+uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group)
+{
+    uint64_t lsn = 0;
+
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        struct piece *piece = &pieces->items[i];
+        push(store, piece);
+        for (uint32_t k = 0; piece->journalled && k < piece->place_count; k++) {
+            qsi_message_store_mark(store->messages, &piece->places[k]);
+        }
+        if (piece->journalled) {
+            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1, group);
+        }
+    }
+    if (lsn != 0 && !group) {
+        qsi_commit_kick(store);
+    }
+    qsi_events_announce(store);
+    return lsn;
+}

@@ -1,0 +1,443 @@
+/* Publishing one message. */
+#include "publish.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "properties.h"
+
+/* ---- envelopes: exchange and key with a length byte each, properties with four ---- */
+
+uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties)
+{
+    return 6 + exchange.bytes + key.bytes + properties.bytes;
+}
+
+static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
+{
+    if (slice.bytes > 0) {
+        memcpy(at, slice.data, slice.bytes);
+    }
+    return at + slice.bytes;
+}
+
+void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties)
+{
+    *out++ = (uint8_t)exchange.bytes;
+    out = put_bytes(out, exchange);
+    *out++ = (uint8_t)key.bytes;
+    out = put_bytes(out, key);
+    qsi_put_u32(out, properties.bytes);
+    put_bytes(out + 4, properties);
+}
+
+static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes, struct qsi_slice *out)
+{
+    if ((uint64_t)(end - *at) < bytes) {
+        return false;
+    }
+    *out = qsi_slice_make(*at, bytes);
+    *at += bytes;
+    return true;
+}
+
+bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange, struct qsi_slice *key,
+                         struct qsi_slice *properties)
+{
+    const uint8_t *at = data;
+    const uint8_t *end = data + bytes;
+    struct qsi_slice length;
+
+    return take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], exchange) &&
+           take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], key) &&
+           take_bytes(&at, end, 4, &length) && take_bytes(&at, end, qsi_get_u32(length.data), properties) && at == end;
+}
+
+/* ---- returns ---- */
+
+qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
+                          struct qsi_slice properties, struct qsi_slice body, qs_error *error)
+{
+    size_t bytes = (size_t)exchange.bytes + key.bytes + properties.bytes + body.bytes;
+    struct qsi_chunk *chunk = qsi_chunk_create(sizeof(struct returned_message) + bytes);
+    struct returned_message *returned;
+    uint8_t *at;
+
+    if (chunk == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "returned message of %zu bytes", bytes);
+    }
+    returned = (struct returned_message *)(void *)chunk->data;
+    returned->chunk = chunk;
+    at = returned->bytes;
+    returned->exchange = qsi_slice_make(at, exchange.bytes);
+    at = put_bytes(at, exchange);
+    returned->routing_key = qsi_slice_make(at, key.bytes);
+    at = put_bytes(at, key);
+    returned->properties = qsi_slice_make(at, properties.bytes);
+    at = put_bytes(at, properties);
+    returned->body = qsi_slice_make(at, body.bytes);
+    put_bytes(at, body);
+    qsi_list_push_back(returns, &returned->in_channel);
+    return QS_OK;
+}
+
+void qsi_free_return_list(struct qsi_list *returns)
+{
+    while (!qsi_list_is_empty(returns)) {
+        struct returned_message *returned = QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
+        qsi_list_remove(&returned->in_channel);
+        qsi_chunk_unref(returned->chunk);
+    }
+}
+
+/* ---- sizes ---- */
+
+qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error)
+{
+    if (bytes > store->options.body_bytes_max) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "message size %llu is larger than max size %llu",
+                        (unsigned long long)bytes, (unsigned long long)store->options.body_bytes_max);
+    }
+    return QS_OK;
+}
+
+bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes)
+{
+    return properties_bytes + body_bytes >= store->options.embed_below;
+}
+
+uint64_t qsi_reserve_bytes(const struct qs_store *store)
+{
+    uint64_t share = store->options.journal_file_bytes / 16;
+
+    return share < QSI_RESERVE_BYTES_MAX ? share : QSI_RESERVE_BYTES_MAX;
+}
+
+/* ---- one message on its way ---- */
+
+struct publishing {
+    struct qs_channel *channel;
+    struct qsi_slice exchange, key, properties, body;
+    bool mandatory;
+    bool persistent;           /* by its delivery mode */
+    bool stored;               /* its body is in the message store, and ref tells where */
+    struct qsi_body_ref ref;
+    struct qsi_place place;
+    /* as routed */
+    const struct qsi_route *route;
+    uint32_t durable_count;    /* destinations that survive a restart */
+    struct qsi_messages_layout layout;
+};
+
+static bool is_journalled(const struct publishing *publishing)
+{
+    return publishing->persistent && publishing->durable_count > 0;
+}
+
+static qs_status route(struct publishing *publishing, qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+
+    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, publishing->key, &publishing->route, error));
+    publishing->durable_count = 0;
+    for (uint32_t i = 0; i < publishing->route->count; i++) {
+        publishing->durable_count += (qsi_queue_of(publishing->route->destinations[i])->flags & QS_DURABLE) != 0 ? 1 : 0;
+    }
+    return QS_OK;
+}
+
+static qs_status lay_out(struct publishing *publishing, qs_error *error)
+{
+    publishing->layout = (struct qsi_messages_layout){
+        .row_count = 1,
+        .route_count = 1,
+        .destination_count = publishing->route->count,
+        .routes_bytes = qsi_route_bytes(publishing->exchange.bytes, publishing->key.bytes, publishing->route->count),
+        .properties_bytes = publishing->stored ? 0 : publishing->properties.bytes,
+        .bodies_bytes = publishing->stored ? QSI_BODY_REF_BYTES : publishing->body.bytes,
+        .flags = publishing->stored ? QSI_MESSAGES_HAS_STORED : 0,
+    };
+    return qsi_messages_layout(&publishing->layout, error);
+}
+
+static void encode_route(const struct publishing *publishing, uint8_t *record)
+{
+    const struct qsi_messages_layout *layout = &publishing->layout;
+    uint8_t *at = record + layout->routes_at;
+
+    qsi_put_u32(at, (uint32_t)(layout->routes_at + 4));
+    qsi_put_u32(at + 4, publishing->route->count);
+    at[8] = (uint8_t)publishing->exchange.bytes;
+    at[9] = (uint8_t)publishing->key.bytes;
+    qsi_put_u16(at + 10, 0);
+    at += 12;
+    for (uint32_t i = 0; i < publishing->route->count; i++, at += 4) {
+        qsi_put_u32(at, i);
+    }
+    put_bytes(put_bytes(at, publishing->exchange), publishing->key);
+}
+
+static void encode(const struct publishing *publishing, uint8_t *record)
+{
+    const struct qsi_messages_layout *layout = &publishing->layout;
+    uint8_t *offsets, *properties = qsi_messages_properties_place(record, layout);
+
+    qsi_messages_begin(record, layout);
+    encode_route(publishing, record);
+    qsi_put_u32(properties, (uint32_t)layout->properties_bytes);
+    if (layout->properties_bytes > 0) {
+        put_bytes(properties + 4, publishing->properties);
+    }
+    offsets = qsi_messages_body_offsets_place(record, layout);
+    qsi_put_u32(offsets, 0);
+    qsi_put_u32(offsets + 4, (uint32_t)layout->bodies_bytes);
+    if (publishing->stored) {
+        *qsi_messages_stored_place(record, layout) = 1;
+        qsi_body_ref_encode(offsets + 8, &publishing->ref);
+    } else {
+        put_bytes(offsets + 8, publishing->body);
+    }
+}
+
+/* Into its queues.  Nothing can fail any more. */
+static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
+{
+    const struct qsi_route *route = publishing->route;
+    uint8_t *record = chunk->data + from;
+    uint32_t share = (uint32_t)(publishing->layout.record_bytes);
+
+    for (uint32_t i = 0; i < route->count; i++) {
+        struct store_queue *queue = qsi_queue_of(route->destinations[i]);
+        bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
+        uint64_t seq =
+            qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share, journalled, publishing->stored);
+        qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
+    }
+    publishing->channel->store->stats.routed += route->count;
+    qsi_events_announce(publishing->channel->store);
+}
+
+static qs_status reserve_memory(const struct publishing *publishing, struct qsi_chunk **chunk_out, qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+    bool journalled = is_journalled(publishing);
+
+    QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
+    for (uint32_t i = 0; i < publishing->route->count; i++) {
+        struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
+        if (qsi_queue_reserve_message(&queue->core, *chunk_out, journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "message");
+        }
+    }
+    if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    return QS_OK;
+}
+
+static qs_status return_unroutable(const struct publishing *publishing, qs_error *error)
+{
+    struct qs_channel *channel = publishing->channel;
+
+    if (!publishing->mandatory) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_return_make(&channel->returns, publishing->exchange, publishing->key, publishing->properties,
+                           publishing->body, error));
+    channel->store->stats.returned += 1;
+    return QS_OK;
+}
+
+/* In a transaction: the encoded record waits for the commit, which gives it its sequences. */
+static qs_status buffer(struct publishing *publishing, qs_error *error)
+{
+    const struct qsi_route *route = publishing->route;
+    struct pieces pieces = {0};
+    struct piece *piece = qsi_pieces_add(&pieces);
+    qs_status status = QS_ENOMEM;
+
+    if (piece == NULL) {
+        goto out;
+    }
+    piece->journalled = is_journalled(publishing);
+    piece->row_count = 1;
+    piece->chunk = qsi_chunk_create(publishing->layout.record_bytes);
+    piece->destinations = qsi_zalloc(route->count * sizeof *piece->destinations);
+    piece->places = qsi_zalloc(sizeof *piece->places);
+    if (piece->chunk == NULL || piece->destinations == NULL || piece->places == NULL) {
+        goto out;
+    }
+    piece->chunk->used = publishing->layout.record_bytes;
+    encode(publishing, piece->chunk->data);
+    for (uint32_t i = 0; i < route->count; i++) {
+        const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
+        bool journalled = piece->journalled && (queue->flags & QS_DURABLE) != 0;
+        piece->destinations[i].queue_id = queue->core.id;
+        if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) != QS_OK) {
+            goto out;
+        }
+        piece->destinations[i].run->ram_bytes = piece->chunk->used;
+        piece->destination_count = i + 1;
+        qsi_messages_put_destination(piece->chunk->data, i, queue->core.id, 0, 1);
+    }
+    if (publishing->stored) {
+        piece->places[piece->place_count++] = publishing->place;
+        memset(&publishing->place, 0, sizeof publishing->place);
+    }
+    qsi_pieces_note_bytes(&pieces, piece);
+    status = qsi_tx_take(publishing->channel, &pieces, error);
+out:
+    if (status == QS_ENOMEM) {
+        qsi_fail(error, status, "message of a transaction");
+    }
+    qsi_pieces_fini(&pieces, publishing->channel->store->messages);
+    return status;
+}
+
+/* REQUIRES lock, a route and room.  *lsn_out 0: nothing to wait for. */
+static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+    struct qsi_chunk *chunk = NULL;
+    uint64_t from;
+
+    *lsn_out = 0;
+    if (qsi_confirms_reserve(&publishing->channel->confirms) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "confirms");
+    }
+    if (publishing->route->count == 0) {
+        return return_unroutable(publishing, error);
+    }
+    QS_TRY(reserve_memory(publishing, &chunk, error));
+    from = chunk->used;
+    encode(publishing, chunk->data + from);
+    chunk->used += publishing->layout.record_bytes;
+    enqueue(publishing, chunk, from);
+    if (is_journalled(publishing)) {
+        qsi_message_store_mark(store->messages, &publishing->place);
+        *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
+        qsi_commit_kick(store);
+    }
+    return QS_OK;
+}
+
+/* REQUIRES lock; releases it while it writes.  Puts the body into the message store. */
+static qs_status store_body(struct publishing *publishing, qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+    uint32_t envelope_bytes = qsi_envelope_bytes(publishing->exchange, publishing->key, publishing->properties);
+    uint8_t *envelope = qsi_alloc(envelope_bytes);
+    qs_part parts[2] = {{envelope, envelope_bytes}, {publishing->body.data, publishing->body.bytes}};
+    qs_status status;
+
+    if (envelope == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "message");
+    }
+    status = qsi_message_store_reserve(store->messages, envelope_bytes, publishing->body.bytes, &publishing->place, error);
+    if (status == QS_OK) {
+        qsi_envelope_encode(envelope, publishing->exchange, publishing->key, publishing->properties);
+        qsi_mutex_unlock(&store->mutex);
+        status = qsi_message_store_write(store->messages, &publishing->place, parts, 2, &publishing->ref, error);
+        qsi_mutex_lock(&store->mutex);
+        publishing->stored = status == QS_OK;
+    }
+    qsi_free(envelope);
+    return status;
+}
+
+/* REQUIRES lock.  Routes, stores the body if it is large, and makes room; whenever the lock was released on the way, all of it
+ * is looked at again. */
+static qs_status prepare(struct publishing *publishing, qs_error *error)
+{
+    struct qs_channel *channel = publishing->channel;
+    struct qs_store *store = channel->store;
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        released = false;
+        if (channel->closed || store->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        QS_TRY(qsi_store_check_failed(store, error));
+        QS_TRY(route(publishing, error));
+        if (publishing->route->count == 0) {
+            return QS_OK;
+        }
+        if (is_journalled(publishing) && !publishing->stored &&
+            qsi_is_stored(store, publishing->properties.bytes, publishing->body.bytes)) {
+            QS_TRY(store_body(publishing, error));
+            released = true;
+            continue;
+        }
+        QS_TRY(lay_out(publishing, error));
+        if (is_journalled(publishing)) {
+            bytes = publishing->layout.record_bytes;
+            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released, error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
+{
+    struct qs_channel *channel = publishing->channel;
+    qs_status status = prepare(publishing, error);
+
+    if (status == QS_OK) {
+        status = channel->tx_selected && publishing->route->count > 0 ? buffer(publishing, error)
+                                                                      : accept(publishing, &receipt->lsn, error);
+    }
+    qsi_message_store_abandon(channel->store->messages, &publishing->place);
+    if (status != QS_OK) {
+        return status;
+    }
+    channel->store->stats.published += 1;
+    receipt->count = 1;
+    if (channel->confirms.selected) {
+        receipt->first_number = qsi_confirms_add(&channel->confirms, 1, receipt->lsn);
+        receipt->last_number = receipt->first_number;
+        if (receipt->lsn == 0) {
+            qsi_events_announce(channel->store);
+        }
+    }
+    return QS_OK;
+}
+
+qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error)
+{
+    if (exchange_bytes > QSI_ROUTE_NAME_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "exchange name of %zu bytes: 255 at most", exchange_bytes);
+    }
+    if (key_bytes > QSI_ROUTE_NAME_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "routing key of %zu bytes: 255 at most", key_bytes);
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key, qs_slice properties, qs_slice body,
+                             uint32_t flags, qs_receipt *receipt_out, qs_error *error)
+{
+    struct publishing publishing;
+    qs_status status;
+
+    memset(receipt_out, 0, sizeof *receipt_out);
+    QS_TRY(qsi_check_names(exchange.bytes, routing_key.bytes, error));
+    if (properties.bytes > channel->store->options.body_bytes_max) {
+        return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
+    }
+    QS_TRY(qsi_channel_enter(channel, error));
+    memset(&publishing, 0, sizeof publishing);
+    publishing.channel = channel;
+    publishing.exchange = qsi_slice_of(exchange);
+    publishing.key = qsi_slice_of(routing_key);
+    publishing.properties = qsi_slice_of(properties);
+    publishing.body = qsi_slice_of(body);
+    publishing.mandatory = (flags & QS_MANDATORY) != 0;
+    publishing.persistent = qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
+    status = qsi_check_body_bytes(channel->store, body.bytes, error);
+    if (status == QS_OK) {
+        status = publish(&publishing, receipt_out, error);
+    }
+    return qsi_channel_leave(channel, status);
+}

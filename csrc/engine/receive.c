@@ -1,0 +1,505 @@
+/* Getting messages, one or a batch at a time.
+ *
+ * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it: taken
+ * messages belong to this channel, so their records stay. */
+#include "engine.h"
+#include <string.h>
+#include "alloc.h"
+#include "arrow_build.h"
+#include "check.h"
+#include "error.h"
+#include "publish.h"
+#include "record.h"
+
+void qs_message_release(qs_message *message)
+{
+    qsi_chunk_unref(message->hold);
+    message->hold = NULL;
+}
+
+/* ---- one message ---- */
+
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, qs_error *error)
+{
+    uint64_t bytes = count * QSI_SETTLE_BYTES;
+    bool released;
+
+    if (!no_ack) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    if (channel->closed) {
+        return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+    }
+    return QS_OK;
+}
+
+static qs_status view_message(const struct qsi_run *run, uint32_t row, qs_message *message, struct qsi_body_ref *ref_out,
+                              qs_error *error)
+{
+    uint32_t record_row;
+    struct qsi_messages view;
+    struct qsi_route_view route;
+    struct qsi_slice body;
+
+    qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+    route = qsi_messages_route(&view, qsi_messages_row_route(&view, record_row));
+    body = qsi_messages_body(&view, record_row);
+    message->exchange = qs_slice_of(route.exchange);
+    message->routing_key = qs_slice_of(route.key);
+    if (qsi_messages_is_stored(&view, record_row)) {
+        if (body.bytes != QSI_BODY_REF_BYTES) {
+            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
+        }
+        qsi_body_ref_decode(ref_out, body.data);
+        return QS_OK;
+    }
+    message->properties = qs_slice_of(qsi_messages_properties(&view, record_row));
+    message->body = qs_slice_of(body);
+    message->hold = qsi_chunk_ref(run->chunk);
+    return QS_OK;
+}
+
+qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue, struct store_consumer *consumer,
+                          qs_message *message_out, struct qsi_body_ref *ref_out, qs_error *error)
+{
+    struct qsi_stretch stretch;
+
+    memset(message_out, 0, sizeof *message_out);
+    if (!qsi_queue_take(&queue->core, 1, &stretch)) {
+        return QS_EEMPTY;
+    }
+    message_out->redelivered = qsi_run_was_seen(stretch.run, stretch.row);
+    message_out->delivery_count = qsi_run_deliveries(stretch.run, stretch.row);
+    qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
+    message_out->delivery_tag = qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
+    channel->store->stats.delivered += 1;
+    return view_message(stretch.run, stretch.row, message_out, ref_out, error);
+}
+
+static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref, struct qsi_chunk **chunk_out,
+                             struct qsi_slice *properties_out, struct qsi_slice *body_out, qs_error *error)
+{
+    struct qsi_slice exchange, key;
+    struct qsi_chunk *chunk;
+    qs_status status = qsi_message_store_locate(store->messages, ref, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    chunk = qsi_chunk_create(qsi_body_record_bytes(ref));
+    if (chunk == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "body of %u bytes", ref->body_bytes);
+    }
+    status = qsi_message_store_read(store->messages, ref, chunk->data, error);
+    if (status == QS_OK && !qsi_envelope_decode(chunk->data + QSI_BODY_HEADER_BYTES, ref->envelope_bytes, &exchange, &key,
+                                                properties_out)) {
+        status = qsi_fail(error, QS_ECORRUPT, "the envelope of message file %u, offset %llu is malformed", ref->file,
+                          (unsigned long long)ref->offset);
+    }
+    if (status != QS_OK) {
+        qsi_chunk_unref(chunk);
+        return status;
+    }
+    *body_out = qsi_slice_make(chunk->data + QSI_BODY_HEADER_BYTES + ref->envelope_bytes, ref->body_bytes);
+    *chunk_out = chunk;
+    return QS_OK;
+}
+
+qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body_ref *ref, qs_error *error)
+{
+    struct qsi_chunk *chunk = NULL;
+    struct qsi_slice properties, body;
+
+    if (message->hold != NULL) {
+        return QS_OK;
+    }
+    QS_TRY(read_stored(store, ref, &chunk, &properties, &body, error));
+    message->properties = qs_slice_of(properties);
+    message->body = qs_slice_of(body);
+    message->hold = chunk;
+    return QS_OK;
+}
+
+static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack, qs_message *message,
+                          struct qsi_body_ref *ref, qs_error *error)
+{
+    struct store_queue *queue;
+
+    QS_TRY(qsi_make_settle_room(channel, no_ack, 1, error));
+    QS_TRY(qsi_require_queue(channel, name, &queue, error));
+    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "delivery");
+    }
+    return qsi_deliver_one(channel, queue, NULL, message, ref, error);
+}
+
+qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags, qs_message *message_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    bool no_ack = (flags & QS_NO_ACK) != 0;
+    struct qsi_body_ref ref;
+    qs_status status;
+
+    memset(message_out, 0, sizeof *message_out);
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &ref, error);
+    if (status == QS_OK && message_out->hold == NULL) {
+        qsi_mutex_unlock(&store->mutex);
+        /* A damaged body stays unacked, so that it does not stand in the way of the messages behind it. */
+        status = qsi_deliver_body(store, message_out, &ref, error);
+        qsi_mutex_lock(&store->mutex);
+    }
+    if (status == QS_OK) {
+        message_out->queue = queue;
+        if (no_ack) {
+            qsi_settle_tags(channel, message_out->delivery_tag, message_out->delivery_tag, QSI_SETTLE_ACK);
+        }
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- a batch ---- */
+
+/* Messages taken together that look alike: consecutive rows of one record, or one record of a single message. */
+struct taken {
+    const uint8_t *record;
+    const uint32_t *rows;   /* of the run; NULL: row i is row i */
+    uint32_t row;
+    uint32_t count;
+    uint64_t first_tag;
+    uint32_t delivery_count;
+    bool redelivered;
+};
+
+struct get_batch {
+    struct qs_channel *channel;
+    struct qsi_slice queue;
+    uint64_t max_messages;
+    uint64_t bytes_left;
+    struct qsi_buf taken; /* struct taken */
+    uint64_t message_count;
+    uint64_t body_bytes;
+    uint64_t first_tag, last_tag;
+};
+
+static uint32_t body_bytes(const struct qsi_messages *view, uint32_t record_row)
+{
+    struct qsi_slice body = qsi_messages_body(view, record_row);
+    struct qsi_body_ref ref;
+
+    if (!qsi_messages_is_stored(view, record_row) || body.bytes != QSI_BODY_REF_BYTES) {
+        return body.bytes;
+    }
+    qsi_body_ref_decode(&ref, body.data);
+    return ref.body_bytes;
+}
+
+/* How many messages of the stretch fit into the bytes that are left; one always does when nothing was taken yet. */
+static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch)
+{
+    const struct qsi_run *run = stretch->run;
+    struct qsi_messages view;
+    uint32_t count = 0;
+
+    if (!run->single_records && run->rows == NULL && !run->has_stored) {
+        uint64_t bytes;
+        qsi_messages_view(&view, run->chunk->data + run->record_at);
+        bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->row + stretch->count)) -
+                qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->row);
+        if (bytes <= get->bytes_left) {
+            get->bytes_left -= bytes;
+            get->body_bytes += bytes;
+            return stretch->count;
+        }
+    }
+    for (; count < stretch->count; count++) {
+        uint32_t record_row;
+        uint32_t bytes;
+        qsi_messages_view(&view, qsi_run_record(run, stretch->row + count, &record_row));
+        bytes = body_bytes(&view, record_row);
+        if (bytes > get->bytes_left && get->message_count + count > 0) {
+            get->bytes_left = 0;
+            break;
+        }
+        get->bytes_left -= bytes < get->bytes_left ? bytes : get->bytes_left;
+        get->body_bytes += bytes;
+    }
+    return count;
+}
+
+/* Notes the stretch, divided where its messages look different. */
+static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch, uint64_t first_tag)
+{
+    const struct qsi_run *run = stretch->run;
+    uint32_t i = 0;
+
+    while (i < stretch->count) {
+        uint32_t record_row, row = stretch->row + i;
+        struct taken *last = NULL, next = {.row = row, .count = 1, .first_tag = first_tag + i};
+        next.record = qsi_run_record(run, row, &record_row);
+        if (run->single_records) {
+            next.row = 0;
+        } else {
+            next.rows = run->rows;
+        }
+        next.redelivered = qsi_run_was_seen(run, row);
+        next.delivery_count = qsi_run_deliveries(run, row);
+        while (!run->single_records && i + next.count < stretch->count &&
+               qsi_run_was_seen(run, row + next.count) == next.redelivered &&
+               qsi_run_deliveries(run, row + next.count) == next.delivery_count) {
+            next.count += 1;
+        }
+        i += next.count;
+        if (get->taken.bytes > 0) {
+            last = (struct taken *)(void *)(get->taken.data + get->taken.bytes) - 1;
+        }
+        if (last != NULL && last->record == next.record && last->row + last->count == next.row &&
+            last->first_tag + last->count == next.first_tag && last->redelivered == next.redelivered &&
+            last->delivery_count == next.delivery_count) {
+            last->count += next.count;
+        } else if (qsi_buf_append(&get->taken, &next, sizeof next) != QS_OK) {
+            return QS_ENOMEM;
+        }
+    }
+    return QS_OK;
+}
+
+/* Takes one stretch; false when there is no more to take. */
+static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io, qs_error *error)
+{
+    struct qs_channel *channel = get->channel;
+    uint64_t left = get->max_messages - get->message_count;
+    struct qsi_stretch stretch;
+    uint8_t *room;
+    uint32_t count;
+
+    if (left == 0 || (get->bytes_left == 0 && get->message_count > 0)) {
+        return false;
+    }
+    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK ||
+        qsi_buf_reserve(&get->taken, QSI_WORD_BITS * sizeof(struct taken), &room) != QS_OK) {
+        *status_io = qsi_fail(error, QS_ENOMEM, "batch");
+        return false;
+    }
+    if (!qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch)) {
+        return false;
+    }
+    count = fitting(get, &stretch);
+    if (count < stretch.count) {
+        qsi_queue_untake(&queue->core, &stretch, count);
+    }
+    if (count == 0) {
+        return false;
+    }
+    get->last_tag = channel->unacked.last_tag + count;
+    if (note_taken(get, &stretch, channel->unacked.last_tag + 1) != QS_OK) {
+        QS_ASSERT(false); /* room was reserved */
+    }
+    qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
+    qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
+    get->message_count += count;
+    channel->store->stats.delivered += count;
+    return true;
+}
+
+/* REQUIRES lock.  Waits for the first message if need be, then takes what is there. */
+static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns, qs_error *error)
+{
+    struct qs_channel *channel = get->channel;
+    struct qs_store *store = channel->store;
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+    struct store_queue *queue = NULL;
+    qs_status status = QS_OK;
+
+    for (;;) {
+        if (channel->closed) {
+            return qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED, "closed meanwhile");
+        }
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, error));
+        QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
+        if (queue->core.ready_count > 0) {
+            break;
+        }
+        now = store->env->monotonic_ns(store->env);
+        if (timeout_ns == 0 || now >= deadline) {
+            return QS_OK;
+        }
+        store->event_waiters += 1;
+        qsi_cond_wait(&store->events, &store->mutex, deadline - now);
+        store->event_waiters -= 1;
+    }
+    get->first_tag = channel->unacked.last_tag + 1;
+    get->last_tag = channel->unacked.last_tag;
+    while (take_stretch(get, queue, &status, error)) {
+    }
+    return status;
+}
+
+/* ---- building the record batch, without the lock ---- */
+
+struct building {
+    struct qs_store *store;
+    struct qsi_arrow_builder builder;
+    const uint8_t *record; /* the one that view and codes are about */
+    struct qsi_messages view;
+    struct qsi_buf codes;  /* int32 pairs by route, -1: not interned yet */
+    uint64_t bad_tag;      /* of a message whose body is damaged; 0: none */
+};
+
+static qs_status begin_record(struct building *building, const uint8_t *record, qs_error *error)
+{
+    uint8_t *room;
+    size_t bytes;
+
+    if (building->record == record) {
+        return QS_OK;
+    }
+    qsi_messages_view(&building->view, record);
+    bytes = (size_t)building->view.route_count * 2 * sizeof(int32_t);
+    qsi_buf_clear(&building->codes);
+    if (qsi_buf_reserve(&building->codes, bytes, &room) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "batch");
+    }
+    memset(room, 0xff, bytes);
+    building->record = record;
+    return QS_OK;
+}
+
+static qs_status set_route(struct building *building, uint32_t record_row, struct qsi_arrow_run *run, qs_error *error)
+{
+    uint32_t code = qsi_messages_row_route(&building->view, record_row);
+    int32_t *codes = (int32_t *)(void *)building->codes.data + 2 * (size_t)code;
+
+    if (codes[1] < 0) {
+        struct qsi_route_view route = qsi_messages_route(&building->view, code);
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[0], QSI_ARROW_EXCHANGE, route.exchange, error));
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[1], QSI_ARROW_ROUTING_KEY, route.key, error));
+    }
+    run->exchange_code = codes[0];
+    run->routing_key_code = codes[1];
+    return QS_OK;
+}
+
+static qs_status build_row(struct building *building, const struct taken *taken, uint32_t i, struct qsi_arrow_run *run,
+                           qs_error *error)
+{
+    uint32_t record_row = taken->rows != NULL ? taken->rows[taken->row + i] : taken->row + i;
+    struct qsi_slice body = qsi_messages_body(&building->view, record_row);
+    struct qsi_chunk *chunk = NULL;
+    qs_status status;
+
+    QS_TRY(set_route(building, record_row, run, error));
+    run->first_tag = taken->first_tag + i;
+    if (qsi_messages_is_stored(&building->view, record_row)) {
+        struct qsi_body_ref ref;
+        if (body.bytes != QSI_BODY_REF_BYTES) {
+            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
+        }
+        qsi_body_ref_decode(&ref, body.data);
+        status = read_stored(building->store, &ref, &chunk, &run->properties, &body, error);
+        if (status != QS_OK) {
+            building->bad_tag = status == QS_ECORRUPT ? run->first_tag : 0;
+            return status;
+        }
+    } else {
+        run->properties = qsi_messages_properties(&building->view, record_row);
+    }
+    status = qsi_arrow_builder_row(&building->builder, run, body, error);
+    qsi_chunk_unref(chunk);
+    return status;
+}
+
+static qs_status build_taken(struct building *building, const struct taken *taken, qs_error *error)
+{
+    struct qsi_arrow_run run = {
+        .first_tag = taken->first_tag, .delivery_count = taken->delivery_count, .redelivered = taken->redelivered};
+    const struct qsi_messages *view = &building->view;
+
+    QS_TRY(begin_record(building, taken->record, error));
+    if (taken->rows == NULL && view->row_route_width == 0 && view->stored == NULL &&
+        (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
+        QS_TRY(set_route(building, taken->row, &run, error));
+        run.properties = qsi_messages_properties(view, taken->row);
+        return qsi_arrow_builder_rows(&building->builder, &run, view->body_offsets + 4 * (size_t)taken->row, view->bodies,
+                                      taken->count, error);
+    }
+    for (uint32_t i = 0; i < taken->count; i++) {
+        QS_TRY(build_row(building, taken, i, &run, error));
+    }
+    return QS_OK;
+}
+
+static qs_status build(struct get_batch *get, uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
+                       struct ArrowArray *array_out, qs_error *error)
+{
+    struct building building = {.store = get->channel->store};
+    const struct taken *taken = (const struct taken *)(void *)get->taken.data;
+    size_t count = get->taken.bytes / sizeof *taken;
+    qs_status status;
+
+    qsi_arrow_builder_init(&building.builder);
+    status = qsi_arrow_builder_reserve(&building.builder, get->message_count, get->body_bytes, error);
+    for (size_t i = 0; status == QS_OK && i < count; i++) {
+        status = build_taken(&building, &taken[i], error);
+    }
+    if (status == QS_OK) {
+        status = qsi_arrow_builder_finish(&building.builder, schema_out, array_out, error);
+    }
+    *bad_tag_out = building.bad_tag;
+    qsi_buf_fini(&building.codes);
+    qsi_arrow_builder_fini(&building.builder);
+    return status;
+}
+
+/* REQUIRES lock.  After a batch that could not be built, everything goes back; a message whose body is damaged stays
+ * unacked, so that the next batch gets past it. */
+static void give_back(struct get_batch *get, uint64_t bad_tag)
+{
+    struct qs_channel *channel = get->channel;
+
+    if (channel->closed) {
+        return; /* it is back already */
+    }
+    if (bad_tag == 0) {
+        qsi_settle_tags(channel, get->first_tag, get->last_tag, QSI_SETTLE_REQUEUE);
+        return;
+    }
+    if (bad_tag > get->first_tag) {
+        qsi_settle_tags(channel, get->first_tag, bad_tag - 1, QSI_SETTLE_REQUEUE);
+    }
+    if (bad_tag < get->last_tag) {
+        qsi_settle_tags(channel, bad_tag + 1, get->last_tag, QSI_SETTLE_REQUEUE);
+    }
+}
+
+qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages, uint64_t bytes_max, uint32_t flags,
+                               uint64_t timeout_ns, struct ArrowSchema *schema_out, struct ArrowArray *array_out,
+                               qs_error *error)
+{
+    bool no_ack = (flags & QS_NO_ACK) != 0;
+    struct get_batch get = {
+        .channel = channel,
+        .queue = qsi_slice_of(queue),
+        .max_messages = max_messages,
+        .bytes_left = bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : QSI_ARROW_BODY_BYTES_MAX,
+    };
+    uint64_t bad_tag = 0;
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = take_batch(&get, no_ack, timeout_ns, error);
+    if (status == QS_OK) {
+        qsi_mutex_unlock(&channel->store->mutex);
+        status = build(&get, &bad_tag, schema_out, array_out, error);
+        qsi_mutex_lock(&channel->store->mutex);
+    }
+    if (get.message_count > 0 && status != QS_OK) {
+        give_back(&get, bad_tag);
+    } else if (get.message_count > 0 && no_ack && !channel->closed) {
+        qsi_settle_tags(channel, get.first_tag, get.last_tag, QSI_SETTLE_ACK);
+    }
+    qsi_buf_fini(&get.taken);
+    return qsi_channel_leave(channel, status);
+}

@@ -1,0 +1,511 @@
+/* Recovery: the same at every start.  The journal is scanned and replayed into memory, its tail is made durable, and a new session
+ * begins behind it.
+ *
+ * A block is applied when a later one proves that it was durable.  Those at the very end lack that proof: the write
+ * may have reached the disk and the message bodies it names may not.  There, atomic groups are applied whole or not at all, and only when
+ * every body they name is there; nothing that was confirmed can be among what is dropped. */
+#include "engine.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "file.h"
+#include "properties.h"
+#include "scan.h"
+
+struct replay {
+    struct qs_store *store;
+    struct qsi_scan_block *held; /* scanned, not applied */
+    uint32_t held_count;
+    uint32_t held_capacity;
+    uint32_t session; /* of the last applied block */
+};
+
+/* ---- records ---- */
+
+static struct store_queue *queue_by_id(struct qs_store *store, uint64_t id)
+{
+    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+}
+
+/* Which rows go to a destination: NULL for all.  QS_ECORRUPT when they are not as many as it says. */
+static qs_status destination_rows(const struct qsi_messages *view, uint32_t destination, uint32_t **rows_out, qs_error *error)
+{
+    uint32_t expected = qsi_messages_destination_rows(view, destination);
+    uint32_t count = 0;
+    uint32_t *rows;
+
+    *rows_out = NULL;
+    if (expected == 0 || expected > view->row_count) {
+        return qsi_fail(error, QS_ECORRUPT, "a destination with %u of %u rows", expected, view->row_count);
+    }
+    if (expected == view->row_count) {
+        return QS_OK;
+    }
+    rows = qsi_alloc(expected * sizeof *rows);
+    if (rows == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "%u rows", expected);
+    }
+    for (uint32_t row = 0; row < view->row_count; row++) {
+        struct qsi_route_view route = qsi_messages_route(view, qsi_messages_row_route(view, row));
+        for (uint32_t i = 0; i < route.destination_count; i++) {
+            if (qsi_get_u32(route.destinations + 4 * (size_t)i) == destination) {
+                if (count < expected) {
+                    rows[count] = row;
+                }
+                count += 1;
+                break;
+            }
+        }
+    }
+    if (count != expected) {
+        qsi_free(rows);
+        return qsi_fail(error, QS_ECORRUPT, "%u rows go to a destination that tells %u", count, expected);
+    }
+    *rows_out = rows;
+    return QS_OK;
+}
+
+/* Rows with delivery mode 1 were journalled along with the others of their batch, and ended with their process. */
+static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *view, const uint32_t *rows, uint32_t count,
+                           uint64_t first_seq)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct qsi_slice properties = qsi_messages_properties(view, rows != NULL ? rows[i] : i);
+        if (qsi_properties_delivery_mode(properties.data, properties.bytes) == 1) {
+            struct qsi_settle settle = {queue->id, first_seq + i, 1, QSI_SETTLE_ACK};
+            qsi_queue_replay_settle(queue, &settle);
+        }
+    }
+}
+
+static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, uint64_t at, const struct qsi_messages *view,
+                              uint32_t destination, qs_error *error)
+{
+    uint64_t first_seq = qsi_messages_destination_seq(view, destination);
+    struct qsi_run *run = NULL;
+    uint32_t *rows = NULL;
+    uint32_t count = qsi_messages_destination_rows(view, destination);
+
+    QS_TRY(destination_rows(view, destination, &rows, error));
+    if (qsi_queue_reserve_run(queue, 1) != QS_OK ||
+        qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
+        qsi_free(rows);
+        return qsi_fail(error, QS_ENOMEM, "%u messages", count);
+    }
+    run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
+    qsi_queue_push_run_at(queue, run, first_seq);
+    if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) {
+        drop_transient(queue, view, run->rows, count, first_seq);
+    }
+    return QS_OK;
+}
+
+static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at, qs_error *error)
+{
+    const uint8_t *record = chunk->data + at;
+    struct qsi_messages view;
+
+    QS_TRY(qsi_messages_check(record, error));
+    qsi_messages_view(&view, record);
+    for (uint32_t i = 0; i < view.destination_count; i++) {
+        struct store_queue *queue = queue_by_id(store, qsi_messages_destination_queue(&view, i));
+        uint64_t first_seq = qsi_messages_destination_seq(&view, i);
+        if (queue == NULL) {
+            continue; /* transient, or deleted meanwhile */
+        }
+        if (first_seq < queue->core.next_seq || first_seq + view.row_count < first_seq) {
+            return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': sequence %llu comes again", (int)queue->name.bytes,
+                            (const char *)queue->name.data, (unsigned long long)first_seq);
+        }
+        if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1) {
+            QS_TRY(replay_batch(&queue->core, chunk, at, &view, i, error));
+            continue;
+        }
+        queue->core.next_seq = first_seq; /* transient messages leave gaps */
+        if (qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "message");
+        }
+        qsi_queue_push_message(&queue->core, chunk, (uint32_t)at, qsi_record_length(record), true,
+                               qsi_messages_is_stored(&view, 0));
+    }
+    return QS_OK;
+}
+
+static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    struct qsi_settle settle;
+    struct store_queue *queue;
+
+    QS_TRY(qsi_settle_decode(&settle, record, error));
+    queue = queue_by_id(store, settle.queue_id);
+    if (queue != NULL) {
+        qsi_queue_replay_settle(&queue->core, &settle);
+    }
+    return QS_OK;
+}
+
+static qs_status replay_transaction(struct qs_store *store, const struct qsi_topology *record, qs_error *error)
+{
+    struct qsi_slice key = record->strings[0];
+
+    if (key.bytes > 0 && qsi_map_put(&store->transactions, key.data, key.bytes, store) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "transaction key");
+    }
+    return QS_OK;
+}
+
+static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at, qs_error *error)
+{
+    const uint8_t *record = chunk->data + at;
+    struct qsi_topology topology;
+
+    switch (qsi_record_type(record)) {
+    case QSI_RECORD_MESSAGES:
+        return replay_messages(store, chunk, at, error);
+    case QSI_RECORD_SETTLE:
+        return replay_settle(store, record, error);
+    case QSI_RECORD_TRANSACTION:
+        QS_TRY(qsi_topology_decode(&topology, record, error));
+        return replay_transaction(store, &topology, error);
+    case QSI_RECORD_EXCHANGE_DECLARE:
+    case QSI_RECORD_EXCHANGE_DELETE:
+    case QSI_RECORD_QUEUE_DECLARE:
+    case QSI_RECORD_QUEUE_DELETE:
+    case QSI_RECORD_BIND:
+    case QSI_RECORD_UNBIND:
+        QS_TRY(qsi_topology_decode(&topology, record, error));
+        return qsi_replay_topology(store, &topology, error);
+    default:
+        return qsi_fail(error, QS_EVERSION, "record type %u: written by a newer version", qsi_record_type(record));
+    }
+}
+
+/* ---- blocks ---- */
+
+static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_error *error)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_error inner;
+
+    if (status != QS_ECORRUPT || error == NULL) {
+        return status;
+    }
+    inner = *error;
+    qsi_journal_name(name, block->block.file_number);
+    return qsi_fail_corrupt(error, name, block->offset, "%s", inner.text);
+}
+
+static void mark_all_seen(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core);
+    }
+}
+
+/* What a session that crashed had delivered is not known: all it left counts as delivered once. */
+static void enter_session(struct replay *replay, uint32_t session)
+{
+    while (replay->session < session) {
+        replay->session += 1;
+        if (replay->store->manifest.sessions[replay->session].after_crash) {
+            mark_all_seen(replay->store);
+        }
+    }
+}
+
+static qs_status apply(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
+{
+    uint64_t at = block->from;
+    uint64_t end = block->from + block->block.payload_bytes;
+
+    enter_session(replay, block->session);
+    while (at < end) {
+        qs_status status = replay_record(replay->store, block->chunk, at, error);
+        if (status != QS_OK) {
+            return blame(block, status, error);
+        }
+        at += qsi_record_length(block->chunk->data + at);
+    }
+    replay->store->recovered_records += block->block.record_count;
+    replay->store->recovered_bytes += block->block.payload_bytes;
+    return QS_OK;
+}
+
+static void drop_held(struct replay *replay, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        qsi_chunk_unref(replay->held[i].chunk);
+    }
+    replay->held_count -= count;
+    if (count > 0) {
+        memmove(replay->held, replay->held + count, replay->held_count * sizeof *replay->held);
+    }
+}
+
+/* Applies the held blocks before lsn. */
+static qs_status apply_before(struct replay *replay, uint64_t lsn, qs_error *error)
+{
+    uint32_t count = 0;
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && count < replay->held_count && replay->held[count].block.lsn < lsn) {
+        status = apply(replay, &replay->held[count++], error);
+    }
+    drop_held(replay, count);
+    return status;
+}
+
+static qs_status hold(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
+{
+    if (replay->held_count == replay->held_capacity) {
+        uint32_t capacity = replay->held_capacity == 0 ? 8 : replay->held_capacity * 2;
+        struct qsi_scan_block *grown = qsi_realloc(replay->held, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return qsi_fail(error, QS_ENOMEM, "held blocks");
+        }
+        replay->held = grown;
+        replay->held_capacity = capacity;
+    }
+    replay->held[replay->held_count] = *block;
+    qsi_chunk_ref(block->chunk);
+    replay->held_count += 1;
+    return QS_OK;
+}
+
+static qs_status visit_block(void *context, const struct qsi_scan_block *block, qs_error *error)
+{
+    struct replay *replay = context;
+    bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
+
+    /* The end of an earlier session was decided when the one behind it began. */
+    QS_TRY(apply_before(replay, new_session ? block->block.lsn : block->block.durable_upto, error));
+    return hold(replay, block, error);
+}
+
+/* ---- the tail ---- */
+
+/* Are all the bodies that a block names there?  QS_ECORRUPT if not. */
+static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_block *block, qs_error *error)
+{
+    uint64_t at = block->from;
+    uint64_t end = block->from + block->block.payload_bytes;
+
+    for (; at < end; at += qsi_record_length(block->chunk->data + at)) {
+        const uint8_t *record = block->chunk->data + at;
+        struct qsi_messages view;
+        if (qsi_record_type(record) != QSI_RECORD_MESSAGES) {
+            continue;
+        }
+        QS_TRY(qsi_messages_check(record, error));
+        qsi_messages_view(&view, record);
+        for (uint32_t row = 0; view.stored != NULL && row < view.row_count; row++) {
+            struct qsi_slice cell = qsi_messages_body(&view, row);
+            struct qsi_body_ref ref;
+            if (!qsi_messages_is_stored(&view, row)) {
+                continue;
+            }
+            if (cell.bytes != QSI_BODY_REF_BYTES) {
+                return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
+            }
+            qsi_body_ref_decode(&ref, cell.data);
+            QS_TRY(qsi_message_store_check(store->messages, &ref, error));
+        }
+    }
+    return QS_OK;
+}
+
+/* How many of the held blocks begin with the first complete group, all its bodies there; 0: none is. */
+static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_error *error)
+{
+    uint32_t count = 0;
+
+    *count_out = 0;
+    while (count < replay->held_count) {
+        const struct qsi_scan_block *block = &replay->held[count++];
+        qs_error detail = {0};
+        qs_status status = check_bodies(replay->store, block, &detail);
+        if (status == QS_ECORRUPT) {
+            return QS_OK;
+        }
+        if (status != QS_OK) {
+            if (error != NULL) {
+                *error = detail;
+            }
+            return status;
+        }
+        if ((block->block.flags & QSI_BLOCK_MORE) == 0) {
+            *count_out = count;
+            return QS_OK;
+        }
+    }
+    return QS_OK;
+}
+
+/* Applies what is whole and cuts the rest off. */
+static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *result, qs_error *error)
+{
+    if (replay->store->manifest.clean) {
+        return apply_before(replay, UINT64_MAX, error);
+    }
+    while (replay->held_count > 0) {
+        uint32_t count = 0;
+        QS_TRY(complete_group(replay, &count, error));
+        if (count == 0) {
+            break;
+        }
+        QS_TRY(apply_before(replay, replay->held[count - 1].block.lsn + 1, error));
+    }
+    if (replay->held_count > 0) {
+        const struct qsi_scan_block *first = &replay->held[0];
+        for (uint32_t i = 0; i < replay->held_count; i++) {
+            result->torn_bytes += qsi_block_bytes(replay->held[i].block.payload_bytes);
+        }
+        result->end_lsn = first->block.lsn;
+    }
+    drop_held(replay, replay->held_count);
+    return QS_OK;
+}
+
+/* ---- the message store ---- */
+
+struct retained {
+    struct qsi_map by_file; /* u32 -> index + 1 in files */
+    struct qsi_buf files;   /* struct qsi_retained */
+};
+
+static qs_status retain_ref(struct retained *retained, const struct qsi_body_ref *ref, qs_error *error)
+{
+    uintptr_t index = (uintptr_t)qsi_map_get(&retained->by_file, &ref->file, sizeof ref->file);
+    struct qsi_retained fresh = {ref->file, qsi_body_ref_end(ref)};
+
+    if (index != 0) {
+        struct qsi_retained *file = (struct qsi_retained *)(void *)retained->files.data + index - 1;
+        file->end = file->end > fresh.end ? file->end : fresh.end;
+        return QS_OK;
+    }
+    index = retained->files.bytes / sizeof fresh + 1;
+    if (qsi_buf_append(&retained->files, &fresh, sizeof fresh) != QS_OK ||
+        qsi_map_put(&retained->by_file, &ref->file, sizeof ref->file, (void *)index) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "message files");
+    }
+    return QS_OK;
+}
+
+static qs_status retain_run(struct retained *retained, const struct qsi_run *run, qs_error *error)
+{
+    for (uint32_t i = 0; run->has_stored && i < run->count; i++) {
+        struct qsi_messages view;
+        struct qsi_body_ref ref;
+        struct qsi_slice cell;
+        uint32_t row;
+        if ((run->settled[i / QSI_WORD_BITS] >> (i % QSI_WORD_BITS) & 1) != 0) {
+            continue;
+        }
+        qsi_messages_view(&view, qsi_run_record(run, i, &row));
+        cell = qsi_messages_body(&view, row);
+        if (!qsi_messages_is_stored(&view, row)) {
+            continue;
+        }
+        if (cell.bytes != QSI_BODY_REF_BYTES) {
+            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
+        }
+        qsi_body_ref_decode(&ref, cell.data);
+        QS_TRY(retain_ref(retained, &ref, error));
+    }
+    return QS_OK;
+}
+
+/* The message files that live messages need stay, and are synced: what was read may be in the page cache only. */
+static qs_status retain_bodies(struct qs_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct retained retained = {0};
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
+        for (uint32_t i = 0; status == QS_OK && i < queue->run_count; i++) {
+            status = retain_run(&retained, queue->runs[queue->first_run + i], error);
+        }
+        store->recovered_messages += queue->ready_count;
+    }
+    if (status == QS_OK) {
+        status = qsi_message_store_retain(store->messages, (const struct qsi_retained *)(void *)retained.files.data,
+                                          retained.files.bytes / sizeof(struct qsi_retained), 0, error);
+    }
+    qsi_map_fini(&retained.by_file);
+    qsi_buf_fini(&retained.files);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* What was read must be on the disk before anything is decided on it: it may be in the page cache only. */
+static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error *error)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_file *file = NULL;
+    qs_status status;
+
+    if (last_file == 0 || store->manifest.clean || store->options.sync == QS_SYNC_NONE) {
+        return QS_OK;
+    }
+    qsi_journal_name(name, last_file);
+    status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file, error);
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_sync(store->env, file, error);
+    store->env->close(store->env, file);
+    return status;
+}
+
+static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result, qs_error *error)
+{
+    struct qsi_journal_options options = {
+        .file_bytes = store->options.journal_file_bytes,
+        .sync = store->options.sync == QS_SYNC_FDATASYNC,
+    };
+
+    memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
+    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options, &store->manifest,
+                            result->last_file, result->end_lsn, error);
+}
+
+static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result, qs_error *error)
+{
+    struct replay replay = {.store = store};
+    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, visit_block, &replay, result, error);
+
+    if (status == QS_OK) {
+        status = finish_tail(&replay, result, error);
+    }
+    if (status == QS_OK) {
+        enter_session(&replay, store->manifest.session_count - 1);
+        if (!store->manifest.clean) {
+            mark_all_seen(store);
+        }
+    }
+    drop_held(&replay, replay.held_count);
+    qsi_free(replay.held);
+    return status;
+}
+
+qs_status qsi_recover(struct qs_store *store, qs_error *error)
+{
+    uint64_t began_ns = store->env->monotonic_ns(store->env);
+    struct qsi_scan_result result = {0};
+
+    if (store->manifest.session_count > 0) {
+        QS_TRY(replay_journal(store, &result, error));
+    }
+    store->torn_bytes = result.torn_bytes;
+    QS_TRY(sync_tail(store, result.last_file, error));
+    QS_TRY(retain_bodies(store, error));
+    QS_TRY(begin_session(store, &result, error));
+    store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
+    return QS_OK;
+}

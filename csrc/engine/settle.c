@@ -1,0 +1,198 @@
+/* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
+#include "engine.h"
+#include "check.h"
+#include "error.h"
+#include "record.h"
+
+/* Collects settled ranges into records behind each other in one chunk. */
+struct settling {
+    struct qs_channel *channel;
+    struct qsi_chunk *chunk; /* NULL: nothing is journalled */
+    uint32_t record_count;
+    struct qsi_settle range; /* not written yet; count 0: none */
+    uint8_t kind;
+};
+
+static void flush_range(struct settling *settling)
+{
+    if (settling->range.count == 0) {
+        return;
+    }
+    QS_ASSERT(settling->chunk->capacity - settling->chunk->used >= QSI_SETTLE_BYTES);
+    qsi_settle_encode(settling->chunk->data + settling->chunk->used, &settling->range);
+    settling->chunk->used += QSI_SETTLE_BYTES;
+    settling->record_count += 1;
+    settling->range.count = 0;
+}
+
+static void record_range(struct settling *settling, uint64_t queue_id, uint64_t first_seq, uint32_t count)
+{
+    struct qsi_settle *range = &settling->range;
+
+    if (range->count > 0 && range->queue_id == queue_id && range->first_seq + range->count == first_seq &&
+        range->count + count > range->count) {
+        range->count += count;
+        return;
+    }
+    flush_range(settling);
+    *range = (struct qsi_settle){queue_id, first_seq, count, settling->kind};
+}
+
+static void record_extent(struct settling *settling, const struct store_queue *queue, const struct qsi_extent *extent,
+                          uint64_t tags)
+{
+    while (tags != 0) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(tags);
+        uint64_t from = tags >> bit;
+        uint32_t count = from == ~UINT64_C(0) ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(~from);
+        record_range(settling, queue->core.id, extent->run->first_seq + extent->first_row + bit, count);
+        tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
+    }
+}
+
+static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    struct settling *settling = context;
+    struct qs_store *store = settling->channel->store;
+    struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    struct store_consumer *consumer = extent->consumer;
+    uint64_t mask = qsi_extent_run_mask(extent, tags);
+    uint32_t count = (uint32_t)__builtin_popcountll(tags);
+
+    if (consumer != NULL) {
+        consumer->unacked_count -= count;
+    }
+    if (settling->chunk != NULL && extent->run->journalled && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
+        record_extent(settling, queue, extent, tags);
+    }
+    if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
+        qsi_queue_requeue(extent->queue, extent->run, qsi_extent_word(extent), mask);
+        store->stats.requeued += count;
+        return;
+    }
+    qsi_queue_settle(extent->queue, extent->run, qsi_extent_word(extent), mask);
+    store->stats.acked += count;
+    qsi_free_queue_if_done(store, queue);
+}
+
+/* The most that settling these tags can add to the journal. */
+uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+{
+    return qsi_unacked_stretches(&channel->unacked, first_tag, last_tag) * QSI_SETTLE_BYTES;
+}
+
+uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind,
+                         struct qsi_chunk *chunk)
+{
+    struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind};
+
+    qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, &settling);
+    flush_range(&settling);
+    if (kind == QSI_SETTLE_REQUEUE || channel->prefetch_channel > 0) {
+        qsi_events_announce(channel->store);
+    }
+    return settling.record_count;
+}
+
+void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_chunk *chunk = NULL;
+    uint64_t from = 0, bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+    uint32_t record_count;
+
+    /* A store that failed, or a channel that closes while there is neither memory nor room, settles in memory alone: the
+     * messages come back after a restart, which is what an ack that was not durable promises. */
+    if (!store->failed && bytes > 0 && qsi_journal_has_room(store->journal, bytes, bytes) &&
+        qsi_journal_reserve(store->journal, 1) == QS_OK && qsi_arena_place(store, true, bytes, &chunk, NULL) == QS_OK) {
+        from = chunk->used;
+    }
+    record_count = qsi_settle_into(channel, first_tag, last_tag, kind, chunk);
+    if (record_count > 0) {
+        qsi_store_append(store, chunk, from, chunk->used - from, record_count, false);
+        qsi_commit_kick(store);
+    }
+}
+
+/* ---- the verbs ---- */
+
+static qs_status unknown_tag(uint64_t tag, qs_error *error)
+{
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "unknown delivery tag %llu", (unsigned long long)tag);
+}
+
+/* The tags a verb is about.  *last_out 0: none (everything, of nothing). */
+static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool multiple, uint64_t *first_out,
+                         uint64_t *last_out, qs_error *error)
+{
+    if (tag == 0 && multiple) {
+        *first_out = 1;
+        *last_out = channel->unacked.last_tag;
+        return QS_OK;
+    }
+    if (!qsi_unacked_has(&channel->unacked, tag)) {
+        return unknown_tag(tag, error);
+    }
+    *first_out = multiple ? 1 : tag;
+    *last_out = tag;
+    return QS_OK;
+}
+
+static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind, qs_error *error)
+{
+    struct tx_settle settle = {first_tag, last_tag, kind};
+
+    if (qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "transaction");
+    }
+    return QS_OK;
+}
+
+static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind, qs_error *error)
+{
+    uint64_t first = 0, last = 0;
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        QS_TRY(tags_of(channel, tag, multiple, &first, &last, error));
+        if (channel->tx_selected) {
+            return buffer_settle(channel, first, last, kind, error);
+        }
+        QS_TRY(qsi_store_check_failed(channel->store, error));
+        bytes = qsi_settle_bytes(channel, first, last);
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    qsi_settle_tags(channel, first, last, kind);
+    return QS_OK;
+}
+
+qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, error));
+}
+
+qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags, qs_error *error)
+{
+    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_ACK;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
+}
+
+qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    if ((flags & QS_REQUEUE) == 0) {
+        status = qsi_fail(error, QS_NOT_IMPLEMENTED, "basic.recover without requeue");
+    } else {
+        status = settle(channel, 0, true, QSI_SETTLE_REQUEUE, error);
+    }
+    return qsi_channel_leave(channel, status);
+}

@@ -1,0 +1,558 @@
+/* Opening, closing and entering a store. */
+#include "engine.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "file.h"
+
+#define LOCK_NAME "LOCK"
+#define FILE_BYTES_MIN (64u << 10)
+#define READ_HANDLES 64
+
+/* ---- fork ----
+ *
+ * A child inherits descriptors and memory, and no threads.  It must neither write nor hold the lock alive when its parent has died: the handler below
+ * gives the lock's descriptor back and raises the generation, and every entry compares. */
+
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t mutex;
+    struct qsi_list stores;
+    uint32_t generation;
+} process = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&process.mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&process.mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    process.generation += 1;
+    for (struct qsi_list *node = process.stores.next; node != &process.stores; node = node->next) {
+        struct qs_store *store = QSI_LIST_OWNER(node, struct qs_store, in_process);
+        store->env->close(store->env, store->lock_file);
+        store->lock_file = NULL;
+    }
+    qsi_list_init(&process.stores);
+    pthread_mutex_unlock(&process.mutex);
+}
+
+static void start_process(void)
+{
+    qsi_list_init(&process.stores);
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void register_store(struct qs_store *store)
+{
+    pthread_mutex_lock(&process.mutex);
+    qsi_list_push_back(&process.stores, &store->in_process);
+    store->fork_generation = process.generation;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+static bool is_forked(const struct qs_store *store)
+{
+    return store->fork_generation != process.generation;
+}
+
+/* Gives the lock back and leaves the list in one step: no fork may see one without the other. */
+static void unregister_store(struct qs_store *store)
+{
+    pthread_mutex_lock(&process.mutex);
+    qsi_list_remove(&store->in_process);
+    if (store->lock_file != NULL) {
+        store->env->close(store->env, store->lock_file);
+        store->lock_file = NULL;
+    }
+    pthread_mutex_unlock(&process.mutex);
+}
+
+/* ---- entering ---- */
+
+static qs_status check_usable(const struct qs_store *store, qs_error *error)
+{
+    if (is_forked(store)) {
+        return qsi_fail(error, QS_EFORKED, "this store was opened before fork(): open it again in this process, "
+                                           "after the parent has closed it");
+    }
+    return QS_OK;
+}
+
+qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
+{
+    QS_TRY(check_usable(store, error));
+    qsi_mutex_lock(&store->mutex);
+    if (store->closed) {
+        qsi_mutex_unlock(&store->mutex);
+        return qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
+    }
+    return QS_OK;
+}
+
+qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
+{
+    QS_TRY(qsi_store_enter(channel->store, error));
+    if (channel->closed) {
+        qsi_mutex_unlock(&channel->store->mutex);
+        return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel is closed: an earlier error ended it, open another");
+    }
+    return QS_OK;
+}
+
+void qsi_store_leave(struct qs_store *store)
+{
+    qsi_mutex_unlock(&store->mutex);
+}
+
+static bool ends_channel(qs_status status)
+{
+    return status >= 300 && status < 600;
+}
+
+qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
+{
+    if (ends_channel(status)) {
+        qsi_channel_shut(channel);
+    }
+    qsi_mutex_unlock(&channel->store->mutex);
+    return status;
+}
+
+qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
+{
+    if (!store->failed) {
+        return QS_OK;
+    }
+    if (error != NULL) {
+        *error = store->failure;
+        error->status = QS_ESTORE_FAILED;
+        qsi_error_prefix(error, "the store failed and must be opened again");
+    }
+    return QS_ESTORE_FAILED;
+}
+
+void qsi_store_fail(struct qs_store *store, const qs_error *cause)
+{
+    if (store->failed) {
+        return;
+    }
+    store->failed = true;
+    store->failure = *cause;
+    qsi_cond_broadcast(&store->durable);
+    qsi_cond_broadcast(&store->prepared);
+    qsi_cond_broadcast(&store->events);
+}
+
+/* ---- options ---- */
+
+void qs_options_default(qs_options *options_out)
+{
+    *options_out = (qs_options){
+        .memory_budget = UINT64_C(256) << 20,
+        .embed_below = 4096,
+        .journal_file_bytes = UINT64_C(64) << 20,
+        .message_file_bytes = UINT64_C(64) << 20,
+        .body_bytes_max = UINT64_C(128) << 20,
+        .segment_entries = 16384,
+        .sync = QS_SYNC_FDATASYNC,
+        .recovery = QS_RECOVERY_STRICT,
+        .create = true,
+        .background = true,
+    };
+}
+
+static bool is_power_of_two(uint64_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+static qs_status check_options(const qs_options *options, qs_error *error)
+{
+    if (!is_power_of_two(options->journal_file_bytes) || options->journal_file_bytes < FILE_BYTES_MIN ||
+        options->journal_file_bytes > UINT32_MAX) {
+        return qsi_fail(error, QS_EINVAL, "journal_file_bytes is %llu: a power of two from 64 KiB to 2 GiB is needed",
+                        (unsigned long long)options->journal_file_bytes);
+    }
+    if (!is_power_of_two(options->message_file_bytes) || options->message_file_bytes < FILE_BYTES_MIN) {
+        return qsi_fail(error, QS_EINVAL, "message_file_bytes is %llu: a power of two from 64 KiB on is needed",
+                        (unsigned long long)options->message_file_bytes);
+    }
+    if (!is_power_of_two(options->segment_entries)) {
+        return qsi_fail(error, QS_EINVAL, "segment_entries is %u: a power of two is needed", options->segment_entries);
+    }
+    if (options->body_bytes_max == 0 || options->body_bytes_max > UINT64_C(1) << 30) {
+        return qsi_fail(error, QS_EINVAL, "body_bytes_max is %llu: 1 to 1 GiB is needed",
+                        (unsigned long long)options->body_bytes_max);
+    }
+    if (options->sync > QS_SYNC_NONE || options->recovery > QS_RECOVERY_SALVAGE) {
+        return qsi_fail(error, QS_EINVAL, "sync %u, recovery %u: unknown value", options->sync, options->recovery);
+    }
+    return QS_OK;
+}
+
+/* ---- opening ---- */
+
+static qs_status init_memory(struct qs_store *store, qs_error *error)
+{
+    qsi_mutex_init(&store->mutex);
+    qsi_mutex_init(&store->helper.mutex);
+    qsi_cond_init(&store->helper.cond);
+    qsi_cond_init(&store->durable);
+    qsi_cond_init(&store->prepared);
+    qsi_cond_init(&store->events);
+    qsi_cond_init(&store->work);
+    qsi_cond_init(&store->chores);
+    qsi_list_init(&store->in_process);
+    qsi_list_init(&store->channels);
+    qsi_list_init(&store->deleted_queues);
+    store->references = 1;
+    store->next_queue_id = 1;
+    return qsi_router_init(&store->router, NULL, NULL, error);
+}
+
+static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
+{
+    uint64_t pid = 0;
+    qs_status status = store->env->lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
+
+    if (status == QS_ESTORE_LOCKED) {
+        return qsi_fail(error, status, "%s is open in process %llu: one process owns a store at a time", path,
+                        (unsigned long long)pid);
+    }
+    return status;
+}
+
+struct emptiness {
+    bool has_journal;
+};
+
+static bool visit_journal_name(void *context, const char *name)
+{
+    struct emptiness *emptiness = context;
+    uint32_t number;
+
+    emptiness->has_journal = emptiness->has_journal || qsi_journal_number(name, &number);
+    return !emptiness->has_journal;
+}
+
+/* A directory without MANIFEST is a store whose creation was cut off (begin again), or one that lost its MANIFEST: there are
+ * journal files with contents then, and beginning again would bury them. */
+static qs_status create_manifest(struct qs_store *store, qs_error *error)
+{
+    struct emptiness emptiness = {false};
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_file *file = NULL;
+    size_t bytes = 0;
+    qs_status status;
+
+    QS_TRY(store->env->dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
+    if (emptiness.has_journal) {
+        /* Nothing is journalled before the manifest is durable, so a first file cut off in creation is all zeros. */
+        qsi_journal_name(name, 1);
+        status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
+        if (status == QS_OK) {
+            status = qsi_file_read(store->env, file, page, sizeof page, 0, &bytes, error);
+            store->env->close(store->env, file);
+        }
+        if (status != QS_OK && status != QS_ENOENT) {
+            return status;
+        }
+        for (size_t i = 0; i < bytes && status == QS_OK; i++) {
+            status = page[i] == 0 ? QS_OK : QS_ECORRUPT;
+        }
+        if (status != QS_OK) {
+            return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
+        }
+    }
+    store->manifest.segment_entries = store->options.segment_entries;
+    return store->env->random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);
+}
+
+static qs_status load_manifest(struct qs_store *store, qs_error *error)
+{
+    qs_status status = qsi_manifest_load(&store->manifest, store->env, store->root, error);
+
+    if (status == QS_ENOENT) {
+        if (!store->options.create) {
+            return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here (no MANIFEST), and create is off");
+        }
+        return create_manifest(store, error);
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    if (store->manifest.segment_entries != store->options.segment_entries) {
+        return qsi_fail(error, QS_EINVAL, "segment_entries is %u; this store was created with %u",
+                        store->options.segment_entries, store->manifest.segment_entries);
+    }
+    return QS_OK;
+}
+
+static qs_status open_directories(struct qs_store *store, const char *path, qs_error *error)
+{
+    bool created = false;
+    qs_status status =
+        store->env->dir_open_root(store->env, path, store->options.create, &store->root, &created, error);
+
+    if (status == QS_ENOENT && !store->options.create) {
+        return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
+    }
+    if (status == QS_ENOENT) {
+        return qsi_fail(error, QS_EIO, "the directory it should lie in does not exist: create that first");
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    QS_TRY(take_lock(store, path, error));
+    /* Also when an earlier open made it and was cut off before this. */
+    QS_TRY(store->env->dir_sync_parent(store->env, store->root, error));
+    QS_TRY(qsi_dir_open(store->env, store->root, "journal", &store->journal_dir, error));
+    QS_TRY(qsi_dir_open(store->env, store->root, "messages", &store->messages_dir, error));
+    /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
+    QS_TRY(qsi_dir_sync(store->env, store->root, error));
+    QS_TRY(qsi_dir_sync(store->env, store->journal_dir, error));
+    return qsi_dir_sync(store->env, store->messages_dir, error);
+}
+
+static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
+{
+    struct qsi_message_store_options message_options = {store->options.message_file_bytes, READ_HANDLES};
+
+    if (!store->options.create) { /* leave no trace where there is no store */
+        bool created = false;
+        qs_dir *root = NULL;
+        qs_status status = store->env->dir_open_root(store->env, path, false, &root, &created, error);
+        if (status == QS_OK) {
+            status = qsi_manifest_load(&store->manifest, store->env, root, error);
+            qsi_manifest_fini(&store->manifest);
+            store->env->dir_close(store->env, root);
+        }
+        if (status == QS_ENOENT) {
+            return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here, and create is off");
+        }
+    }
+    QS_TRY(open_directories(store, path, error));
+    QS_TRY(load_manifest(store, error));
+    QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir, store->manifest.uuid, &message_options,
+                                  error));
+    return qsi_recover(store, error);
+}
+
+static void free_store(struct qs_store *store)
+{
+    qsi_free_all_queues(store);
+    qsi_router_fini(&store->router);
+    qsi_map_fini(&store->queues_by_id);
+    qsi_map_fini(&store->transactions);
+    qsi_journal_close(store->journal);
+    qsi_message_store_close(store->messages);
+    qsi_chunk_unref(store->arena);
+    qsi_chunk_unref(store->transient_arena);
+    qsi_manifest_fini(&store->manifest);
+    store->env->dir_close(store->env, store->messages_dir);
+    store->env->dir_close(store->env, store->journal_dir);
+    store->env->dir_close(store->env, store->root);
+    unregister_store(store);
+    qsi_cond_fini(&store->chores);
+    qsi_cond_fini(&store->work);
+    qsi_cond_fini(&store->events);
+    qsi_cond_fini(&store->prepared);
+    qsi_cond_fini(&store->durable);
+    qsi_cond_fini(&store->helper.cond);
+    qsi_mutex_fini(&store->helper.mutex);
+    qsi_mutex_fini(&store->mutex);
+    qsi_free(store);
+}
+
+qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options, qs_env *env, qs_error *error)
+{
+    struct qs_store *store = NULL;
+    qs_options defaults;
+    qs_error detail = {0};
+    qs_status status;
+
+    *store_out = NULL;
+    qs_options_default(&defaults);
+    options = options != NULL ? options : &defaults;
+    QS_TRY(check_options(options, error));
+    pthread_once(&process.once, start_process);
+    store = qsi_zalloc(sizeof *store);
+    if (store == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "store");
+    }
+    store->env = env != NULL ? env : qs_env_posix();
+    store->options = *options;
+    status = init_memory(store, &detail);
+    if (status == QS_OK) {
+        register_store(store);
+        status = open_files(store, path, &detail);
+    }
+    if (status == QS_OK && options->background) {
+        status = qsi_commit_start_threads(store, &detail);
+    }
+    if (status != QS_OK) {
+        qsi_error_prefix(&detail, "open store '%s'", path);
+        if (error != NULL) {
+            *error = detail;
+        }
+        qsi_commit_stop_threads(store);
+        free_store(store);
+        return status;
+    }
+    *store_out = store;
+    return QS_OK;
+}
+
+/* ---- closing ---- */
+
+void qsi_store_unref(struct qs_store *store)
+{
+    bool last;
+
+    store->references -= 1;
+    last = store->references == 0;
+    qsi_mutex_unlock(&store->mutex);
+    if (last) {
+        free_store(store);
+    }
+}
+
+/* Everything accepted becomes durable, and the manifest says that the journal ends there. */
+static qs_status settle(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
+    if (status == QS_OK) {
+        /* A store that has failed since its last durable byte must not look well closed. */
+        status = qsi_store_check_failed(store, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (status == QS_OK) {
+        status = qsi_message_store_settle(store->messages, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_journal_close_clean(store->journal, &store->manifest, error);
+    }
+    return status;
+}
+
+qs_status qs_store_close(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    if (store == NULL) {
+        return QS_OK;
+    }
+    if (is_forked(store)) { /* the parent's: its locks may be held for ever and its files are not ours */
+        return QS_OK;
+    }
+    qsi_mutex_lock(&store->mutex);
+    QS_ASSERT(!store->closed);
+    store->closed = true;
+    for (struct qsi_list *node = store->channels.next; node != &store->channels; node = node->next) {
+        qsi_channel_shut(QSI_LIST_OWNER(node, struct qs_channel, in_store));
+    }
+    qsi_cond_broadcast(&store->durable);
+    qsi_cond_broadcast(&store->events);
+    qsi_mutex_unlock(&store->mutex);
+    qsi_commit_stop_threads(store);
+    status = settle(store, error);
+    unregister_store(store);
+    qsi_mutex_lock(&store->mutex);
+    qsi_store_unref(store);
+    return status;
+}
+
+qs_status qs_store_sync(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_store_check_failed(store, error);
+    if (status == QS_OK) {
+        status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}
+
+qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    if (lsn > qsi_journal_appended_lsn(store->journal)) {
+        status = qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
+    } else {
+        status = qsi_commit_wait(store, lsn, timeout_ns, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}
+
+uint64_t qs_store_durable_lsn(qs_store *store)
+{
+    uint64_t lsn = 0;
+
+    if (qsi_store_enter(store, NULL) == QS_OK) {
+        lsn = qsi_journal_durable_lsn(store->journal);
+        qsi_store_leave(store);
+    }
+    return lsn;
+}
+
+/* ---- channels ---- */
+
+qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error)
+{
+    struct qs_channel *channel = qsi_zalloc(sizeof *channel);
+    qs_status status;
+
+    *channel_out = NULL;
+    if (channel == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "channel");
+    }
+    status = qsi_store_enter(store, error);
+    if (status != QS_OK) {
+        qsi_free(channel);
+        return status;
+    }
+    channel->store = store;
+    qsi_list_init(&channel->returns);
+    qsi_list_init(&channel->consumers);
+    qsi_list_push_back(&store->channels, &channel->in_store);
+    store->references += 1;
+    qsi_store_leave(store);
+    *channel_out = channel;
+    return QS_OK;
+}
+
+void qs_channel_close(qs_channel *channel)
+{
+    struct qs_store *store;
+
+    if (channel == NULL || is_forked(channel->store)) {
+        return;
+    }
+    store = channel->store;
+    qsi_mutex_lock(&store->mutex);
+    qsi_channel_shut(channel);
+    qsi_list_remove(&channel->in_store);
+    qsi_unacked_fini(&channel->unacked);
+    qsi_confirms_fini(&channel->confirms);
+    qsi_free_return_list(&channel->returns);
+    qsi_buf_fini(&channel->tx_settles);
+    qsi_free(channel);
+    qsi_store_unref(store);
+}

@@ -1,0 +1,706 @@
+/* Exchanges, queues and bindings: declared, bound, deleted and replayed. */
+#include "engine.h"
+#include <stdio.h>
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "properties.h"
+#include "record.h"
+
+#define SERVER_NAME_PREFIX "amq.gen-"
+#define RESERVED_PREFIX "amq."
+#define NAME(slice) (int)(slice).bytes, (const char *)(slice).data
+
+struct store_queue *qsi_queue_of(struct qsi_destination *destination)
+{
+    return QSI_LIST_OWNER(destination, struct store_queue, destination);
+}
+
+struct store_queue *qsi_queue_of_core(struct qsi_queue *core)
+{
+    return QSI_LIST_OWNER(core, struct store_queue, core);
+}
+
+struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
+{
+    struct qsi_destination *destination = qsi_router_find_destination(&store->router, name);
+
+    return destination != NULL ? qsi_queue_of(destination) : NULL;
+}
+
+static qs_status check_owner(const struct qs_channel *channel, const struct store_queue *queue, qs_error *error)
+{
+    if ((queue->flags & QS_EXCLUSIVE) != 0 && queue->owner != channel) {
+        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' is exclusive to another channel", NAME(queue->name));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out, qs_error *error)
+{
+    *queue_out = qsi_find_queue(channel->store, name);
+    if (*queue_out == NULL) {
+        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", NAME(name));
+    }
+    return check_owner(channel, *queue_out, error);
+}
+
+/* ---- the life of a queue ---- */
+
+static struct store_queue *new_queue(uint64_t id, uint32_t flags, struct qsi_slice name, struct qsi_slice arguments)
+{
+    struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
+
+    if (queue == NULL) {
+        return NULL;
+    }
+    qsi_queue_init(&queue->core, id);
+    qsi_list_init(&queue->consumers);
+    qsi_list_init(&queue->in_deleted);
+    queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
+    if (name.bytes > 0) {
+        memcpy(queue->bytes, name.data, name.bytes);
+    }
+    if (arguments.bytes > 0) {
+        memcpy(queue->bytes + name.bytes, arguments.data, arguments.bytes);
+    }
+    queue->name = qsi_slice_make(queue->bytes, name.bytes);
+    queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
+    queue->destination.name = queue->name;
+    return queue;
+}
+
+static void free_queue(struct store_queue *queue)
+{
+    qsi_list_remove(&queue->in_deleted);
+    qsi_queue_fini(&queue->core);
+    qsi_free(queue);
+}
+
+static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    qs_status status = qsi_map_put(&store->queues_by_id, &queue->core.id, sizeof queue->core.id, queue);
+
+    if (status != QS_OK) {
+        return qsi_fail(error, status, "queue '%.*s'", NAME(queue->name));
+    }
+    status = qsi_router_add_destination(&store->router, &queue->destination, error);
+    if (status != QS_OK) {
+        qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+        return status;
+    }
+    if (queue->core.id >= store->next_queue_id) {
+        store->next_queue_id = queue->core.id + 1;
+    }
+    return QS_OK;
+}
+
+static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
+{
+    (void)context;
+    (void)first_seq;
+    (void)count;
+}
+
+/* The consumers learn of it through an event; they hold the queue no longer. */
+static void cancel_consumers(struct store_queue *queue)
+{
+    while (!qsi_list_is_empty(&queue->consumers)) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
+        qsi_list_remove(&consumer->in_queue);
+        consumer->queue = NULL;
+        consumer->cancelled = true;
+    }
+    queue->consumer_count = 0;
+}
+
+void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue)
+{
+    (void)store;
+    if (queue->deleted && queue->core.run_count == 0) {
+        free_queue(queue);
+    }
+}
+
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+{
+    cancel_consumers(queue);
+    qsi_router_remove_destination(&store->router, &queue->destination);
+    qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+    qsi_queue_purge(&queue->core, ignore_range, NULL);
+    queue->deleted = true;
+    qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
+    qsi_free_queue_if_done(store, queue);
+    qsi_events_announce(store);
+}
+
+void qsi_free_all_queues(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        free_queue(cursor.value);
+    }
+    while (store->deleted_queues.next != NULL && !qsi_list_is_empty(&store->deleted_queues)) {
+        free_queue(QSI_LIST_OWNER(store->deleted_queues.next, struct store_queue, in_deleted));
+    }
+}
+
+/* ---- journalling ---- */
+
+static bool is_journalled(const struct store_queue *queue)
+{
+    return (queue->flags & QS_DURABLE) != 0;
+}
+
+/* REQUIRES lock.  A place for the record, made before anything changes: append_topology cannot fail then. */
+static qs_status reserve_topology(struct qs_store *store, const struct qsi_topology *topology, struct qsi_chunk **chunk_out,
+                                  qs_error *error)
+{
+    if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    return qsi_arena_place(store, true, qsi_topology_bytes(topology), chunk_out, error);
+}
+
+static uint64_t append_topology(struct qs_store *store, const struct qsi_topology *topology, struct qsi_chunk *chunk)
+{
+    uint64_t from = chunk->used;
+    uint64_t bytes = qsi_topology_bytes(topology);
+
+    qsi_topology_encode(chunk->data + from, topology);
+    chunk->used += bytes;
+    qsi_commit_kick(store);
+    return qsi_store_append(store, chunk, from, bytes, 1, false);
+}
+
+#define TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
+
+/* REQUIRES lock; may release it meanwhile. */
+static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
+{
+    bool released;
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = qsi_commit_make_room(channel->store, TOPOLOGY_ROOM + bytes, TOPOLOGY_ROOM + bytes, &released, error);
+    if (status == QS_OK && channel->closed) {
+        status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+    }
+    if (status != QS_OK) {
+        qsi_store_leave(channel->store);
+    }
+    return status;
+}
+
+/* ---- exchanges ---- */
+
+static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology, struct qsi_slice type,
+                                  uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_chunk *chunk = NULL;
+    bool created = false;
+    struct qsi_exchange_options options = {
+        .type = type,
+        .arguments = topology->strings[2],
+        .durable = (topology->flags & QS_DURABLE) != 0,
+        .auto_delete = (topology->flags & QS_AUTO_DELETE) != 0,
+        .internal = (topology->flags & QS_INTERNAL) != 0,
+    };
+
+    QS_TRY(reserve_topology(store, topology, &chunk, error));
+    QS_TRY(qsi_router_declare(&store->router, topology->strings[0], &options, &created, error));
+    if (created && options.durable) {
+        *lsn_out = append_topology(store, topology, chunk);
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type, uint32_t flags,
+                                      qs_slice arguments, qs_error *error)
+{
+    struct qsi_topology topology = {
+        .type = QSI_RECORD_EXCHANGE_DECLARE,
+        .flags = flags & (QS_DURABLE | QS_AUTO_DELETE | QS_INTERNAL),
+        .strings = {qsi_slice_of(exchange), qsi_slice_of(type), qsi_slice_of(arguments)},
+    };
+    struct qsi_exchange *found;
+    uint64_t lsn = 0;
+    qs_status status;
+
+    QS_TRY(enter_topology(channel, arguments.bytes, error));
+    if ((flags & QS_PASSIVE) != 0) {
+        status = qsi_router_require(&channel->store->router, topology.strings[0], &found, error);
+    } else {
+        status = declare_exchange(channel, &topology, topology.strings[1], &lsn, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice name, bool if_unused, uint64_t *lsn_out,
+                                 qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE, .strings = {name}};
+    struct qsi_exchange *exchange = qsi_router_find(&store->router, name);
+    struct qsi_chunk *chunk = NULL;
+    bool durable;
+
+    if (exchange == NULL) {
+        return QS_OK; /* as a broker: gone is gone */
+    }
+    durable = exchange->durable;
+    QS_TRY(qsi_exchange_check_delete(exchange, if_unused, error));
+    QS_TRY(reserve_topology(store, &topology, &chunk, error));
+    qsi_router_delete(&store->router, exchange);
+    if (durable) {
+        *lsn_out = append_topology(store, &topology, chunk);
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags, qs_error *error)
+{
+    uint64_t lsn = 0;
+    qs_status status;
+
+    QS_TRY(enter_topology(channel, 0, error));
+    status = delete_exchange(channel, qsi_slice_of(exchange), (flags & QS_IF_UNUSED) != 0, &lsn, error);
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- queues ---- */
+
+/* Arguments that change what a queue does and that this build does not have: better refused than silently ignored. */
+static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
+{
+    static const char *const unsupported[] = {
+        "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
+        "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-max-priority", "x-single-active-consumer", "x-queue-mode",
+        "x-delivery-limit",
+    };
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+    struct qsi_field field;
+
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    while (qsi_field_next(&walk, &field)) {
+        for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+            if (qsi_slice_equals(field.name, qsi_slice_make(unsupported[i], (uint32_t)strlen(unsupported[i])))) {
+                return qsi_fail(error, QS_NOT_IMPLEMENTED, "queue argument '%s' is not supported yet", unsupported[i]);
+            }
+        }
+    }
+    return QS_OK;
+}
+
+static const char *yes_no(uint32_t flags, uint32_t flag)
+{
+    return (flags & flag) != 0 ? "true" : "false";
+}
+
+static qs_status check_equivalent(const struct store_queue *queue, uint32_t flags, struct qsi_slice arguments, qs_error *error)
+{
+    static const struct {
+        uint32_t flag;
+        const char *name;
+    } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}, {QS_EXCLUSIVE, "exclusive"}};
+
+    for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
+        if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
+            return qsi_fail(error, QS_PRECONDITION_FAILED,
+                            "inequivalent arg '%s' for queue '%.*s': received '%s' but current is '%s'", checked[i].name,
+                            NAME(queue->name), yes_no(flags, checked[i].flag), yes_no(queue->flags, checked[i].flag));
+        }
+    }
+    if (queue->arguments.bytes != arguments.bytes ||
+        (arguments.bytes > 0 && memcmp(queue->arguments.data, arguments.data, arguments.bytes) != 0)) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "inequivalent arguments for queue '%.*s'", NAME(queue->name));
+    }
+    return QS_OK;
+}
+
+static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_error *error)
+{
+    uint64_t random;
+
+    QS_TRY(store->env->random(store->env, &random, sizeof random, error));
+    snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx", (unsigned long long)(random + store->next_server_name++));
+    return QS_OK;
+}
+
+static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags, struct qsi_slice arguments,
+                              struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_topology topology = {
+        .type = QSI_RECORD_QUEUE_DECLARE, .flags = flags, .number = store->next_queue_id, .strings = {name, arguments}};
+    struct qsi_chunk *chunk = NULL;
+    struct store_queue *queue;
+    qs_status status;
+
+    QS_TRY(check_arguments(arguments, error));
+    QS_TRY(reserve_topology(store, &topology, &chunk, error));
+    queue = new_queue(topology.number, flags, name, arguments);
+    if (queue == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", NAME(name));
+    }
+    status = add_queue(store, queue, error);
+    if (status != QS_OK) {
+        free_queue(queue);
+        return status;
+    }
+    queue->owner = (flags & QS_EXCLUSIVE) != 0 ? channel : NULL;
+    if (is_journalled(queue)) {
+        *lsn_out = append_topology(store, &topology, chunk);
+    }
+    *queue_out = queue;
+    return QS_OK;
+}
+
+static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags, struct qsi_slice arguments,
+                               struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+{
+    char server_name[32];
+
+    if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
+        QS_TRY(make_server_name(channel->store, server_name, error));
+        return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)), flags, arguments, queue_out,
+                            lsn_out, error);
+    }
+    if ((flags & QS_PASSIVE) != 0) {
+        return qsi_require_queue(channel, name, queue_out, error);
+    }
+    *queue_out = qsi_find_queue(channel->store, name);
+    if (*queue_out != NULL) {
+        QS_TRY(check_owner(channel, *queue_out, error));
+        return check_equivalent(*queue_out, flags, arguments, error);
+    }
+    if (name.bytes >= strlen(RESERVED_PREFIX) && memcmp(name.data, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
+        return qsi_fail(error, QS_ACCESS_REFUSED, "queue name '%.*s' contains reserved prefix '%s*'", NAME(name),
+                        RESERVED_PREFIX);
+    }
+    return create_queue(channel, name, flags, arguments, queue_out, lsn_out, error);
+}
+
+qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags, qs_slice arguments,
+                                   qs_declare_ok *ok_out, qs_error *error)
+{
+    struct store_queue *found = NULL;
+    uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
+    uint64_t lsn = 0;
+    qs_status status;
+
+    if (queue.bytes > QSI_EXCHANGE_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "queue name of %zu bytes: 255 at most", queue.bytes);
+    }
+    if ((kept & QS_EXCLUSIVE) != 0) {
+        kept &= ~(uint32_t)QS_DURABLE; /* it ends with its channel */
+    }
+    QS_TRY(enter_topology(channel, arguments.bytes, error));
+    status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE), qsi_slice_of(arguments), &found, &lsn,
+                           error);
+    if (status == QS_OK) {
+        memcpy(ok_out->queue, found->name.data, found->name.bytes);
+        ok_out->queue[found->name.bytes] = '\0';
+        ok_out->message_count = found->core.ready_count;
+        ok_out->consumer_count = found->consumer_count;
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue, uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_chunk *chunk = NULL;
+
+    QS_TRY(reserve_topology(store, &topology, &chunk, error));
+    if (is_journalled(queue)) {
+        *lsn_out = append_topology(store, &topology, chunk);
+    }
+    qsi_drop_queue(store, queue);
+    return QS_OK;
+}
+
+void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
+{
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_chunk *chunk = NULL;
+
+    /* Without memory or with a failed store the queue is back after a restart, empty of consumers: it is deleted again then. */
+    if (is_journalled(queue) && !store->failed && qsi_journal_has_room(store->journal, TOPOLOGY_ROOM, TOPOLOGY_ROOM) &&
+        reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
+        append_topology(store, &topology, chunk);
+    }
+    qsi_drop_queue(store, queue);
+}
+
+static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
+{
+    if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use", NAME(queue->name));
+    }
+    if ((flags & QS_IF_EMPTY) != 0 && queue->core.ready_count > 0) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' not empty", NAME(queue->name));
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags, uint64_t *count_out, qs_error *error)
+{
+    struct store_queue *found;
+    uint64_t lsn = 0;
+    qs_status status = QS_OK;
+
+    *count_out = 0;
+    QS_TRY(enter_topology(channel, 0, error));
+    found = qsi_find_queue(channel->store, qsi_slice_of(queue));
+    if (found != NULL) { /* as a broker: gone is gone */
+        status = check_owner(channel, found, error);
+        if (status == QS_OK) {
+            status = check_delete(found, flags, error);
+        }
+        if (status == QS_OK) {
+            *count_out = found->core.ready_count;
+            status = delete_queue(channel, found, &lsn, error);
+        }
+    }
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- purging ---- */
+
+struct purge {
+    uint64_t queue_id;
+    uint8_t *at;
+    uint32_t count;
+};
+
+static void record_purged(void *context, uint64_t first_seq, uint32_t count)
+{
+    struct purge *purge = context;
+    struct qsi_settle settle = {purge->queue_id, first_seq, count, QSI_SETTLE_ACK};
+
+    qsi_settle_encode(purge->at, &settle);
+    purge->at += QSI_SETTLE_BYTES;
+    purge->count += 1;
+}
+
+static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out, uint64_t *lsn_out,
+                             qs_error *error)
+{
+    struct purge purge = {.queue_id = queue->core.id};
+    struct qsi_chunk *chunk = NULL;
+    uint64_t from, bytes = qsi_queue_purge_ranges(&queue->core) * QSI_SETTLE_BYTES;
+
+    if (!is_journalled(queue) || bytes == 0) {
+        *count_out = qsi_queue_purge(&queue->core, ignore_range, NULL);
+        return QS_OK;
+    }
+    if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
+    from = chunk->used;
+    purge.at = chunk->data + from;
+    *count_out = qsi_queue_purge(&queue->core, record_purged, &purge);
+    chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
+    *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
+    qsi_commit_kick(store);
+    return QS_OK;
+}
+
+/* Finds the queue and makes room for the purge's records, which may take turns. */
+static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out,
+                               qs_error *error)
+{
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        QS_TRY(qsi_require_queue(channel, name, queue_out, error));
+        bytes = qsi_queue_purge_ranges(&(*queue_out)->core) * QSI_SETTLE_BYTES;
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out, qs_error *error)
+{
+    struct store_queue *found = NULL;
+    uint64_t lsn = 0;
+    qs_status status;
+
+    *count_out = 0;
+    QS_TRY(enter_topology(channel, 0, error));
+    status = prepare_purge(channel, qsi_slice_of(queue), &found, error);
+    if (status == QS_OK) {
+        status = purge_queue(channel->store, found, count_out, &lsn, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- bindings ---- */
+
+struct binding_call {
+    qs_slice queue, exchange, routing_key, arguments;
+    uint8_t type; /* QSI_RECORD_BIND or QSI_RECORD_UNBIND */
+};
+
+static qs_status change_binding(struct qs_channel *channel, const struct binding_call *call, uint64_t *lsn_out,
+                                qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct store_queue *queue;
+    struct qsi_exchange *exchange;
+    struct qsi_chunk *chunk = NULL;
+    struct qsi_topology topology = {.type = call->type};
+    bool changed = false;
+    bool durable;
+
+    QS_TRY(qsi_require_queue(channel, qsi_slice_of(call->queue), &queue, error));
+    QS_TRY(qsi_router_require(&store->router, qsi_slice_of(call->exchange), &exchange, error));
+    topology.number = queue->core.id;
+    topology.strings[0] = qsi_slice_of(call->exchange);
+    topology.strings[1] = qsi_slice_of(call->routing_key);
+    topology.strings[2] = qsi_slice_of(call->arguments);
+    durable = exchange->durable && is_journalled(queue);
+    QS_TRY(reserve_topology(store, &topology, &chunk, error));
+    if (call->type == QSI_RECORD_BIND) {
+        QS_TRY(qsi_router_bind(&store->router, exchange, &queue->destination, topology.strings[1], topology.strings[2],
+                               &changed, error));
+    } else {
+        QS_TRY(qsi_router_unbind(&store->router, exchange, &queue->destination, topology.strings[1], topology.strings[2],
+                                 &changed, error));
+    }
+    if (changed && durable) {
+        *lsn_out = append_topology(store, &topology, chunk);
+    }
+    return QS_OK;
+}
+
+static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding_call *call, qs_error *error)
+{
+    uint64_t lsn = 0;
+    qs_status status;
+
+    QS_TRY(enter_topology(channel, call->arguments.bytes, error));
+    status = change_binding(channel, call, &lsn, error);
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange, qs_slice routing_key,
+                                qs_slice arguments, qs_error *error)
+{
+    struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_BIND};
+
+    return bind_or_unbind(channel, &call, error);
+}
+
+qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange, qs_slice routing_key,
+                                  qs_slice arguments, qs_error *error)
+{
+    struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_UNBIND};
+
+    return bind_or_unbind(channel, &call, error);
+}
+
+/* ---- replay ---- */
+
+static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+{
+    struct store_queue *queue;
+    qs_status status;
+
+    if (qsi_find_queue(store, topology->strings[0]) != NULL ||
+        qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice", NAME(topology->strings[0]));
+    }
+    queue = new_queue(topology->number, topology->flags, topology->strings[0], topology->strings[1]);
+    if (queue == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "queue");
+    }
+    status = add_queue(store, queue, error);
+    if (status != QS_OK) {
+        free_queue(queue);
+    }
+    return status;
+}
+
+static qs_status replay_exchange_declare(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+{
+    struct qsi_exchange_options options = {
+        .type = topology->strings[1],
+        .arguments = topology->strings[2],
+        .durable = true,
+        .auto_delete = (topology->flags & QS_AUTO_DELETE) != 0,
+        .internal = (topology->flags & QS_INTERNAL) != 0,
+    };
+    bool created;
+
+    return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
+}
+
+static qs_status replay_binding(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+{
+    struct store_queue *queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+    struct qsi_exchange *exchange = qsi_router_find(&store->router, topology->strings[0]);
+    bool changed;
+
+    if (queue == NULL || exchange == NULL) {
+        return QS_OK; /* an auto-delete exchange may be gone, and with it the binding */
+    }
+    if (topology->type == QSI_RECORD_BIND) {
+        return qsi_router_bind(&store->router, exchange, &queue->destination, topology->strings[1], topology->strings[2],
+                               &changed, error);
+    }
+    return qsi_router_unbind(&store->router, exchange, &queue->destination, topology->strings[1], topology->strings[2],
+                             &changed, error);
+}
+
+qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+{
+    struct store_queue *queue;
+    struct qsi_exchange *exchange;
+
+    switch (topology->type) {
+    case QSI_RECORD_QUEUE_DECLARE:
+        return replay_queue_declare(store, topology, error);
+    case QSI_RECORD_QUEUE_DELETE:
+        queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+        if (queue != NULL) {
+            qsi_drop_queue(store, queue);
+        }
+        return QS_OK;
+    case QSI_RECORD_EXCHANGE_DECLARE:
+        return replay_exchange_declare(store, topology, error);
+    case QSI_RECORD_EXCHANGE_DELETE:
+        exchange = qsi_router_find(&store->router, topology->strings[0]);
+        if (exchange != NULL) {
+            qsi_router_delete(&store->router, exchange);
+        }
+        return QS_OK;
+    default:
+        return replay_binding(store, topology, error);
+    }
+}

@@ -1,0 +1,212 @@
+/* Transactions: publishes and acks are kept aside, and become one atomic group of the journal.
+ *
+ * Publishes are routed and encoded when they come; acks are checked when they come.  Commit gives out the sequences, appends
+ * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
+#include "publish.h"
+#include <string.h>
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+
+qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces, qs_error *error)
+{
+    struct pieces *kept = channel->tx_pieces;
+
+    if (kept == NULL) {
+        kept = qsi_zalloc(sizeof *kept);
+        if (kept == NULL) {
+            return qsi_fail(error, QS_ENOMEM, "transaction");
+        }
+        channel->tx_pieces = kept;
+    }
+    for (uint32_t i = 0; i < pieces->count; i++) { /* room first: a batch is in the transaction whole or not at all */
+        if (qsi_pieces_add(kept) == NULL) {
+            kept->count -= i;
+            return qsi_fail(error, QS_ENOMEM, "transaction");
+        }
+    }
+    kept->count -= pieces->count;
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        kept->items[kept->count] = pieces->items[i];
+        qsi_pieces_note_bytes(kept, &kept->items[kept->count]);
+        kept->count += 1;
+    }
+    pieces->count = 0;
+    return QS_OK;
+}
+
+void qsi_tx_drop(struct qs_channel *channel)
+{
+    if (channel->tx_pieces != NULL) {
+        qsi_pieces_fini(channel->tx_pieces, channel->store->messages);
+        qsi_free(channel->tx_pieces);
+        channel->tx_pieces = NULL;
+    }
+    qsi_buf_clear(&channel->tx_settles);
+}
+
+qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (channel->confirms.selected) {
+        status = qsi_fail(error, QS_PRECONDITION_FAILED, "cannot switch from confirm to tx mode");
+    } else {
+        channel->tx_selected = true;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+static qs_status check_selected(const struct qs_channel *channel, qs_error *error)
+{
+    return channel->tx_selected ? QS_OK : qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not transactional");
+}
+
+qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = check_selected(channel, error);
+    if (status == QS_OK) {
+        qsi_tx_drop(channel);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- commit ---- */
+
+struct commit {
+    struct qs_channel *channel;
+    struct qsi_topology key; /* the record that names the transaction; no key: none */
+    struct pieces none;
+    struct pieces *pieces;
+    const struct tx_settle *settles;
+    uint32_t settle_count;
+    uint64_t settle_bytes;
+    uint64_t bytes; /* of everything */
+};
+
+static void measure(struct commit *commit)
+{
+    struct qs_channel *channel = commit->channel;
+
+    commit->pieces = channel->tx_pieces != NULL ? channel->tx_pieces : &commit->none;
+    commit->settles = (const struct tx_settle *)(void *)channel->tx_settles.data;
+    commit->settle_count = (uint32_t)(channel->tx_settles.bytes / sizeof *commit->settles);
+    commit->settle_bytes = 0;
+    for (uint32_t i = 0; i < commit->settle_count; i++) {
+        commit->settle_bytes += qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag);
+    }
+    commit->bytes = commit->pieces->journal_bytes + commit->settle_bytes;
+    commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
+}
+
+static qs_status make_room(struct commit *commit, qs_error *error)
+{
+    bool released = true;
+
+    while (released) {
+        uint64_t entry_bytes;
+        if (commit->channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        measure(commit);
+        entry_bytes = commit->bytes - commit->pieces->journal_bytes;
+        entry_bytes = entry_bytes > commit->pieces->entry_bytes_max ? entry_bytes : commit->pieces->entry_bytes_max;
+        QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes, &released, error));
+    }
+    return QS_OK;
+}
+
+/* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
+static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_channel *channel = commit->channel;
+    struct qs_store *store = channel->store;
+    bool keyed = commit->key.strings[0].bytes > 0;
+    uint64_t tail_bytes = commit->bytes - commit->pieces->journal_bytes;
+    struct qsi_chunk *tail = NULL;
+    uint32_t tail_records = 0;
+
+    *lsn_out = 0;
+    if (tail_bytes > 0) {
+        tail = qsi_chunk_create(tail_bytes);
+        if (tail == NULL) {
+            return qsi_fail(error, QS_ENOMEM, "transaction");
+        }
+    }
+    if (keyed && qsi_map_put(&store->transactions, commit->key.strings[0].data, commit->key.strings[0].bytes, store) != QS_OK) {
+        qsi_chunk_unref(tail);
+        return qsi_fail(error, QS_ENOMEM, "transaction key");
+    }
+    if (qsi_pieces_reserve(store, commit->pieces, 1, error) != QS_OK) {
+        if (keyed) {
+            qsi_map_remove(&store->transactions, commit->key.strings[0].data, commit->key.strings[0].bytes);
+        }
+        qsi_chunk_unref(tail);
+        return QS_ENOMEM;
+    }
+    for (uint32_t i = 0; i < commit->settle_count; i++) {
+        tail_records += qsi_settle_into(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
+                                        commit->settles[i].kind, tail);
+    }
+    if (keyed) {
+        qsi_topology_encode(tail->data + tail->used, &commit->key);
+        tail->used += qsi_topology_bytes(&commit->key);
+        tail_records += 1;
+    }
+    *lsn_out = qsi_pieces_accept(store, commit->pieces, tail_records > 0);
+    if (tail_records > 0) {
+        *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
+    }
+    qsi_chunk_unref(tail);
+    qsi_tx_drop(channel);
+    return QS_OK;
+}
+
+static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
+{
+    struct qs_channel *channel = commit->channel;
+    struct qsi_slice key = commit->key.strings[0];
+    uint64_t lsn;
+
+    QS_TRY(check_selected(channel, error));
+    QS_TRY(make_room(commit, error));
+    *repeated_out = key.bytes > 0 && qsi_map_get(&channel->store->transactions, key.data, key.bytes) != NULL;
+    if (*repeated_out) {
+        qsi_tx_drop(channel);
+        /* The first commit with this key may still be on its way to the disk. */
+        return qsi_commit_wait(channel->store, qsi_journal_appended_lsn(channel->store->journal), QS_FOREVER, error);
+    }
+    QS_TRY(apply(commit, &lsn, error));
+    return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+}
+
+qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated_out, qs_error *error)
+{
+    struct commit commit = {
+        .channel = channel,
+        .key = {.type = QSI_RECORD_TRANSACTION, .strings = {qsi_slice_of(key)}},
+    };
+
+    *repeated_out = false;
+    if (key.bytes > QSI_TRANSACTION_KEY_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "transaction key of %zu bytes: %d at most", key.bytes, QSI_TRANSACTION_KEY_BYTES_MAX);
+    }
+    QS_TRY(qsi_channel_enter(channel, error));
+    commit.key.number = channel->store->env->wall_us(channel->store->env);
+    return qsi_channel_leave(channel, commit_locked(&commit, repeated_out, error));
+}
+
+bool qs_store_transaction_known(qs_store *store, qs_slice key)
+{
+    bool known = false;
+
+    if (qsi_store_enter(store, NULL) == QS_OK) {
+        known = key.bytes > 0 && qsi_map_get(&store->transactions, key.data, key.bytes) != NULL;
+        qsi_store_leave(store);
+    }
+    return known;
+}
