@@ -314,7 +314,9 @@ static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_err
     chunk->used += publishing->layout.record_bytes;
     enqueue(publishing, chunk, from);
     if (is_journalled(publishing)) {
-        qsi_message_store_mark(store->messages, &publishing->place);
+        if (publishing->stored) {
+            qsi_message_store_mark(store->messages, &publishing->place);
+        }
         *lsn_out = qsi_store_append(store, chunk, from, publishing->layout.record_bytes, 1, false);
         qsi_commit_kick(store);
     }
