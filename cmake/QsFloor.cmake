@@ -63,6 +63,9 @@ function(qs_benchmarks)
       target_link_libraries(${target} PRIVATE qs_engine m)
       set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
     endforeach()
+    # What the Python benchmarks compare with.
+    add_library(bench_raw SHARED ${PROJECT_SOURCE_DIR}/benchmarks/native/raw.c)
+    set_target_properties(bench_raw PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
   endif()
 endfunction()
 
