@@ -25,6 +25,7 @@ struct column {
     const struct ArrowArray *array;
     uint64_t first; /* position of row 0, the array's own offset included */
     uint64_t rows;
+    uint64_t rows_before; /* in the record batches before this one: errors count from the first */
     qs_error *error;
 };
 
@@ -58,6 +59,9 @@ static qs_status fail_row(const struct column *column, uint64_t row, const char 
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (strcmp(column->unit, "row") == 0) {
+        row += column->rows_before;
+    }
     return qsi_fail(column->error, QS_EINVAL, "%s %" PRIu64 ": %s%s %s", column->unit, row,
                     column->name, column->part, text);
 }
@@ -835,7 +839,8 @@ static qs_status open_root(const struct column *root)
     QS_TRY(open_validity(root, &validity));
     row = first_null(validity, root->first, root->rows);
     if (row < root->rows) {
-        return qsi_fail(root->error, QS_EINVAL, "row %" PRIu64 " is null", row);
+        return qsi_fail(root->error, QS_EINVAL, "row %" PRIu64 " is null",
+                        root->rows_before + row);
     }
     return QS_OK;
 }
@@ -860,9 +865,22 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct column *
     return open_column(batch, &column, body_name, seen);
 }
 
+/* Said before anything else: it makes other columns look unknown. */
+static qs_status require_body(const struct column *root, const char *body_name)
+{
+    for (int64_t child = 0; child < root->array->n_children; child++) {
+        const struct ArrowSchema *schema = root->schema->children[child];
+        if (schema == NULL || (schema->name != NULL && strcmp(schema->name, body_name) == 0)) {
+            return QS_OK; /* or malformed, which is told of later */
+        }
+    }
+    return qsi_fail(root->error, QS_EINVAL,
+                    "no column is called \"%s\", which is to hold the bodies", body_name);
+}
+
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
-                               qs_error *error)
+                               uint64_t rows_before, qs_error *error)
 {
     struct column root = {.name = NULL,
                           .part = "",
@@ -871,18 +889,16 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
                           .array = array,
                           .first = (uint64_t)array->offset,
                           .rows = (uint64_t)array->length,
+                          .rows_before = rows_before,
                           .error = error};
     uint32_t seen = 0;
 
     memset(batch_out, 0, sizeof *batch_out);
     QS_TRY(open_root(&root));
+    QS_TRY(require_body(&root, body_name));
     batch_out->rows = root.rows;
     for (int64_t child = 0; child < array->n_children; child++) {
         QS_TRY(open_child(batch_out, &root, child, body_name, &seen));
-    }
-    if (!batch_out->body.present) {
-        return qsi_fail(error, QS_EINVAL, "no column is called \"%s\", which is to hold the bodies",
-                        body_name);
     }
     for (uint8_t property = 0; property < QSI_PROPERTY_COUNT; property++) {
         if (batch_out->text[property].present) {

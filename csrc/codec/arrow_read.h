@@ -107,11 +107,12 @@ struct qsi_arrow_batch {
     uint8_t text_count;
 };
 
-/* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.
+/* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.  rows_before: rows of the
+ * arrays that came before it, from which errors count on.
  * QS_EINVAL: not such a batch; the text names the column, and the row if one is to blame. */
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
-                               qs_error *error) QS_MUST_CHECK;
+                               uint64_t rows_before, qs_error *error) QS_MUST_CHECK;
 
 static inline bool qsi_arrow_bit(const uint8_t *bits, uint64_t index)
 {

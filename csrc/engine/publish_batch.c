@@ -115,18 +115,16 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
         uint64_t longest_row = 0;
         uint32_t longest;
         qs_status status =
-            qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i], input->body_column, error);
+            qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i], input->body_column,
+                                 batch->row_count, error);
         if (status == QS_OK) {
             longest = qsi_arrow_body_max(&batch->arrays[i], &longest_row);
             status = qsi_check_body_bytes(batch->store, longest, error);
             if (status != QS_OK) {
-                qsi_error_prefix(error, "row %llu", (unsigned long long)longest_row);
+                qsi_error_prefix(error, "row %llu", (unsigned long long)(batch->row_count + longest_row));
             }
         }
         if (status != QS_OK) {
-            if (input->array_count > 1) {
-                qsi_error_prefix(error, "record batch %zu (from row %llu)", i, (unsigned long long)batch->row_count);
-            }
             return status;
         }
         batch->row_count += batch->arrays[i].rows;

@@ -87,7 +87,7 @@ static void set_nulls(struct node *node, const uint8_t *validity)
 
 static qs_status open_batch(struct qsi_arrow_batch *batch, const struct node *root, qs_error *error)
 {
-    return qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", error);
+    return qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", 0, error);
 }
 
 static void check_refused(const struct node *root, const char *text)
