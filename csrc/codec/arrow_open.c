@@ -798,12 +798,26 @@ static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_co
     return open_headers(column, place);
 }
 
-static qs_status open_column(struct qsi_arrow_batch *batch, const struct column *column,
+/* A body column under another name looks unknown: what is missing is told first. */
+static qs_status require_body(const struct column *root, const char *body_name)
+{
+    for (int64_t child = 0; child < root->array->n_children; child++) {
+        const struct ArrowSchema *schema = root->schema->children[child];
+        if (schema != NULL && schema->name != NULL && strcmp(schema->name, body_name) == 0) {
+            return QS_OK;
+        }
+    }
+    return qsi_fail(root->error, QS_EINVAL,
+                    "no column is called \"%s\", which is to hold the bodies", body_name);
+}
+
+static qs_status open_column(const struct column *root, struct qsi_arrow_batch *batch, const struct column *column,
                              const char *body_name, uint32_t *seen)
 {
     size_t index = known_index(column->name, body_name);
 
     if (index == SIZE_MAX) {
+        QS_TRY(require_body(root, body_name));
         return fail_unknown(column, body_name);
     }
     if ((*seen >> index & 1) != 0) {
@@ -862,20 +876,7 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct column *
     }
     column.first +=
         (uint64_t)column.array->offset; /* a struct's offset applies on top of its children's */
-    return open_column(batch, &column, body_name, seen);
-}
-
-/* Said before anything else: it makes other columns look unknown. */
-static qs_status require_body(const struct column *root, const char *body_name)
-{
-    for (int64_t child = 0; child < root->array->n_children; child++) {
-        const struct ArrowSchema *schema = root->schema->children[child];
-        if (schema == NULL || (schema->name != NULL && strcmp(schema->name, body_name) == 0)) {
-            return QS_OK; /* or malformed, which is told of later */
-        }
-    }
-    return qsi_fail(root->error, QS_EINVAL,
-                    "no column is called \"%s\", which is to hold the bodies", body_name);
+    return open_column(root, batch, &column, body_name, seen);
 }
 
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
@@ -895,10 +896,12 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
 
     memset(batch_out, 0, sizeof *batch_out);
     QS_TRY(open_root(&root));
-    QS_TRY(require_body(&root, body_name));
     batch_out->rows = root.rows;
     for (int64_t child = 0; child < array->n_children; child++) {
         QS_TRY(open_child(batch_out, &root, child, body_name, &seen));
+    }
+    if (!batch_out->body.present) {
+        return require_body(&root, body_name);
     }
     for (uint8_t property = 0; property < QSI_PROPERTY_COUNT; property++) {
         if (batch_out->text[property].present) {
