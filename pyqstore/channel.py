@@ -185,8 +185,8 @@ class Channel(_core.Channel):
           here (None: "").
         - ``headers``: map<string, string>; ``message_id``, ``correlation_id``, ``type``,
           ``app_id``, ``content_type``, ``content_encoding``, ``reply_to``, ``user_id``: string or
-          dictionary; ``priority``, ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp,
-          or integer seconds.  A column beats ``properties``.
+          dictionary; ``priority``, ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``:
+          timestamp, or integer seconds.  A column beats ``properties``.
 
         Any other column is refused, so that a misspelt name is not lost.
         A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
@@ -275,7 +275,7 @@ class Channel(_core.Channel):
         deadline = Deadline(timeout)
         while True:
             handled = self._run(self._kinds(), deadline.slice_ns())
-            if handled or deadline.over or self.closed:
+            if handled or deadline.over:
                 return handled
 
     def _kinds(self) -> int:
@@ -371,8 +371,8 @@ class Channel(_core.Channel):
         return []
 
     def start_consuming(self) -> None:
-        """Run callbacks and listeners until ``stop_consuming``, or until no consumer with a
-        callback is left.
+        """Run callbacks and listeners until ``stop_consuming``, until no consumer with a callback
+        is left, or until one of them closes the channel.
 
         What a callback raises comes out here, and consuming can be started again.
         """
@@ -382,10 +382,12 @@ class Channel(_core.Channel):
         self._stop = False
         deadline = Deadline(None)
         try:
-            while self._callbacks and not self._stop and not self.closed:
+            while self._callbacks and not self._stop:
                 event = self._next_event(_ALL, deadline.slice_ns())
                 if event is not None:
                     self._dispatch(event)
+                    if self.closed:
+                        break
         finally:
             self._consuming = False
             stopped, self._stop = self._stop, False

@@ -50,11 +50,11 @@ def test_store_makes_up_names(channel: pyqstore.Channel) -> None:
 def test_declaring_differently_is_refused(
     channel: pyqstore.Channel, refused: Callable[..., None]
 ) -> None:
-    channel.queue_declare("q", durable=True, arguments={"x-max-length": 5})
+    channel.queue_declare("q", durable=True, arguments={"x-note": 5})
     for do in (
         lambda c: c.queue_declare("q"),
         lambda c: c.queue_declare("q", durable=True),
-        lambda c: c.queue_declare("q", durable=True, arguments={"x-max-length": 6}),
+        lambda c: c.queue_declare("q", durable=True, arguments={"x-note": 6}),
         lambda c: c.queue_declare("q", durable=True, auto_delete=True),
     ):
         refused(pyqstore.PreconditionFailed, "'?q'?", do)
@@ -67,8 +67,8 @@ def test_declaring_differently_is_refused(
 
 
 def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -> None:
-    channel.queue_declare("q", arguments={"x-max-length": 5, "x-message-ttl": 1000})
-    channel.queue_declare("q", arguments={"x-message-ttl": 1000, "x-max-length": 5})
+    channel.queue_declare("q", arguments={"x-note": 5, "x-else": "1000"})
+    channel.queue_declare("q", arguments={"x-else": "1000", "x-note": 5})
 
 
 def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:
@@ -89,9 +89,11 @@ def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:
 def test_reserved_names_are_refused(refused: Callable[..., None]) -> None:
     refused(pyqstore.AccessRefused, "amq", lambda c: c.queue_declare("amq.mine"))
     refused(pyqstore.AccessRefused, "amq", lambda c: c.exchange_declare("amq.mine"))
-    refused(pyqstore.AccessRefused, "", lambda c: c.exchange_delete("amq.direct"))
+    refused(pyqstore.AccessRefused, "exchange", lambda c: c.exchange_delete("amq.direct"))
     refused(
-        pyqstore.AccessRefused, "", lambda c: (c.queue_declare("d"), c.queue_bind("d", "", "d"))
+        pyqstore.AccessRefused,
+        "exchange",
+        lambda c: (c.queue_declare("d"), c.queue_bind("d", "", "d")),
     )
 
 
@@ -189,7 +191,7 @@ def test_purge_drops_ready_messages_only(channel: pyqstore.Channel) -> None:
 
 def test_durable_things_survive_and_others_do_not(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("kept", durable=True, arguments={"x-max-length": 10})
+        channel.queue_declare("kept", durable=True, arguments={"x-note": 10})
         channel.queue_declare("gone")
         channel.exchange_declare("kept.e", "topic", durable=True, internal=True)
         channel.exchange_declare("gone.e", "topic")
@@ -202,7 +204,7 @@ def test_durable_things_survive_and_others_do_not(path: Path) -> None:
         assert "gone.e" not in store.exchanges()
         named = [binding for binding in store.bindings() if binding.source]
         assert named == [("kept.e", "kept", "a.#", {"k": "v"}, False)]
-        channel.queue_declare("kept", durable=True, arguments={"x-max-length": 10})
+        channel.queue_declare("kept", durable=True, arguments={"x-note": 10})
         channel.queue_delete("kept")
         channel.exchange_delete("kept.e")
     with pyqstore.open(path) as store:

@@ -219,29 +219,29 @@ def test_unroutable_rows_come_back(channel: pyqstore.Channel, queue: str) -> Non
 
 
 BAD: list[tuple[str, Any, str]] = [
-    ("no body", lambda: pa.table({"text": ["x"]}), '"body"'),
+    ("no body", lambda: pa.table({"type": ["x"]}), '"body"'),
     ("wrong type", lambda: pa.table({"body": [1, 2]}), '"body"'),
-    ("null body", lambda: pa.table({"body": [b"1", None]}), r'row 1.*"body"'),
+    ("null body", lambda: pa.table({"body": [b"1", None]}), "row 1: body is null"),
     (
         "null in a later chunk",
         lambda: pa.table({"body": pa.chunked_array([[b"1", b"2"], [b"3", None]])}),
-        r'row 3.*"body"',
+        "batch 1 .from row 2.: row 1: body is null",
     ),
     ("unknown column", lambda: pa.table({"body": [b"1"], "prioriti": [1]}), "prioriti"),
     (
         "long key",
         lambda: pa.table({"body": [b"1"] * 3, "routing_key": ["q", "q", "k" * 256]}),
-        r'row 2.*"routing_key"',
+        "row 2: routing_key has 256 bytes",
     ),
     (
         "priority out of range",
         lambda: pa.table({"body": [b"1"] * 2, "priority": [1, 256]}),
-        r'row 1.*"priority"',
+        "row 1: priority is 256",
     ),
     (
         "delivery mode 3",
         lambda: pa.table({"body": [b"1"], "delivery_mode": [3]}),
-        '"delivery_mode"',
+        "row 0: delivery_mode is 3",
     ),
     ("headers of integers", lambda: pa.table({"body": [b"1"], "headers": [1]}), '"headers"'),
     ("not a struct", lambda: pa.array([b"1"]), "struct"),
@@ -364,7 +364,7 @@ def test_hand_made_array_with_bad_offsets_is_refused(
         def __arrow_c_array__(self, requested_schema: object = None) -> Any:
             return schema_capsule, array_capsule
 
-    with pytest.raises(ValueError, match='"body"'):
+    with pytest.raises(ValueError, match=r"row [01]: body has impossible offsets"):
         channel.publish_batch(HandMade(), routing_key=queue)
     body.buffers[1] = right
     assert channel.publish_batch(HandMade(), routing_key=queue).count == 3

@@ -373,8 +373,8 @@ def test_two_iterators_on_one_channel_share(channel: pyqstore.Channel) -> None:
     one.close()  # type: ignore[attr-defined]
     two.close()  # type: ignore[attr-defined]
     channel.basic_nack(0, multiple=True)
-    assert rest(channel, "a") == [(b"0", True), (b"1", True), (b"2", False)]
-    assert [body for body, _ in rest(channel, "b")] == [b"0", b"1", b"2"]
+    for name in ("a", "b"):
+        assert [body for body, _ in rest(channel, name)] == [b"0", b"1", b"2"]
 
 
 def test_next_delivery_reads_a_consumer_without_callback(

@@ -157,7 +157,7 @@ def test_queues_exchanges_and_bindings_are_listed(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
     channel.queue_declare("b", durable=True)
-    channel.queue_declare("a", arguments={"x-max-length": 5})
+    channel.queue_declare("a", arguments={"x-note": 5})
     channel.exchange_declare("logs", "topic", durable=True, arguments={"k": [1, "two"]})
     channel.queue_bind("a", "logs", "x.#", {"n": 1})
     assert store.queues() == ["a", "b"]
