@@ -270,13 +270,13 @@ static void *run_committer(void *argument)
 /* ---- room ---- */
 
 /* REQUIRES lock, releases it meanwhile. */
-static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, qs_error *error)
+static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, bool hurried, qs_error *error)
 {
     struct qsi_spare spare;
     qs_status status;
 
     store->preparing = true;
-    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes);
+    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, hurried);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_spare_make(store->journal, &spare, error);
     qsi_mutex_lock(&store->mutex);
@@ -313,7 +313,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
             qsi_cond_wait(&store->prepared, &store->mutex, QSI_WAIT_FOREVER);
             continue;
         }
-        status = make_spare(store, bytes, entry_bytes, error);
+        status = make_spare(store, bytes, entry_bytes, true, error);
         if (status == QS_ENOSPC) {
             return qsi_fail(error, QS_ESTORE_FULL, "no space left for another journal file; nothing was accepted: "
                                                    "free some space and try again");
@@ -332,7 +332,7 @@ static void *run_maintainer(void *argument)
     while (!store->closing) {
         bool failed = false;
         if (!store->failed && !store->preparing && qsi_journal_wants_spare(store->journal)) {
-            failed = make_spare(store, 0, 0, NULL) != QS_OK;
+            failed = make_spare(store, 0, 0, false, NULL) != QS_OK;
         }
         if (!store->closing && !failed && qsi_message_store_needs_maintenance(store->messages)) {
             qsi_mutex_unlock(&store->mutex);

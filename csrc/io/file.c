@@ -174,15 +174,18 @@ static qs_status write_zeros(qs_env *env, qs_file *file, uint64_t bytes, qs_erro
 
 /* Reserving first turns a full disk into an early, harmless QS_ENOSPC; the zeros make later syncs
  * pure data writes, because the extents are written ones by then. */
-static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, enum qsi_fill fill,
+                               qs_error *error)
 {
     QS_TRY(qsi_file_allocate(env, file, bytes, error));
-    QS_TRY(write_zeros(env, file, bytes, error));
+    if (fill == QSI_FILL_ZEROS) {
+        QS_TRY(write_zeros(env, file, bytes, error));
+    }
     return qsi_file_sync(env, file, error);
 }
 
 qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t bytes,
-                          qs_file **file_out, qs_error *error)
+                          enum qsi_fill fill, qs_file **file_out, qs_error *error)
 {
     qs_status status;
     qs_file *file = NULL;
@@ -192,7 +195,7 @@ qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t b
     if (status != QS_OK) {
         return status;
     }
-    status = fill_new_file(env, file, bytes, error);
+    status = fill_new_file(env, file, bytes, fill, error);
     if (status != QS_OK) {
         goto out;
     }

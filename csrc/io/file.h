@@ -25,11 +25,15 @@ qs_status qsi_dir_sync(qs_env *env, qs_dir *dir, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_file_allocate(qs_env *env, qs_file *file, uint64_t bytes,
                             qs_error *error) QS_MUST_CHECK;
 
+/* Whether a new file's blocks are written once at creation.  Later syncs are pure data writes then;
+ * otherwise each also records that blocks are in use, which costs nothing in making the file. */
+enum qsi_fill { QSI_FILL_ZEROS, QSI_FILL_RESERVE };
+
 /* A new file of bytes zeros whose contents, size and name are durable when this returns (create,
- * allocate, write zeros, fdatasync, directory sync).  On failure the name is removed again as far
- * as possible. */
+ * allocate, write zeros if asked for, fdatasync, directory sync).  On failure the name is removed
+ * again as far as possible. */
 qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t bytes,
-                          qs_file **file_out, qs_error *error) QS_MUST_CHECK;
+                          enum qsi_fill fill, qs_file **file_out, qs_error *error) QS_MUST_CHECK;
 
 /* name holds exactly data, durably, or what it held before: write name.tmp, sync, rename, directory
  * sync. */

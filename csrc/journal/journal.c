@@ -11,6 +11,7 @@
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small and its files grow fourfold */
 #define GROWTH 4
 #define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
+#define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
 #define SLACK_BYTES (4 * (uint64_t)QSI_BLOCK_ALIGN)
 
 static const uint8_t zeros[QSI_BLOCK_ALIGN];
@@ -51,6 +52,8 @@ struct qsi_journal {
     uint64_t room_bytes;     /* usable for what comes after durable_lsn */
     uint64_t entry_bytes_max; /* of the appends since durable_lsn */
     uint64_t last_spare_bytes;
+    uint64_t last_spare_ns;  /* when it was begun, and where the journal was */
+    uint64_t last_spare_lsn;
     struct qsi_journal_counts counts;
 
     uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
@@ -291,7 +294,19 @@ static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t bytes, u
     return size >= least ? size : qsi_round_up(least, FILE_BYTES_MIN);
 }
 
-void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes)
+static bool grows_fast(struct qsi_journal *journal)
+{
+    uint64_t now = journal->env->monotonic_ns(journal->env);
+    uint64_t elapsed_ms = (now - journal->last_spare_ns) / 1000000 + 1;
+    uint64_t grown = journal->appended_lsn - journal->last_spare_lsn;
+
+    journal->last_spare_ns = now;
+    journal->last_spare_lsn = journal->appended_lsn;
+    return grown / elapsed_ms > FAST_BYTES_PER_MS;
+}
+
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes,
+                             bool hurried)
 {
     if (entry_bytes < journal->entry_bytes_max) {
         entry_bytes = journal->entry_bytes_max;
@@ -299,6 +314,7 @@ void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spar
     spare_out->file = NULL;
     spare_out->bytes = spare_bytes(journal, bytes, entry_bytes);
     spare_out->number = take_number(journal);
+    spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
 }
 
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare, qs_error *error)
@@ -307,7 +323,7 @@ qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *
     qs_status status;
 
     qsi_journal_name(name, spare->number);
-    status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, &spare->file, error);
+    status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, spare->fill, &spare->file, error);
     if (status != QS_OK) {
         qsi_error_prefix(error, "journal file %s of %llu bytes", name, (unsigned long long)spare->bytes);
     }
@@ -385,9 +401,8 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     }
     QS_TRY(journal->env->random(journal->env, &next_salt, sizeof next_salt, error));
     if (!next_spare(journal, &spare)) {
-        spare.file = NULL;
-        spare.bytes = spare_bytes(journal, entry_bytes, entry_bytes);
-        spare.number = take_number(journal);
+        spare = (struct qsi_spare){
+            .bytes = spare_bytes(journal, entry_bytes, entry_bytes), .number = take_number(journal), .fill = QSI_FILL_RESERVE};
         QS_TRY(qsi_journal_spare_make(journal, &spare, error));
     }
     journal->env->close(journal->env, journal->file);
@@ -625,6 +640,8 @@ static qs_status first_file(struct qsi_journal *journal, uint32_t used_upto, qs_
         journal->file_bytes = spare.bytes;
         journal->header.number = spare.number;
     }
+    journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
+    journal->last_spare_lsn = journal->appended_lsn;
     journal->last_spare_bytes = journal->file_bytes < FIRST_FILE_BYTES ? journal->file_bytes : FIRST_FILE_BYTES;
     return remove_others(journal, &leftovers, error);
 }

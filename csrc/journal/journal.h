@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "chunk.h"
+#include "file.h"
 #include "journal_file.h"
 
 struct qsi_journal;
@@ -73,9 +74,13 @@ struct qsi_spare {
     qs_file *file;
     uint64_t bytes;
     uint32_t number;
+    enum qsi_fill fill;
 };
-/* A spare with room for bytes in pieces of entry_bytes at least. */
-void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes);
+/* A spare with room for bytes in pieces of entry_bytes at least.  hurried: somebody waits for it.  It is written with zeros
+ * beforehand unless it is hurried or the journal grows so fast that its commits are large: then zeros would cost more of the
+ * disk than they save. */
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes,
+                             bool hurried);
 /* QS_ENOSPC changes nothing and may be tried again. */
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare) QS_MUST_CHECK;

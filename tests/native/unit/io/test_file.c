@@ -44,7 +44,7 @@ static qs_file *create_empty(const char *name)
 {
     qs_file *file;
 
-    QS_CHECK_OK(qsi_file_create(env, root, name, 0, &file, QS_ERROR));
+    QS_CHECK_OK(qsi_file_create(env, root, name, 0, QSI_FILL_ZEROS, &file, QS_ERROR));
     return file;
 }
 
@@ -250,8 +250,9 @@ static void test_created_file_is_durable_zeros(void)
         qs_file *second;
         qs_env *disk;
 
-        QS_CHECK_OK(qsi_file_create(env, root, "a", sizes[i], &file, QS_ERROR));
-        QS_CHECK_STATUS(QS_EEXIST, qsi_file_create(env, root, "a", 1, &second, QS_ERROR));
+        QS_CHECK_OK(qsi_file_create(env, root, "a", sizes[i], i % 2 == 0 ? QSI_FILL_ZEROS : QSI_FILL_RESERVE, &file,
+                                    QS_ERROR));
+        QS_CHECK_STATUS(QS_EEXIST, qsi_file_create(env, root, "a", 1, QSI_FILL_ZEROS, &second, QS_ERROR));
         QS_CHECK(second == NULL);
         disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, seed);
         QS_CHECK(disk != NULL && has_zeros(disk, "a", sizes[i]));
@@ -335,7 +336,7 @@ static void test_directory_is_durable_once_it_is_open(void)
 static qs_status create_once(void)
 {
     qs_file *file;
-    qs_status status = qsi_file_create(env, root, "new", 100000, &file, QS_ERROR);
+    qs_status status = qsi_file_create(env, root, "new", 100000, QSI_FILL_ZEROS, &file, QS_ERROR);
 
     QS_CHECK((file == NULL) == (status != QS_OK));
     env->close(env, file);
