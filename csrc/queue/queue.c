@@ -328,6 +328,9 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
     run->ready_count += 1;
     run->ram_bytes += ram_bytes;
     run->has_stored = run->has_stored || stored;
+    if (queue->scan == queue->run_count) { /* all of this run was out when it was last looked at */
+        queue->scan -= 1;
+    }
     queue->ready_count += 1;
     queue->in_count += 1;
     queue->ram_bytes += ram_bytes;
