@@ -54,13 +54,15 @@ struct qsi_journal {
     uint64_t last_spare_bytes;
     uint64_t last_spare_ns;  /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;
+    struct spares taken;     /* by the leader, who counts in taken_used and changes nothing here before finish */
     struct qsi_journal_counts counts;
 
     uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
 
     /* the leader's, between seal and finish */
     struct entries sealed;
-    struct spares taken;
+    uint32_t taken_used;
+    uint64_t grows_from;     /* last_spare_bytes at seal */
     qs_file *file;
     struct qsi_journal_header header;
     bool header_written;
@@ -233,6 +235,8 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     struct spares taken = journal->taken;
     journal->taken = journal->spares;
     journal->spares = taken;
+    journal->taken_used = 0;
+    journal->grows_from = journal->last_spare_bytes;
     return true;
 }
 
@@ -242,6 +246,11 @@ static void return_spares(struct qsi_journal *journal)
     struct spares *taken = &journal->taken;
     struct spares *spares = &journal->spares;
 
+    taken->count -= journal->taken_used;
+    if (taken->count > 0) {
+        memmove(taken->items, taken->items + journal->taken_used, taken->count * sizeof *taken->items);
+    }
+    journal->taken_used = 0;
     if (spares->count == 0) {
         struct spares swap = *spares;
         *spares = *taken;
@@ -283,9 +292,9 @@ static uint32_t take_number(struct qsi_journal *journal)
     return __atomic_fetch_add(&journal->next_number, 1, __ATOMIC_RELAXED);
 }
 
-static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)
+static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes, uint64_t entry_bytes)
 {
-    uint64_t size = journal->last_spare_bytes * GROWTH;
+    uint64_t size = grows_from * GROWTH;
     uint64_t least = 2 * entry_bytes + (bytes < journal->options.file_bytes / 2 ? bytes : entry_bytes) + 2 * SLACK_BYTES;
 
     if (size > journal->options.file_bytes) {
@@ -312,7 +321,7 @@ void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spar
         entry_bytes = journal->entry_bytes_max;
     }
     spare_out->file = NULL;
-    spare_out->bytes = spare_bytes(journal, bytes, entry_bytes);
+    spare_out->bytes = spare_bytes(journal, journal->last_spare_bytes, bytes, entry_bytes);
     spare_out->number = take_number(journal);
     spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
 }
@@ -376,12 +385,10 @@ static qs_status sync_file(struct qsi_journal *journal, qs_error *error)
  * had to make itself, and serves nobody. */
 static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
 {
-    struct spares *taken = &journal->taken;
+    const struct spares *taken = &journal->taken;
 
-    while (taken->count > 0) {
-        *spare_out = taken->items[0];
-        taken->count -= 1;
-        memmove(taken->items, taken->items + 1, taken->count * sizeof *taken->items);
+    while (journal->taken_used < taken->count) {
+        *spare_out = taken->items[journal->taken_used++];
         if (spare_out->number > journal->header.number) {
             return true;
         }
@@ -402,7 +409,10 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     QS_TRY(journal->env->random(journal->env, &next_salt, sizeof next_salt, error));
     if (!next_spare(journal, &spare)) {
         spare = (struct qsi_spare){
-            .bytes = spare_bytes(journal, entry_bytes, entry_bytes), .number = take_number(journal), .fill = QSI_FILL_RESERVE};
+            .bytes = spare_bytes(journal, journal->grows_from, entry_bytes, entry_bytes),
+            .number = take_number(journal),
+            .fill = QSI_FILL_RESERVE,
+        };
         QS_TRY(qsi_journal_spare_make(journal, &spare, error));
     }
     journal->env->close(journal->env, journal->file);
@@ -703,9 +713,9 @@ out:
     return status;
 }
 
-static void close_spares(struct qsi_journal *journal, struct spares *spares)
+static void close_spares(struct qsi_journal *journal, struct spares *spares, uint32_t first)
 {
-    for (uint32_t i = 0; i < spares->count; i++) {
+    for (uint32_t i = first; i < spares->count; i++) {
         journal->env->close(journal->env, spares->items[i].file);
     }
     qsi_free(spares->items);
@@ -718,8 +728,8 @@ void qsi_journal_close(struct qsi_journal *journal)
     }
     fini_entries(&journal->open);
     fini_entries(&journal->sealed);
-    close_spares(journal, &journal->spares);
-    close_spares(journal, &journal->taken);
+    close_spares(journal, &journal->spares, 0);
+    close_spares(journal, &journal->taken, journal->taken_used);
     journal->env->close(journal->env, journal->file);
     qsi_free(journal);
 }
