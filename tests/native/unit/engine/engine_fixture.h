@@ -1,0 +1,285 @@
+/* What the tests of the engine share: a store in memory or on disk, and its verbs in short. */
+#ifndef ENGINE_FIXTURE_H
+#define ENGINE_FIXTURE_H
+
+#include "qstore/qstore.h"
+
+#include "env_test.h"
+#include "qs_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND UINT64_C(1000000000)
+#define NONE ((qs_slice){NULL, 0})
+
+/* Property blobs that hold a delivery mode and nothing else. */
+static const uint8_t persistent_blob[] = {0x10, 0, 2};
+static const uint8_t transient_blob[] = {0x10, 0, 1};
+#define PERSISTENT ((qs_slice){persistent_blob, sizeof persistent_blob})
+#define TRANSIENT ((qs_slice){transient_blob, sizeof transient_blob})
+
+/* In memory nothing runs by itself: whoever waits commits.  On disk everything runs as in a program. */
+enum place { IN_MEMORY, ON_DISK };
+
+struct engine {
+    qs_env *env; /* of the store */
+    qs_env *memory;
+    char path[128];
+    qs_options options;
+    qs_store *store;
+    qs_channel *channel;
+};
+
+static inline qs_slice text(const char *string)
+{
+    return (qs_slice){string, strlen(string)};
+}
+
+static inline bool holds(qs_slice slice, const char *string)
+{
+    return slice.bytes == strlen(string) && memcmp(slice.data, string, slice.bytes) == 0;
+}
+
+static inline void engine_open(struct engine *engine)
+{
+    QS_CHECK_OK(
+        qs_store_open(&engine->store, engine->path, &engine->options, engine->env, QS_ERROR));
+    QS_CHECK_OK(qs_channel_open(&engine->channel, engine->store, QS_ERROR));
+}
+
+static inline void engine_init(struct engine *engine, enum place place)
+{
+    memset(engine, 0, sizeof *engine);
+    qs_options_default(&engine->options);
+    engine->options.journal_file_bytes = 1u << 20;
+    engine->options.message_file_bytes = 1u << 20;
+    if (place == ON_DISK) {
+        qs_test_make_dir(engine->path, sizeof engine->path);
+        engine->env = qs_env_posix();
+        return;
+    }
+    engine->options.background = false;
+    snprintf(engine->path, sizeof engine->path, "store");
+    engine->memory = qsi_env_mem_create(1);
+    QS_CHECK(engine->memory != NULL);
+    engine->env = engine->memory;
+}
+
+static inline void engine_start(struct engine *engine, enum place place)
+{
+    engine_init(engine, place);
+    engine_open(engine);
+}
+
+static inline void engine_close(struct engine *engine)
+{
+    qs_channel_close(engine->channel);
+    QS_CHECK_OK(qs_store_close(engine->store, QS_ERROR));
+}
+
+static inline void engine_reopen(struct engine *engine)
+{
+    engine_close(engine);
+    engine_open(engine);
+}
+
+static inline void engine_fini(struct engine *engine)
+{
+    if (engine->memory != NULL) {
+        qsi_env_mem_destroy(engine->memory);
+    } else {
+        qs_test_remove_dir(engine->path);
+    }
+}
+
+static inline void engine_stop(struct engine *engine)
+{
+    engine_close(engine);
+    engine_fini(engine);
+}
+
+/* The process dies: what was written is there, nothing is closed.  In memory only; the old store stays in
+ * *dead_out, to be closed before its environment. */
+static inline void engine_crash(struct engine *engine, struct engine *dead_out)
+{
+    *dead_out = *engine;
+    engine->memory = qsi_env_mem_clone(dead_out->memory, 2);
+    QS_CHECK(engine->memory != NULL);
+    engine->env = engine->memory;
+    engine_open(engine);
+}
+
+/* After an AMQP error: another channel. */
+static inline void engine_new_channel(struct engine *engine)
+{
+    qs_channel_close(engine->channel);
+    QS_CHECK_OK(qs_channel_open(&engine->channel, engine->store, QS_ERROR));
+}
+
+/* The call ends the channel with this status; another one takes its place. */
+#define CHECK_CHANNEL_ERROR(engine, expected, call)                                        \
+    do {                                                                                   \
+        QS_CHECK_STATUS(expected, call);                                                   \
+        QS_CHECK_STATUS(QS_ECHANNEL_CLOSED,                                                \
+                        qs_channel_confirm_select((engine)->channel, QS_ERROR));           \
+        engine_new_channel(engine);                                                        \
+    } while (0)
+
+static inline void declare(struct engine *engine, const char *queue, uint32_t flags)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(
+        qs_channel_queue_declare(engine->channel, text(queue), flags, NONE, &ok, QS_ERROR));
+}
+
+static inline void declare_exchange(struct engine *engine, const char *exchange, const char *type,
+                                    uint32_t flags)
+{
+    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text(exchange), text(type), flags,
+                                            NONE, QS_ERROR));
+}
+
+static inline void bind_queue(struct engine *engine, const char *queue, const char *exchange,
+                              const char *key)
+{
+    QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text(queue), text(exchange), text(key),
+                                      NONE, QS_ERROR));
+}
+
+static inline qs_receipt publish_to(struct engine *engine, const char *exchange, const char *key,
+                                    qs_slice properties, qs_slice body)
+{
+    qs_receipt receipt;
+
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(exchange), text(key), properties, body, 0,
+                                   &receipt, QS_ERROR));
+    QS_CHECK(receipt.count == 1);
+    return receipt;
+}
+
+/* A persistent message through the default exchange. */
+static inline qs_receipt publish(struct engine *engine, const char *queue, const char *body)
+{
+    return publish_to(engine, "", queue, PERSISTENT, text(body));
+}
+
+/* Gets the next message, which has this body, and releases it; its slices may no longer be read. */
+static inline qs_message get_flags(struct engine *engine, const char *queue, const char *body,
+                                   uint32_t flags)
+{
+    qs_message message;
+
+    QS_CHECK_OK(qs_channel_get(engine->channel, text(queue), flags, &message, QS_ERROR));
+    if (!holds(message.body, body)) {
+        fprintf(stderr, "queue %s: expected '%s', got '%.*s'\n", queue, body,
+                (int)message.body.bytes, (const char *)message.body.data);
+        QS_CHECK(!"body");
+    }
+    qs_message_release(&message);
+    return message;
+}
+
+static inline qs_message get(struct engine *engine, const char *queue, const char *body)
+{
+    return get_flags(engine, queue, body, 0);
+}
+
+static inline void get_nothing(struct engine *engine, const char *queue)
+{
+    qs_message message;
+
+    QS_CHECK_STATUS(QS_EEMPTY,
+                    qs_channel_get(engine->channel, text(queue), 0, &message, QS_ERROR));
+}
+
+static inline void ack(struct engine *engine, uint64_t tag, uint32_t flags)
+{
+    QS_CHECK_OK(qs_channel_ack(engine->channel, tag, flags, QS_ERROR));
+}
+
+static inline void check_counts(struct engine *engine, const char *queue, uint64_t ready,
+                                uint64_t unacked)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
+    if (status.messages_ready != ready || status.messages_unacked != unacked) {
+        fprintf(stderr, "queue %s: %" PRIu64 " ready and %" PRIu64 " unacked\n", queue,
+                status.messages_ready, status.messages_unacked);
+        QS_CHECK(status.messages_ready == ready && status.messages_unacked == unacked);
+    }
+}
+
+static inline bool has_queue(struct engine *engine, const char *queue)
+{
+    qs_queue_status status;
+
+    return qs_store_queue_status(engine->store, text(queue), &status, NULL) == QS_OK;
+}
+
+static inline qs_stats stats_of(struct engine *engine)
+{
+    qs_stats stats;
+
+    qs_store_stats(engine->store, &stats);
+    return stats;
+}
+
+/* The next event is of this kind; the caller releases its message. */
+static inline qs_event expect_event(struct engine *engine, uint32_t kinds, uint32_t kind)
+{
+    qs_event event;
+
+    QS_CHECK_OK(
+        qs_channel_next_event(engine->channel, kinds, 10 * SECOND, &event, QS_ERROR));
+    if (event.kind != kind) {
+        fprintf(stderr, "event of kind %u, not %u\n", event.kind, kind);
+        QS_CHECK(event.kind == kind);
+    }
+    return event;
+}
+
+static inline void expect_no_event(struct engine *engine, uint32_t kinds)
+{
+    qs_event event;
+
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_next_event(engine->channel, kinds, 0, &event, QS_ERROR));
+}
+
+/* A body of this size that names its number, the same bytes each time. */
+static inline char *make_body(size_t bytes, uint32_t number)
+{
+    char *body = malloc(bytes + 1);
+
+    QS_CHECK(body != NULL);
+    for (size_t i = 0; i < bytes; i++) {
+        body[i] = (char)('a' + (i * 7 + number) % 26);
+    }
+    body[bytes] = '\0';
+    return body;
+}
+
+/* Runs every test in memory and on disk. */
+typedef void engine_test(struct engine *engine);
+static inline void run_tests(engine_test *const *tests, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (int place = IN_MEMORY; place <= ON_DISK; place++) {
+            struct engine engine;
+
+            engine_start(&engine, (enum place)place);
+            tests[i](&engine);
+            engine_stop(&engine);
+        }
+    }
+}
+#define RUN_TESTS(...)                                          \
+    do {                                                        \
+        engine_test *const tests[] = {__VA_ARGS__};             \
+        run_tests(tests, sizeof tests / sizeof tests[0]);       \
+    } while (0)
+
+#endif
