@@ -16,7 +16,7 @@
  *    60  zeros      4032
  *  4092  crc32c        4   of the 4092 bytes before it
  *
- *   records            each at a multiple of 64
+ *   records            each at a multiple of 512: no write touches a sector of another record
  *     0  magic         4   "QSBD"
  *     4  slot          4   counts the records of a file from 0
  *     8  salt          8   the file's
@@ -24,7 +24,7 @@
  *    20  body          4   bytes
  *    24  flags         4   0
  *    28  crc32c        4   of the 28 bytes before it, the envelope and the body
- *    32  envelope, body; then anything up to the next multiple of 64
+ *    32  envelope, body; then anything up to the next multiple of 512
  *
  * What a reference says is (file, slot) and, as a shortcut that holds for generation 0, the
  * offset.  A file of a later generation will carry, at table_offset, a table of table_slots
@@ -47,7 +47,7 @@
 #define QSI_UUID_BYTES 16
 #define QSI_MESSAGE_HEADER_BYTES 4096u
 #define QSI_BODY_HEADER_BYTES 32u
-#define QSI_BODY_ALIGNMENT 64u
+#define QSI_BODY_ALIGNMENT 512u /* a sector that is torn or garbled is so as a whole */
 #define QSI_BODY_REF_BYTES 28u
 
 /* Where a body is and what it must be: enough to read and to verify it. */

@@ -70,7 +70,7 @@ static void test_full_file_is_followed_by_the_next(void)
     for (uint32_t i = 0; i < 20; i++) {
         QS_CHECK(get(&fixture, &refs[i], i, NULL) == QS_OK);
     }
-    QS_CHECK(qsi_message_store_bytes_written(fixture.store) == 20 * 10112);
+    QS_CHECK(qsi_message_store_bytes_written(fixture.store) == 20 * 10240);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     stop(&fixture);
     qsi_env_mem_destroy(env);
@@ -296,7 +296,7 @@ static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
-    QS_CHECK(file_bytes(&fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10112 + 40064);
+    QS_CHECK(file_bytes(&fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10240 + 40448);
     QS_CHECK(exists(&fixture, 3));
     last = put(&fixture, 10000, 4);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
