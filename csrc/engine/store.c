@@ -231,47 +231,49 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
 }
 
 struct emptiness {
-    bool has_journal;
+    struct qs_store *store;
+    bool has_contents;
+    qs_status status;
+    qs_error *error;
 };
+
+static qs_status look_for_header(struct qs_store *store, const char *name, bool *found_out, qs_error *error)
+{
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    qs_file *file = NULL;
+    size_t bytes = 0;
+    qs_status status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_read(store->env, file, page, sizeof page, 0, &bytes, error);
+    store->env->close(store->env, file);
+    *found_out = bytes == sizeof page && qsi_journal_header_is_begun(page);
+    return status;
+}
 
 static bool visit_journal_name(void *context, const char *name)
 {
     struct emptiness *emptiness = context;
     uint32_t number;
 
-    emptiness->has_journal = emptiness->has_journal || qsi_journal_number(name, &number);
-    return !emptiness->has_journal;
+    if (qsi_journal_number(name, &number)) {
+        emptiness->status = look_for_header(emptiness->store, name, &emptiness->has_contents, emptiness->error);
+    }
+    return emptiness->status == QS_OK && !emptiness->has_contents;
 }
 
 /* A directory without MANIFEST is a store whose creation was cut off (begin again), or one that lost its MANIFEST: there are
  * journal files with contents then, and beginning again would bury them. */
 static qs_status create_manifest(struct qs_store *store, qs_error *error)
 {
-    struct emptiness emptiness = {false};
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
-    char name[QSI_JOURNAL_NAME_BYTES];
-    qs_file *file = NULL;
-    size_t bytes = 0;
-    qs_status status;
+    struct emptiness emptiness = {.store = store, .error = error};
 
     QS_TRY(store->env->dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
-    if (emptiness.has_journal) {
-        /* Nothing is journalled before the manifest is durable, so a first file cut off in creation is all zeros. */
-        qsi_journal_name(name, 1);
-        status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
-        if (status == QS_OK) {
-            status = qsi_file_read(store->env, file, page, sizeof page, 0, &bytes, error);
-            store->env->close(store->env, file);
-        }
-        if (status != QS_OK && status != QS_ENOENT) {
-            return status;
-        }
-        for (size_t i = 0; i < bytes && status == QS_OK; i++) {
-            status = page[i] == 0 ? QS_OK : QS_ECORRUPT;
-        }
-        if (status != QS_OK) {
-            return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
-        }
+    QS_TRY(emptiness.status);
+    if (emptiness.has_contents) {
+        return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
     }
     store->manifest.segment_entries = store->options.segment_entries;
     return store->env->random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);

@@ -48,6 +48,16 @@ void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES], const stru
     qsi_put_u32(out + CRC_AT, qs_crc32c(0, out, CRC_AT));
 }
 
+uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_HEADER_BYTES])
+{
+    return qsi_get_u64(in + 32);
+}
+
+bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES])
+{
+    return memcmp(in, FILE_MAGIC, 8) == 0;
+}
+
 bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt)
 {
@@ -57,7 +67,7 @@ bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint
     header_out->salt = qsi_get_u64(in + 32);
     header_out->next_salt = qsi_get_u64(in + 40);
     header_out->base_lsn = qsi_get_u64(in + 48);
-    return memcmp(in, FILE_MAGIC, 8) == 0 && qsi_get_u32(in + 8) == FILE_VERSION &&
+    return qsi_journal_header_is_begun(in) && qsi_get_u32(in + 8) == FILE_VERSION &&
            qs_crc32c(0, in, CRC_AT) == qsi_get_u32(in + CRC_AT) && memcmp(header_out->uuid, uuid, QSI_UUID_BYTES) == 0 &&
            header_out->number == number && header_out->salt == salt;
 }

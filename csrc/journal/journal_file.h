@@ -21,6 +21,10 @@ struct qsi_journal_header {
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);
 bool qsi_journal_number(const char *name, uint32_t *number_out); /* false: not a journal file's name */
 void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES], const struct qsi_journal_header *header);
+/* The salt it says it has: to be compared with the one expected, or believed for want of another. */
+uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
+/* Do these bytes begin as the header of any journal file does? */
+bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
 /* False: not a whole header of this file number and salt. */
 bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt);
