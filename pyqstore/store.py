@@ -79,8 +79,10 @@ class RecoveryReport(Mapping[str, float]):
     """Journal bytes read."""
     torn_bytes: int
     """Bytes of an unfinished write cut off at the journal's end; nothing in them was confirmed."""
-    lost_records: int
-    """Records that could not be read; 0 unless ``recovery="salvage"``."""
+    lost_ranges: int
+    """Damaged places of the journal that were passed over; 0 unless ``recovery="salvage"``."""
+    lost_bytes: int
+    """Journal bytes lost there."""
     messages: int
     """Messages in queues afterwards."""
     ms: float
@@ -120,7 +122,7 @@ class _Number(NamedTuple):
 
 _NUMBERS = {
     "memory_budget": _Number(2**28, 2**16, 2**62),
-    "embed_below": _Number(4096, 0, 2**20),
+    "embed_below": _Number(4096, 0, 2**40),
     "segment_entries": _Number(16384, 1, 2**20, power_of_two=True, size=False),
     "journal_file_bytes": _Number(2**26, 2**16, 2**31, power_of_two=True),
     "message_file_bytes": _Number(2**26, 2**16, 2**34, power_of_two=True),
@@ -166,6 +168,8 @@ class Store(_core.Store):
             name: _number(name, given.get(name, what.default), what)
             for name, what in _NUMBERS.items()
         }
+        if "segment_entries" not in given:
+            numbers["segment_entries"] = 0  # as the store was made; 16384 when it is new
         words = {
             name: _word(name, given.get(name, next(iter(known))), known)
             for name, known in _WORDS.items()
@@ -289,7 +293,7 @@ class Store(_core.Store):
         - ``sync``: "fdatasync" or "none"; ``failed``: whether an input/output error stopped the
           store.
         - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
-          ``torn_bytes``, ``lost_records``: of the recovery at open.
+          ``torn_bytes``, ``lost_ranges``, ``lost_bytes``: of the recovery at open.
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
@@ -308,7 +312,8 @@ class Store(_core.Store):
             records=numbers["recovered_records"],
             bytes=numbers["recovered_bytes"],
             torn_bytes=numbers["torn_bytes"],
-            lost_records=numbers["lost_records"],
+            lost_ranges=numbers["lost_ranges"],
+            lost_bytes=numbers["lost_bytes"],
             messages=numbers["recovered_messages"],
             ms=numbers["recovery_us"] / 1000,
         )

@@ -113,7 +113,7 @@ struct qs_store {
     struct store_stats stats;
     struct qsi_histogram commit_latency;
     struct qsi_histogram confirm_latency;
-    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_records;
+    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_ranges, lost_bytes;
 };
 
 struct store_consumer {
@@ -157,6 +157,7 @@ struct qs_channel {
     uint32_t prefetch_channel; /* 0: unlimited */
     bool tx_selected;
     struct pieces *tx_pieces;  /* of the open transaction; NULL: none */
+    struct qsi_list tx_returns; /* told at its commit */
     struct qsi_buf tx_settles; /* struct tx_settle */
 };
 
@@ -239,6 +240,9 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
 qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body, qs_error *error) QS_MUST_CHECK;
 void qsi_free_return_list(struct qsi_list *returns);
+/* REQUIRES lock.  Where this channel's returns go now: to the publisher, or aside until the transaction commits. */
+struct qsi_list *qsi_returns_of(struct qs_channel *channel);
+void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
 /* What a message store record has in front of the body: exchange, routing key and properties. */
 uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties);
 void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties);

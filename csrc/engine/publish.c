@@ -90,6 +90,20 @@ void qsi_free_return_list(struct qsi_list *returns)
     }
 }
 
+struct qsi_list *qsi_returns_of(struct qs_channel *channel)
+{
+    return channel->tx_selected ? &channel->tx_returns : &channel->returns;
+}
+
+void qsi_move_returns(struct qsi_list *from, struct qsi_list *to)
+{
+    while (!qsi_list_is_empty(from)) {
+        struct qsi_list *node = from->next;
+        qsi_list_remove(node);
+        qsi_list_push_back(to, node);
+    }
+}
+
 /* ---- sizes ---- */
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error)
@@ -242,7 +256,7 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    QS_TRY(qsi_return_make(&channel->returns, publishing->exchange, publishing->key, publishing->properties,
+    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->key, publishing->properties,
                            publishing->body, error));
     channel->store->stats.returned += 1;
     return QS_OK;

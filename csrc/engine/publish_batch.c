@@ -813,16 +813,6 @@ static qs_status make_pieces(struct batch *batch, qs_error *error)
 
 /* ---- accepting ---- */
 
-static void move_returns(struct batch *batch)
-{
-    while (!qsi_list_is_empty(&batch->returns)) {
-        struct qsi_list *node = batch->returns.next;
-        qsi_list_remove(node);
-        qsi_list_push_back(&batch->channel->returns, node);
-    }
-    batch->store->stats.returned += batch->return_count;
-}
-
 /* REQUIRES lock. */
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
 {
@@ -848,7 +838,8 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     }
     receipt->count = batch->row_count;
     store->stats.published += batch->row_count;
-    move_returns(batch);
+    store->stats.returned += batch->return_count;
+    qsi_move_returns(&batch->returns, qsi_returns_of(channel));
     if (channel->confirms.selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add(&channel->confirms, batch->row_count, receipt->lsn);
         receipt->last_number = receipt->first_number + batch->row_count - 1;

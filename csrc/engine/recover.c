@@ -344,10 +344,19 @@ static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_e
     return QS_OK;
 }
 
+/* Where the held blocks end was written down: by a close, or by the recovery that began the session behind them.  The bodies they
+ * name may be gone since, because nobody needs them any more. */
+static bool is_decided(const struct replay *replay)
+{
+    const struct qsi_manifest *manifest = &replay->store->manifest;
+
+    return manifest->clean || (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
+}
+
 /* Applies what is whole and cuts the rest off. */
 static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *result, qs_error *error)
 {
-    if (replay->store->manifest.clean) {
+    if (is_decided(replay)) {
         return apply_before(replay, UINT64_MAX, error);
     }
     while (replay->held_count > 0) {
@@ -432,7 +441,8 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
         }
         store->recovered_messages += queue->ready_count;
     }
-    if (status == QS_OK) {
+    /* Salvage removes nothing, and takes a missing file for what it is: bodies that cannot be read. */
+    if (status == QS_OK && store->options.recovery != QS_RECOVERY_SALVAGE) {
         status = qsi_message_store_retain(store->messages, (const struct qsi_retained *)(void *)retained.files.data,
                                           retained.files.bytes / sizeof(struct qsi_retained), 0, error);
     }
@@ -478,7 +488,9 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result, qs_error *error)
 {
     struct replay replay = {.store = store};
-    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, visit_block, &replay, result, error);
+    bool salvage = store->options.recovery == QS_RECOVERY_SALVAGE;
+    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, salvage, visit_block, &replay,
+                                        result, error);
 
     if (status == QS_OK) {
         status = finish_tail(&replay, result, error);
@@ -503,6 +515,8 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
         QS_TRY(replay_journal(store, &result, error));
     }
     store->torn_bytes = result.torn_bytes;
+    store->lost_ranges = result.lost_ranges;
+    store->lost_bytes = result.lost_bytes;
     QS_TRY(sync_tail(store, result.last_file, error));
     QS_TRY(retain_bodies(store, error));
     QS_TRY(begin_session(store, &result, error));

@@ -43,7 +43,8 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .recovered_records = store->recovered_records,
         .recovered_bytes = store->recovered_bytes,
         .torn_bytes = store->torn_bytes,
-        .lost_records = store->lost_records,
+        .lost_ranges = store->lost_ranges,
+        .lost_bytes = store->lost_bytes,
     };
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {

@@ -9,6 +9,7 @@
 #define LOCK_NAME "LOCK"
 #define FILE_BYTES_MIN (64u << 10)
 #define READ_HANDLES 64
+#define SEGMENT_ENTRIES 16384
 
 /* ---- fork ----
  *
@@ -161,7 +162,6 @@ void qs_options_default(qs_options *options_out)
         .journal_file_bytes = UINT64_C(64) << 20,
         .message_file_bytes = UINT64_C(64) << 20,
         .body_bytes_max = UINT64_C(128) << 20,
-        .segment_entries = 16384,
         .sync = QS_SYNC_FDATASYNC,
         .recovery = QS_RECOVERY_STRICT,
         .create = true,
@@ -185,7 +185,7 @@ static qs_status check_options(const qs_options *options, qs_error *error)
         return qsi_fail(error, QS_EINVAL, "message_file_bytes is %llu: a power of two from 64 KiB on is needed",
                         (unsigned long long)options->message_file_bytes);
     }
-    if (!is_power_of_two(options->segment_entries)) {
+    if (options->segment_entries != 0 && !is_power_of_two(options->segment_entries)) {
         return qsi_fail(error, QS_EINVAL, "segment_entries is %u: a power of two is needed", options->segment_entries);
     }
     if (options->body_bytes_max == 0 || options->body_bytes_max > UINT64_C(1) << 30) {
@@ -265,7 +265,8 @@ static bool visit_journal_name(void *context, const char *name)
 }
 
 /* A directory without MANIFEST is a store whose creation was cut off (begin again), or one that lost its MANIFEST: there are
- * journal files with contents then, and beginning again would bury them. */
+ * journal files with contents then, and beginning again would bury them.  Nothing is journalled before the manifest is durable,
+ * so what a creation leaves is zeros, or whatever a power cut made of them, but never a header. */
 static qs_status create_manifest(struct qs_store *store, qs_error *error)
 {
     struct emptiness emptiness = {.store = store, .error = error};
@@ -274,6 +275,9 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
     QS_TRY(emptiness.status);
     if (emptiness.has_contents) {
         return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
+    }
+    if (store->options.segment_entries == 0) {
+        store->options.segment_entries = SEGMENT_ENTRIES;
     }
     store->manifest.segment_entries = store->options.segment_entries;
     return store->env->random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);
@@ -291,6 +295,9 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
     }
     if (status != QS_OK) {
         return status;
+    }
+    if (store->options.segment_entries == 0) {
+        store->options.segment_entries = store->manifest.segment_entries;
     }
     if (store->manifest.segment_entries != store->options.segment_entries) {
         return qsi_fail(error, QS_EINVAL, "segment_entries is %u; this store was created with %u",
@@ -532,6 +539,7 @@ qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *e
     }
     channel->store = store;
     qsi_list_init(&channel->returns);
+    qsi_list_init(&channel->tx_returns);
     qsi_list_init(&channel->consumers);
     qsi_list_push_back(&store->channels, &channel->in_store);
     store->references += 1;
@@ -554,6 +562,7 @@ void qs_channel_close(qs_channel *channel)
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
     qsi_free_return_list(&channel->returns);
+    qsi_free_return_list(&channel->tx_returns);
     qsi_buf_fini(&channel->tx_settles);
     qsi_free(channel);
     qsi_store_unref(store);

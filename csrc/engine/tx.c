@@ -43,6 +43,7 @@ void qsi_tx_drop(struct qs_channel *channel)
         channel->tx_pieces = NULL;
     }
     qsi_buf_clear(&channel->tx_settles);
+    qsi_free_return_list(&channel->tx_returns);
 }
 
 qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
@@ -162,6 +163,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
     qsi_chunk_unref(tail);
+    qsi_move_returns(&channel->tx_returns, &channel->returns);
     qsi_tx_drop(channel);
     return QS_OK;
 }

@@ -15,6 +15,7 @@ struct scan {
     qs_env *env;
     qs_dir *dir;
     const struct qsi_manifest *manifest;
+    bool salvage;
     qsi_scan_visitor *visit;
     void *context;
     struct qsi_scan_result *result;
@@ -122,6 +123,42 @@ static qs_status open_generation(struct scan *scan, struct scan_file *file, uint
     return status;
 }
 
+/* Passes over the LSNs up to lsn, which cannot be read. */
+static void lose(struct scan *scan, uint64_t lsn)
+{
+    scan->result->lost_ranges += 1;
+    scan->result->lost_bytes += lsn - scan->lsn;
+    scan->lsn = lsn;
+}
+
+/* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
+static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, qs_error *error)
+{
+    for (uint32_t i = 0; i < scan->number_count; i++) {
+        uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+        size_t bytes = 0;
+        qs_status status;
+        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+            continue;
+        }
+        status = open_file(scan, file, scan->numbers[i], error);
+        if (status == QS_OK) {
+            status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
+            if (status == QS_OK && bytes == sizeof page &&
+                qsi_journal_header_decode(&file->header, page, scan->manifest->uuid, scan->numbers[i],
+                                          qsi_journal_header_salt(page)) &&
+                file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
+                return QS_OK;
+            }
+            close_file(scan, file);
+        }
+        if (status != QS_OK) {
+            return status;
+        }
+    }
+    return QS_EEMPTY;
+}
+
 /* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
 static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
                                  qs_error *error)
@@ -136,7 +173,7 @@ static qs_status find_generation(struct scan *scan, struct scan_file *file, uint
             return status;
         }
     }
-    return QS_EEMPTY;
+    return scan->salvage ? find_orphan(scan, file, low, limit, error) : QS_EEMPTY;
 }
 
 /* ---- blocks ---- */
@@ -206,6 +243,38 @@ static qs_status check_records(const struct scan_file *file, const struct qsi_sc
     return QS_OK;
 }
 
+/* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
+static qs_status skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io, qs_error *error)
+{
+    uint8_t header[QSI_BLOCK_HEADER_BYTES];
+    uint64_t bad_lsn = scan->lsn;
+
+    for (uint64_t offset = *offset_io + QSI_BLOCK_ALIGN; offset < file->bytes; offset += QSI_BLOCK_ALIGN) {
+        struct qsi_scan_block block = {0};
+        size_t bytes = 0;
+        qs_status status;
+        QS_TRY(qsi_file_read(scan->env, file->file, header, sizeof header, offset, &bytes, error));
+        if (bytes < sizeof header || !qsi_block_decode(&block.block, header, file->header.salt) ||
+            block.block.lsn < bad_lsn || block.block.lsn >= scan->end_lsn) {
+            continue;
+        }
+        scan->lsn = block.block.lsn;
+        status = read_block(scan, file, offset, &block, error);
+        if (status == QS_OK) {
+            block.chunk->used = block.from; /* read again by the caller */
+            scan->lsn = bad_lsn;
+            lose(scan, block.block.lsn);
+            *offset_io = offset;
+            return QS_OK;
+        }
+        scan->lsn = bad_lsn;
+        if (status != QS_EEMPTY) {
+            return status;
+        }
+    }
+    return QS_EEMPTY;
+}
+
 static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session, qs_error *error)
 {
     struct qsi_scan_result *result = scan->result;
@@ -216,6 +285,12 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
     result->end_offset = QSI_JOURNAL_HEADER_BYTES;
     while (scan->lsn < scan->end_lsn) {
         status = read_block(scan, file, result->end_offset, &block, error);
+        if (status == QS_EEMPTY && scan->salvage) {
+            status = skip_damage(scan, file, &result->end_offset, error);
+            if (status == QS_OK) {
+                continue;
+            }
+        }
         if (status != QS_OK) {
             return status == QS_EEMPTY ? QS_OK : status;
         }
@@ -339,6 +414,12 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
     if (scan->lsn == scan->end_lsn) {
         return QS_OK;
     }
+    if (scan->salvage) {
+        if (scan->end_lsn != UINT64_MAX) {
+            lose(scan, scan->end_lsn);
+        }
+        return QS_OK;
+    }
     if (scan->end_lsn != UINT64_MAX) {
         qsi_journal_name(name, last != NULL ? last->header.number : low);
         return qsi_fail_corrupt(error, name, last != NULL ? scan->result->end_offset : 0,
@@ -375,6 +456,9 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         if (status != QS_OK) {
             return status;
         }
+        if (scan->salvage && file.header.base_lsn > scan->lsn) {
+            lose(scan, file.header.base_lsn);
+        }
         if (file.header.base_lsn != scan->lsn) {
             close_file(scan, &file);
             qsi_journal_name(file.name, any ? last.header.number : low);
@@ -394,11 +478,12 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     }
 }
 
-qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, qsi_scan_visitor *visit,
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, bool salvage,
+                           qsi_scan_visitor *visit,
                            void *context, struct qsi_scan_result *result_out, qs_error *error)
 {
     struct scan scan = {
-        .env = env, .dir = dir, .manifest = manifest, .visit = visit, .context = context, .result = result_out};
+        .env = env, .dir = dir, .manifest = manifest, .salvage = salvage, .visit = visit, .context = context, .result = result_out};
     qs_status status;
 
     memset(result_out, 0, sizeof *result_out);

@@ -23,11 +23,14 @@ struct qsi_scan_result {
     uint64_t end_offset; /* behind the last valid block there */
     uint64_t end_lsn;
     uint64_t torn_bytes; /* of a begun block behind the end */
+    uint64_t lost_ranges, lost_bytes; /* damage that was passed over */
     uint64_t blocks, bytes;
 };
 
-/* QS_ECORRUPT with file and offset; whatever the visitor returns but QS_OK ends the scan. */
-qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, qsi_scan_visitor *visit,
+/* salvage: damage is passed over and counted, and what is whole behind it is visited; else it is QS_ECORRUPT with file and
+ * offset.  Whatever the visitor returns but QS_OK ends the scan. */
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, bool salvage,
+                           qsi_scan_visitor *visit,
                            void *context, struct qsi_scan_result *result_out, qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -41,7 +41,7 @@ typedef struct qs_options {
     uint64_t journal_file_bytes; /* power of two, 64 KiB at least */
     uint64_t message_file_bytes; /* power of two, 64 KiB at least */
     uint64_t body_bytes_max;     /* a larger body is refused; 128 MiB */
-    uint32_t segment_entries;    /* power of two */
+    uint32_t segment_entries;    /* power of two, fixed at creation; 0: as it was created, 16384 when new */
     uint32_t commit_delay_us;    /* wait this long for a bigger group */
     uint32_t sync;               /* QS_SYNC_* */
     uint32_t recovery;           /* QS_RECOVERY_* */
@@ -87,7 +87,7 @@ typedef struct qs_stats {
     uint32_t sync; /* QS_SYNC_* */
     bool failed;
     /* the recovery at open */
-    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_records;
+    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_ranges, lost_bytes;
 } qs_stats;
 QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);

@@ -83,7 +83,7 @@ def check_and_read(path: Path, known: Knowledge) -> dict[str, list[int]]:
     """Reopen and check; returns the numbers that are left, by queue, without taking them."""
     left: dict[str, list[int]] = {}
     with pyqstore.open(path, create=False) as store, store.channel() as channel:
-        assert store.recovery_report.lost_records == 0
+        assert store.recovery_report.lost_bytes == 0
         for queue in QUEUES:
             left[queue] = []
             while (message := channel.basic_get(queue)) is not None:

@@ -113,7 +113,6 @@ def test_unknown_option_is_a_type_error_that_names_the_known_ones(path: Path) ->
     assert not path.exists()
 
 
-@pytest.mark.xfail(reason="the engine takes the default for a wish", raises=ValueError)
 def test_segment_entries_are_fixed_at_creation(path: Path) -> None:
     pyqstore.open(path, segment_entries=512).close()
     with pyqstore.open(path) as store:

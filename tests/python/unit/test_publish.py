@@ -3,7 +3,6 @@
 import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ import pyqstore
 
 Take = Callable[[pyqstore.Channel, str], list[bytes]]
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
-later = pytest.mark.xfail(raises=pyqstore.NotImplementedByBroker, reason="not in the engine yet")
 
 
 def test_default_exchange_leads_to_the_queue_of_that_name(
@@ -66,33 +64,6 @@ def test_topic_exchange_matches_words(
     for key in matching + others:
         channel.basic_publish("e", key, key)
     assert bodies(channel, "q") == [key.encode() for key in matching]
-
-
-@later
-@pytest.mark.parametrize(
-    ("arguments", "matching", "others"),
-    [
-        ({"x-match": "all", "a": 1, "b": "x"}, [{"a": 1, "b": "x", "c": 3}], [{"a": 1}, {}]),
-        ({"a": 1, "b": "x"}, [{"a": 1, "b": "x"}], [{"a": 2, "b": "x"}]),
-        ({"x-match": "any", "a": 1, "b": "x"}, [{"a": 1}, {"b": "x"}], [{"a": 2}, {}]),
-        ({"x-match": "all", "a": None}, [{"a": "anything"}], [{"b": 1}]),
-    ],
-)
-def test_headers_exchange_compares_headers(
-    channel: pyqstore.Channel,
-    bodies: Take,
-    arguments: dict[str, Any],
-    matching: list[dict[str, Any]],
-    others: list[dict[str, Any]],
-) -> None:
-    channel.exchange_declare("e", "headers")
-    channel.queue_declare("q")
-    channel.queue_bind("q", "e", arguments=arguments)
-    for headers in matching:
-        channel.basic_publish("e", "", b"yes", pyqstore.Properties(headers=headers))
-    for headers in others:
-        channel.basic_publish("e", "", b"no", pyqstore.Properties(headers=headers))
-    assert bodies(channel, "q") == [b"yes"] * len(matching)
 
 
 def test_unbound_queue_gets_no_more(channel: pyqstore.Channel, bodies: Take) -> None:
@@ -304,19 +275,6 @@ def test_listener_that_raises_loses_no_event(channel: pyqstore.Channel) -> None:
         channel.process_events()
     assert channel.process_events() == 1
     assert heard == [b"0", b"1", b"2"]
-
-
-@later
-def test_rejected_publish_is_nacked_and_told_once(channel: pyqstore.Channel) -> None:
-    channel.queue_declare("q", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
-    channel.confirm_select()
-    log = Log(channel)
-    for _ in range(4):
-        channel.basic_publish("", "q", b"x")
-    assert channel.wait_for_confirms(10) is False
-    assert channel.wait_for_confirms(10) is True
-    assert log.numbers("ack") == [1, 2]
-    assert log.numbers("nack") == [3, 4]
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), -0.5])

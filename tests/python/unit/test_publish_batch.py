@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -225,7 +226,7 @@ BAD: list[tuple[str, Any, str]] = [
     (
         "null in a later chunk",
         lambda: pa.table({"body": pa.chunked_array([[b"1", b"2"], [b"3", None]])}),
-        "batch 1 .from row 2.: row 1: body is null",
+        "row 3: body is null",
     ),
     ("unknown column", lambda: pa.table({"body": [b"1"], "prioriti": [1]}), "prioriti"),
     (
@@ -368,6 +369,19 @@ def test_hand_made_array_with_bad_offsets_is_refused(
         channel.publish_batch(HandMade(), routing_key=queue)
     body.buffers[1] = right
     assert channel.publish_batch(HandMade(), routing_key=queue).count == 3
+
+
+def test_pyarrow_array_with_offsets_past_its_data_is_refused(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    offsets = struct.pack("<4i", 0, 3, 2**30, 9)  # pyarrow itself looks at the first and the last
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"abcdefghi")]
+    bodies = pa.Array.from_buffers(pa.binary(), 3, buffers)
+    rows = pa.StructArray.from_arrays([bodies], ["body"])
+    for data in (rows, pa.RecordBatch.from_struct_array(rows)):
+        with pytest.raises(ValueError, match=r"row 2: body has impossible offsets"):
+            channel.publish_batch(data, routing_key=queue)
+    assert channel.basic_get(queue) is None
 
 
 def test_data_is_released_whatever_happens(channel: pyqstore.Channel, queue: str) -> None:

@@ -121,3 +121,26 @@ def test_uncommitted_transaction_leaves_nothing(path: Path) -> None:
         channel.basic_publish("", "q", b"x", PERSISTENT)
     with pyqstore.open(path) as store:
         assert store.queue_status("q")["messages_ready"] == 0
+
+
+def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        for number in range(30):  # each in a commit of its own
+            channel.basic_publish("", "q", b"%d" % number, pyqstore.Properties(delivery_mode=2))
+            assert channel.wait_for_confirms(10)
+    journal = path / "journal" / "0000000001.jnl"
+    contents = bytearray(journal.read_bytes())
+    contents[4096 * 17 + 100] ^= 0xFF  # a block begins at each multiple of 4096
+    journal.write_bytes(contents)
+    with pytest.raises(pyqstore.StoreCorrupt) as caught:
+        pyqstore.open(path)
+    assert caught.value.path == journal.name
+    assert caught.value.offset == 4096 * 17
+    with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
+        bodies = channel.get_batch("q")["body"].to_pylist()
+        assert store.recovery_report.lost_ranges == 1
+        assert store.recovery_report.lost_bytes > 0
+    assert len(bodies) == 29
+    assert bodies == sorted(bodies, key=int)

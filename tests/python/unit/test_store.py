@@ -233,9 +233,17 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
     with pyqstore.open(path) as store:
         report = store.recovery_report
         assert report.messages == report["messages"] == 5
-        assert report.lost_records == 0
+        assert report.lost_bytes == 0
         assert report.torn_bytes == 0
-        assert set(report) == {"records", "bytes", "torn_bytes", "lost_records", "messages", "ms"}
+        assert set(report) == {
+            "records",
+            "bytes",
+            "torn_bytes",
+            "lost_ranges",
+            "lost_bytes",
+            "messages",
+            "ms",
+        }
         assert report.ms == store.stats()["recovery_ms"]
         with pytest.raises(KeyError):
             report["keys"]

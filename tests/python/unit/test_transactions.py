@@ -88,7 +88,6 @@ def test_outside_a_transaction_there_is_nothing_to_end(store: pyqstore.Store, ve
         getattr(channel, verb)()
 
 
-@pytest.mark.xfail(reason="the engine returns at once")
 def test_returns_come_at_the_commit(channel: pyqstore.Channel) -> None:
     returned: list[pyqstore.ReturnedMessage] = []
     channel.add_return_listener(returned.append)
