@@ -358,8 +358,8 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
 
 static void free_store(struct qs_store *store)
 {
+    qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);
-    qsi_router_fini(&store->router);
     qsi_map_fini(&store->queues_by_id);
     qsi_map_fini(&store->transactions);
     qsi_journal_close(store->journal);
