@@ -427,7 +427,7 @@ static qs_status retain_run(struct retained *retained, const struct qsi_run *run
     return QS_OK;
 }
 
-/* The message files that live messages need stay, and are synced: what was read may be in the page cache only. */
+/* The message files that live messages need are synced: what was read may be in the page cache only. */
 static qs_status retain_bodies(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -449,6 +449,16 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     qsi_map_fini(&retained.by_file);
     qsi_buf_fini(&retained.files);
     return status;
+}
+
+/* The others go, once it is written down where the journal ends: before that, the next recovery may come to another end and
+ * need them.  Salvage removes nothing. */
+static qs_status trim_bodies(struct qs_store *store, qs_error *error)
+{
+    if (store->options.recovery == QS_RECOVERY_SALVAGE) {
+        return QS_OK;
+    }
+    return qsi_message_store_trim(store->messages, error);
 }
 
 /* ---- all of it ---- */
@@ -520,6 +530,7 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     QS_TRY(sync_tail(store, result.last_file, error));
     QS_TRY(retain_bodies(store, error));
     QS_TRY(begin_session(store, &result, error));
+    QS_TRY(trim_bodies(store, error));
     store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
     return QS_OK;
 }

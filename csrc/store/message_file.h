@@ -28,7 +28,8 @@ struct qsi_message_file {
     qs_file *handle;              /* NULL: not open */
     bool is_dirty;                /* in store->dirty */
     bool is_taken;                /* in the set that is out */
-    uint64_t retained_end;        /* during qsi_message_store_retain: 0 if nothing names the file */
+    uint64_t retained_end;        /* since qsi_message_store_retain: 0 if nothing names the file */
+    bool is_too_long;             /* there is something behind retained_end */
     struct qsi_list in_idle;      /* of open, settled files without references */
     struct qsi_list in_unsettled; /* empty: settled */
     struct qsi_message_file *next_dirty;

@@ -228,8 +228,8 @@ static qs_status note_retained(struct qsi_message_store *store, const struct qsi
     return QS_OK;
 }
 
-static qs_status fit_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
-                               qs_file *handle, uint64_t bytes, qs_error *error)
+static qs_status check_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                                 qs_file *handle, uint64_t bytes, qs_error *error)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
@@ -237,15 +237,25 @@ static qs_status fit_open_file(struct qsi_message_store *store, struct qsi_messa
         qsi_message_path(path, file->number);
         return qsi_fail_corrupt(error, path, bytes, "the file ends before its last live record");
     }
-    if (bytes == file->retained_end) {
-        return qsi_message_file_sync(store, file->number, handle, error);
-    }
-    return cut(store, file->number, handle, file->retained_end, error);
+    file->is_too_long = bytes > file->retained_end;
+    return qsi_message_file_sync(store, file->number, handle, error);
 }
 
-/* What was read may never have reached the disk: a process that died syncs nothing. */
-static qs_status fit_file(struct qsi_message_store *store, struct qsi_message_file *file,
-                          qs_error *error)
+static qs_status cut_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                               qs_file *handle, uint64_t bytes, qs_error *error)
+{
+    (void)bytes;
+    QS_TRY(cut(store, file->number, handle, file->retained_end, error));
+    file->is_too_long = false;
+    file->bytes = file->retained_end; /* recovery may have left a handle open for reading */
+    return QS_OK;
+}
+
+typedef qs_status open_file_visitor(struct qsi_message_store *store, struct qsi_message_file *file,
+                                    qs_file *handle, uint64_t bytes, qs_error *error);
+
+static qs_status with_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                                open_file_visitor *visit, qs_error *error)
 {
     qs_file *handle;
     uint64_t bytes;
@@ -254,13 +264,14 @@ static qs_status fit_file(struct qsi_message_store *store, struct qsi_message_fi
 
     QS_TRY(
         qsi_message_file_open(store, file->number, QS_OPEN_WRITE, &handle, &bytes, &salt, error));
-    status = fit_open_file(store, file, handle, bytes, error);
-    file->bytes = file->retained_end; /* recovery may have left a handle open for reading */
+    status = visit(store, file, handle, bytes, error);
     store->env->close(store->env, handle);
     return status;
 }
 
-static qs_status fit_named(struct qsi_message_store *store, uint32_t settled_below, qs_error *error)
+/* What was read may never have reached the disk: a process that died syncs nothing. */
+static qs_status sync_named(struct qsi_message_store *store, uint32_t settled_below,
+                            qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
@@ -268,7 +279,21 @@ static qs_status fit_named(struct qsi_message_store *store, uint32_t settled_bel
         struct qsi_message_file *file = cursor.value;
 
         if (file->retained_end > 0 && file->number >= settled_below) {
-            QS_TRY(fit_file(store, file, error));
+            QS_TRY(with_open_file(store, file, check_open_file, error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status cut_named(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        if (file->is_too_long) {
+            QS_TRY(with_open_file(store, file, cut_open_file, error));
         }
     }
     return QS_OK;
@@ -292,8 +317,7 @@ static qs_status remove_unnamed(struct qsi_message_store *store, qs_error *error
     return removed ? qsi_dir_sync(store->env, store->dir, error) : QS_OK;
 }
 
-/* Single-threaded by its contract, so the mutex is left alone.  Everything is checked before
- * anything is removed: a store that cannot be opened keeps all its files. */
+/* Single-threaded by their contract, so the mutex is left alone in both. */
 qs_status qsi_message_store_retain(struct qsi_message_store *store,
                                    const struct qsi_retained *files, size_t file_count,
                                    uint32_t settled_below, qs_error *error)
@@ -302,6 +326,12 @@ qs_status qsi_message_store_retain(struct qsi_message_store *store,
     for (size_t i = 0; i < file_count; i++) {
         QS_TRY(note_retained(store, &files[i], error));
     }
-    QS_TRY(fit_named(store, settled_below, error));
+    return sync_named(store, settled_below, error);
+}
+
+qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *error)
+{
+    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
+    QS_TRY(cut_named(store, error));
     return remove_unnamed(store, error);
 }

@@ -85,15 +85,18 @@ struct qsi_retained {
     uint64_t end; /* the largest qsi_body_ref_end() of the references to it */
 };
 
-/* Fits the directory to the references found by recovery: files that are not named go; the
- * others, from settled_below on, lose what is behind their end and are synced, because what
- * recovery read may have been in the page cache only.  Files in any order; of one named twice
- * the larger end counts. settled_below: what qsi_message_store_settled_below said at the last
- * checkpoint, or 0. QS_ECORRUPT when a named file is missing or shorter than its end.  REQUIRES
- * nothing reserved yet. */
+/* Takes note of the references found by recovery and syncs the files that they name, from
+ * settled_below on, because what recovery read may have been in the page cache only.  Nothing is
+ * removed: until it is written down what recovery found, the next one must find it again.  Files in
+ * any order; of one named twice the larger end counts.  settled_below: what
+ * qsi_message_store_settled_below said at the last checkpoint, or 0.  QS_ECORRUPT when a named file
+ * is missing or shorter than its end.  REQUIRES nothing reserved yet. */
 qs_status qsi_message_store_retain(struct qsi_message_store *store,
                                    const struct qsi_retained *files, size_t file_count,
                                    uint32_t settled_below, qs_error *error) QS_MUST_CHECK;
+/* Fits the directory to what retain was told: files that are not named go, the others lose what is
+ * behind their end.  REQUIRES retain, and nothing reserved since. */
+qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *error) QS_MUST_CHECK;
 /* Files with a lower number are synced and cut to size for good: for checkpoints to remember. */
 uint32_t qsi_message_store_settled_below(struct qsi_message_store *store);
 

@@ -57,7 +57,8 @@ static qs_status recover(struct fixture *fixture, const struct bodies *bodies, q
             return status;
         }
     }
-    return qsi_message_store_retain(fixture->store, keep, count, 0, error);
+    QS_TRY(qsi_message_store_retain(fixture->store, keep, count, 0, error));
+    return qsi_message_store_trim(fixture->store, error);
 }
 
 static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error)

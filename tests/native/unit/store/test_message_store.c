@@ -207,6 +207,7 @@ static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(v
     keep[1] = retained(&refs[3]);
     keep[2] = retained(&refs[1]); /* of the same file, and not its end */
     QS_CHECK(qsi_message_store_retain(fixture.store, keep, 3, 0, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_trim(fixture.store, NULL) == QS_OK);
     QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[3]));
     QS_CHECK(!exists(&fixture, 2));
     QS_CHECK(file_bytes(&fixture, 3) == qsi_body_ref_end(&refs[12]));
@@ -268,6 +269,7 @@ static void test_retain_does_not_touch_settled_files(void)
     keep[0] = retained(&refs[1]);
     keep[1] = retained(&refs[6]);
     QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 2, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_trim(fixture.store, NULL) == QS_OK);
     QS_CHECK(file_bytes(&fixture, 1) == 65536);
     QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&refs[6]));
     stop(&fixture);
