@@ -1,0 +1,245 @@
+/* An environment around another one that behaves like a broken engine, or like a process that died.
+ *
+ * The bugs are planted here and nowhere in the engine: what an engine would do wrong (not sync a
+ * directory, confirm before the sync, use one salt for ever, try a failed sync again) looks exactly
+ * like this from the disk's side.
+ *
+ * Threads: one only. */
+#ifndef QS_CRASH_ENV_H
+#define QS_CRASH_ENV_H
+
+#include "qstore/env.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum crash_bug {
+    CRASH_NO_BUG,
+    CRASH_NO_DIR_SYNC,     /* names are never synced */
+    CRASH_NO_FILE_SYNC,    /* what is confirmed was not synced */
+    CRASH_CONSTANT_RANDOM, /* every salt is the same */
+    CRASH_RETRIED_SYNC,    /* a sync that failed is repeated, and the repetition believed */
+};
+
+struct crash_env {
+    qs_env env;
+    qs_env *inner;
+    enum crash_bug bug;
+    bool is_dead; /* the process is gone: nothing it still does reaches the disk */
+};
+
+static inline qs_env *crash_inner(qs_env *env)
+{
+    return ((struct crash_env *)env->data)->inner;
+}
+
+static inline enum crash_bug crash_bug_of(qs_env *env)
+{
+    return ((struct crash_env *)env->data)->bug;
+}
+
+/* QS_EIO in a dead process, which reports errors to nobody. */
+static inline qs_status crash_alive(qs_env *env, qs_error *error)
+{
+    if (!((struct crash_env *)env->data)->is_dead) {
+        return QS_OK;
+    }
+    if (error != NULL) {
+        memset(error, 0, sizeof *error);
+        error->status = QS_EIO;
+        strcpy(error->text, "the process is dead");
+    }
+    return QS_EIO;
+}
+
+#define CRASH_ALIVE(env, error)                    \
+    do {                                           \
+        if (crash_alive(env, error) != QS_OK) {    \
+            return QS_EIO;                         \
+        }                                          \
+    } while (0)
+
+/* -- directories and names -------------------------------------------------------------------- */
+
+static inline qs_status crash_dir_open_root(qs_env *env, const char *path, bool create,
+                                            qs_dir **dir_out, bool *created_out, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->dir_open_root(crash_inner(env), path, create, dir_out, created_out,
+                                           error);
+}
+
+static inline qs_status crash_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    if (crash_bug_of(env) == CRASH_NO_DIR_SYNC) {
+        return QS_OK;
+    }
+    return crash_inner(env)->dir_sync_parent(crash_inner(env), dir, error);
+}
+
+static inline qs_status crash_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
+                                       qs_dir **dir_out, bool *created_out, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->dir_open(crash_inner(env), parent, name, create, dir_out, created_out,
+                                      error);
+}
+
+static inline qs_status crash_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    if (crash_bug_of(env) == CRASH_NO_DIR_SYNC) {
+        return QS_OK;
+    }
+    return crash_inner(env)->dir_sync(crash_inner(env), dir, error);
+}
+
+static inline qs_status crash_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit,
+                                       void *context, qs_error *error)
+{
+    return crash_inner(env)->dir_list(crash_inner(env), dir, visit, context, error);
+}
+
+static inline void crash_dir_close(qs_env *env, qs_dir *dir)
+{
+    crash_inner(env)->dir_close(crash_inner(env), dir);
+}
+
+static inline qs_status crash_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
+                                     qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->rename(crash_inner(env), dir, from, to, error);
+}
+
+static inline qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->remove(crash_inner(env), dir, name, error);
+}
+
+/* -- files ------------------------------------------------------------------------------------ */
+
+static inline qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
+                                   qs_file **file_out, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->open(crash_inner(env), dir, name, flags, file_out, error);
+}
+
+static inline void crash_close(qs_env *env, qs_file *file)
+{
+    crash_inner(env)->close(crash_inner(env), file);
+}
+
+static inline qs_status crash_read(qs_env *env, qs_file *file, void *data, size_t bytes,
+                                   uint64_t offset, size_t *read_out, qs_error *error)
+{
+    return crash_inner(env)->read(crash_inner(env), file, data, bytes, offset, read_out, error);
+}
+
+static inline qs_status crash_write(qs_env *env, qs_file *file, const qs_part *parts,
+                                    size_t part_count, uint64_t offset, size_t *written_out,
+                                    qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->write(crash_inner(env), file, parts, part_count, offset, written_out,
+                                   error);
+}
+
+static inline qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
+{
+    qs_status status;
+
+    CRASH_ALIVE(env, error);
+    if (crash_bug_of(env) == CRASH_NO_FILE_SYNC) {
+        return QS_OK;
+    }
+    status = crash_inner(env)->sync(crash_inner(env), file, error);
+    if (status != QS_OK && crash_bug_of(env) == CRASH_RETRIED_SYNC) {
+        status = crash_inner(env)->sync(crash_inner(env), file, error);
+    }
+    return status;
+}
+
+static inline qs_status crash_size(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error)
+{
+    return crash_inner(env)->size(crash_inner(env), file, bytes_out, error);
+}
+
+static inline qs_status crash_allocate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->allocate(crash_inner(env), file, bytes, error);
+}
+
+static inline qs_status crash_truncate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->truncate(crash_inner(env), file, bytes, error);
+}
+
+static inline qs_status crash_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                   uint64_t *pid_out, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->lock(crash_inner(env), dir, name, lock_out, pid_out, error);
+}
+
+/* -- clock and randomness --------------------------------------------------------------------- */
+
+static inline uint64_t crash_monotonic_ns(qs_env *env)
+{
+    return crash_inner(env)->monotonic_ns(crash_inner(env));
+}
+
+static inline uint64_t crash_wall_us(qs_env *env)
+{
+    return crash_inner(env)->wall_us(crash_inner(env));
+}
+
+static inline qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_error *error)
+{
+    if (crash_bug_of(env) == CRASH_CONSTANT_RANDOM) {
+        memset(data, 7, bytes);
+        return QS_OK;
+    }
+    return crash_inner(env)->random(crash_inner(env), data, bytes, error);
+}
+
+/* inner stays the caller's, and may be replaced while no store is open. */
+static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum crash_bug bug)
+{
+    *crash = (struct crash_env){
+        .env =
+            {
+                .version = QS_ENV_VERSION,
+                .data = crash,
+                .dir_open_root = crash_dir_open_root,
+                .dir_sync_parent = crash_dir_sync_parent,
+                .dir_open = crash_dir_open,
+                .dir_sync = crash_dir_sync,
+                .dir_list = crash_dir_list,
+                .dir_close = crash_dir_close,
+                .rename = crash_rename,
+                .remove = crash_remove,
+                .open = crash_open,
+                .close = crash_close,
+                .read = crash_read,
+                .write = crash_write,
+                .sync = crash_sync,
+                .size = crash_size,
+                .allocate = crash_allocate,
+                .truncate = crash_truncate,
+                .lock = crash_lock,
+                .monotonic_ns = crash_monotonic_ns,
+                .wall_us = crash_wall_us,
+                .random = crash_random,
+            },
+        .inner = inner,
+        .bug = bug,
+    };
+}
+
+#endif

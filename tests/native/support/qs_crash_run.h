@@ -1,0 +1,306 @@
+/* Runs of a workload with power cuts: the heart of the crash suite.
+ *
+ * A run works on one disk in several generations.  At steps chosen by chance the disk is cut in
+ * several ways; each cut is opened as a store of its own and compared with the model as it is at
+ * that moment, while the run goes on unharmed.  A generation ends
+ *
+ *   - with a power cut: the next one goes on from the disk that a cut left, or
+ *   - with the death of the process: the next one goes on from the same disk, page cache and all,
+ *     so that only recovery's own syncs make what it showed durable,
+ *
+ * and that can be at any step, also while recovery is at work.  What a recovery showed is the truth
+ * for everything after it.
+ *
+ * All of a run follows from its seed. */
+#ifndef QS_CRASH_RUN_H
+#define QS_CRASH_RUN_H
+
+#include "env_test.h"
+
+#include "qs_crash_env.h"
+#include "qs_crash_model.h"
+#include "qs_crash_work.h"
+#include "splitmix.h"
+
+#include <time.h>
+
+struct crash_run_options {
+    enum crash_bug bug;
+    uint32_t generations;  /* 1 at least */
+    uint32_t ops;          /* of one generation, about */
+    uint32_t cut_percent;  /* of the steps at which cuts are taken */
+    uint32_t random_cuts;  /* at each such step, beside the two simple ones */
+    bool fails_syncs;      /* one sync of each generation fails, and what it was for is lost */
+    uint32_t end_steps;    /* a generation that is cut off ends within so many steps */
+};
+
+struct crash_run {
+    const struct crash_run_options *options;
+    struct crash_report *report;
+    uint64_t random;
+    qs_env *sim;
+    qs_env *fault; /* around sim */
+    struct crash_env env; /* around fault */
+    struct crash_model model;
+    struct crash_model frozen; /* as it was when the generation ended */
+    uint64_t end_step;     /* the step at which the generation ends; 0: when its work is done */
+    bool ends_in_power_cut;
+    bool has_ended;
+    qs_env *next_disk; /* after a power cut */
+};
+
+static inline uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
+{
+    return (uint32_t)qsi_splitmix_below(&run->random, limit);
+}
+
+/* -- one state -------------------------------------------------------------------------------- */
+
+/* Opens the disk as a store of its own, compares and throws everything away. */
+static inline void crash_check_disk(struct crash_model *model, struct crash_report *report,
+                                    qs_env *mem)
+{
+    qs_options options = crash_options();
+    struct crash_env env;
+    qs_store *store = NULL;
+    qs_channel *channel = NULL;
+    qs_status status;
+
+    crash_env_init(&env, mem, CRASH_NO_BUG);
+    report->states++;
+    status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
+    if (status == QS_OK) {
+        QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
+        crash_model_check(model, report, store, channel);
+        env.is_dead = true; /* closing in order would only cost time */
+        qs_channel_close(channel);
+        qs_store_close(store, NULL);
+    } else {
+        crash_violation(report, "open: %s: %s", qs_status_name(status), qs_test_error.text);
+    }
+    qsi_env_mem_destroy(mem);
+}
+
+static inline void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const char *name)
+{
+    qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
+
+    QS_CHECK(mem != NULL);
+    run->report->cut = name;
+    crash_check_disk(&run->model, run->report, mem);
+}
+
+static inline void crash_check_cuts(struct crash_run *run)
+{
+    switch (crash_run_below(run, 4)) {
+    case 0:
+        crash_check_cut(run, QSI_CUT_KEEP_ALL, "all kept");
+        break;
+    case 1:
+        crash_check_cut(run, QSI_CUT_DROP_ALL, "all dropped");
+        break;
+    default:
+        break;
+    }
+    for (uint32_t i = 0; i < run->options->random_cuts; i++) {
+        crash_check_cut(run, QSI_CUT_RANDOM, "random");
+    }
+    run->report->cut = "alive";
+}
+
+/* -- the end of a generation ------------------------------------------------------------------ */
+
+static inline qs_env *crash_final_cut(struct crash_run *run)
+{
+    static const enum qsi_cut_how hows[] = {QSI_CUT_RANDOM, QSI_CUT_RANDOM, QSI_CUT_RANDOM,
+                                            QSI_CUT_KEEP_ALL, QSI_CUT_DROP_ALL};
+    qs_env *mem = qsi_env_sim_cut(run->sim, hows[crash_run_below(run, 5)],
+                                  qsi_splitmix_next(&run->random));
+
+    QS_CHECK(mem != NULL);
+    return mem;
+}
+
+static inline void crash_end(struct crash_run *run)
+{
+    run->has_ended = true;
+    run->env.is_dead = true;
+    crash_model_copy(&run->frozen, &run->model);
+    if (run->ends_in_power_cut) {
+        run->next_disk = crash_final_cut(run);
+    }
+}
+
+static inline void crash_on_step(void *context, uint64_t step)
+{
+    struct crash_run *run = context;
+
+    if (run->has_ended) {
+        return;
+    }
+    run->report->step = step;
+    if (crash_run_below(run, 100) < run->options->cut_percent) {
+        crash_check_cuts(run);
+    }
+    if (run->end_step != 0 && step >= run->end_step) {
+        crash_end(run);
+    }
+}
+
+/* The disk and the model that the next generation begins with. */
+static inline void crash_next_disk(struct crash_run *run)
+{
+    crash_model_fini(&run->model);
+    run->model = run->frozen;
+    run->frozen = (struct crash_model){0};
+    if (run->next_disk != NULL) {
+        qsi_env_fault_destroy(run->fault);
+        qsi_env_sim_destroy(run->sim);
+        run->sim = qsi_env_sim_from_mem(run->next_disk, qsi_splitmix_next(&run->random));
+        QS_CHECK(run->sim != NULL);
+        run->fault = qsi_env_fault_create(run->sim);
+        QS_CHECK(run->fault != NULL);
+        run->next_disk = NULL;
+        qsi_env_sim_on_step(run->sim, crash_on_step, run);
+    }
+}
+
+/* -- one generation --------------------------------------------------------------------------- */
+
+/* What recovery shows is compared and is the truth from here on. */
+static inline bool crash_adopt(struct crash_work *work)
+{
+    qs_channel *channel = NULL;
+
+    if (!crash_done(work, qs_channel_open(&channel, work->store, QS_ERROR), "open channel")) {
+        return false;
+    }
+    crash_model_check(work->model, work->report, work->store, channel);
+    crash_model_adopt(work->model, work->store);
+    qs_channel_close(channel);
+    return !work->env->is_dead;
+}
+
+/* In order, now and then: a store that was closed is a crash state as well. */
+static inline void crash_finish(struct crash_run *run, struct crash_work *work)
+{
+    if (!work->is_over && crash_run_below(run, 3) == 0) {
+        crash_close_store(work);
+    }
+    if (!run->has_ended) {
+        crash_end(run);
+    }
+}
+
+/* Where the generation is cut off; most of the last ones do all of their work. */
+static inline void crash_choose_end(struct crash_run *run, bool is_last)
+{
+    run->has_ended = false;
+    run->ends_in_power_cut = run->options->fails_syncs || crash_run_below(run, 3) > 0;
+    run->end_step = 0;
+    if (!is_last && crash_run_below(run, 4) > 0) {
+        run->end_step =
+            qsi_env_sim_steps(run->sim) + 1 + crash_run_below(run, run->options->end_steps);
+    }
+}
+
+static inline void crash_do_work(struct crash_run *run, struct crash_work *work)
+{
+    /* Some do very little: much can go wrong around the first commit of a session. */
+    uint32_t ops = crash_run_below(run, 4) == 0 ? 3 : run->options->ops;
+
+    if (run->options->fails_syncs) {
+        qsi_env_fault_arm(run->fault, QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST,
+                          1 + crash_run_below(run, 2 * ops), false);
+    }
+    crash_set_up(work);
+    crash_work_run(work, 1 + crash_run_below(run, ops));
+}
+
+static inline void crash_generation(struct crash_run *run)
+{
+    struct crash_work work = {
+        .env = &run->env,
+        .model = &run->model,
+        .report = run->report,
+        .random = qsi_splitmix_next(&run->random),
+        .has_faults = run->options->fails_syncs,
+    };
+
+    if (crash_open_store(&work) && crash_adopt(&work)) {
+        crash_do_work(run, &work);
+    }
+    crash_finish(run, &work);
+    /* What is left of the process goes without a trace. */
+    work.is_over = true;
+    crash_close_store(&work);
+    qsi_env_fault_arm(run->fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    run->env.is_dead = false;
+}
+
+/* -- a run ------------------------------------------------------------------------------------ */
+
+static inline void crash_run_init(struct crash_run *run, const struct crash_run_options *options,
+                                  struct crash_report *report, uint64_t seed)
+{
+    *run = (struct crash_run){.options = options, .report = report, .random = seed};
+    report->seed = seed;
+    report->cut = "alive";
+    crash_model_init(&run->model);
+    run->sim = qsi_env_sim_create(seed);
+    QS_CHECK(run->sim != NULL);
+    run->fault = qsi_env_fault_create(run->sim);
+    QS_CHECK(run->fault != NULL);
+    crash_env_init(&run->env, run->fault, options->bug);
+    qsi_env_sim_on_step(run->sim, crash_on_step, run);
+}
+
+static inline void crash_run(const struct crash_run_options *options, struct crash_report *report,
+                             uint64_t seed)
+{
+    struct crash_run run;
+
+    crash_run_init(&run, options, report, seed);
+    for (uint32_t i = 0; i < options->generations; i++) {
+        crash_choose_end(&run, i + 1 == options->generations);
+        crash_generation(&run);
+        crash_next_disk(&run);
+        run.env.inner = run.fault;
+    }
+    crash_check_cut(&run, QSI_CUT_DROP_ALL, "at the end");
+    crash_model_fini(&run.model);
+    qsi_env_fault_destroy(run.fault);
+    qsi_env_sim_destroy(run.sim);
+}
+
+/* -- what all tests of this kind share -------------------------------------------------------- */
+
+static inline double crash_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The second argument, or so many; a twentieth of it where each state costs twenty times more. */
+static inline uint64_t crash_state_count(int argc, char **argv, uint64_t count)
+{
+#ifdef __SANITIZE_ADDRESS__
+    count /= 20;
+#endif
+    return argc > 2 ? strtoull(argv[2], NULL, 0) : count;
+}
+
+/* Runs one after another, from seed on, until there were so many states, or a violation when one is
+ * looked for. */
+static inline void crash_run_many(const struct crash_run_options *options,
+                                  struct crash_report *report, uint64_t seed, uint64_t state_count,
+                                  bool stops_at_violation)
+{
+    while (report->states < state_count && !(stops_at_violation && report->violations > 0)) {
+        crash_run(options, report, seed++);
+    }
+}
+
+#endif
