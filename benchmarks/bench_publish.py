@@ -1,9 +1,9 @@
 """Durable publishing beside the disk itself: the same bytes, the same run, the same directory.
 
-Each benchmark publishes 100-byte persistent messages to one durable queue in confirm mode and ends when
-everything is confirmed.  Beside them stands a loop of pwrite and fdatasync in C over a file that is there
-already (`native/raw.c`).  `extra_info` tells messages or bytes a round; messages per second are that by the
-round's time.
+Each benchmark publishes 100-byte persistent messages to one durable queue in confirm mode and ends
+when everything is confirmed.  Beside them stands a loop of pwrite and fdatasync in C over a file
+that is there already (`native/raw.c`).  `extra_info` tells messages or bytes a round; messages per
+second are that by the round's time.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
         return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
     }
     if (status == QS_ENOENT) {
-        return qsi_fail(error, QS_EIO, "the directory it should lie in does not exist: create that first");
+        return qsi_fail(error, QS_ESTORE_NOT_FOUND, "the directory it should lie in does not exist: create that first");
     }
     if (status != QS_OK) {
         return status;
