@@ -16,7 +16,7 @@ static struct store_consumer *find_consumer(struct qs_channel *channel, struct q
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (consumer->tag_bytes == tag.bytes && memcmp(consumer->tag, tag.data, tag.bytes) == 0) {
+        if (qsi_slice_equals(consumer->tag, tag)) {
             return consumer;
         }
     }
@@ -32,15 +32,33 @@ static qs_status check_exclusive(const struct store_queue *queue, bool exclusive
     return QS_OK;
 }
 
-static void name_consumer(struct qs_channel *channel, struct store_consumer *consumer, struct qsi_slice tag)
+static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag, struct qsi_slice queue_name)
 {
-    if (tag.bytes > 0) {
-        memcpy(consumer->tag, tag.data, tag.bytes);
-        consumer->tag[tag.bytes] = '\0';
-    } else {
-        snprintf(consumer->tag, sizeof consumer->tag, "amq.ctag-%llu", (unsigned long long)++channel->next_consumer_name);
+    char made_up[32];
+    uint8_t *at;
+
+    if (tag.bytes == 0) {
+        snprintf(made_up, sizeof made_up, "amq.ctag-%llu", (unsigned long long)++consumer->channel->next_consumer_name);
+        tag = qsi_slice_make(made_up, (uint32_t)strlen(made_up));
     }
-    consumer->tag_bytes = (uint32_t)strlen(consumer->tag);
+    consumer->names = qsi_chunk_create((size_t)tag.bytes + queue_name.bytes);
+    if (consumer->names == NULL) {
+        return QS_ENOMEM;
+    }
+    at = consumer->names->data;
+    memcpy(at, tag.data, tag.bytes);
+    memcpy(at + tag.bytes, queue_name.data, queue_name.bytes);
+    consumer->tag = qsi_slice_make(at, tag.bytes);
+    consumer->queue_name = qsi_slice_make(at + tag.bytes, queue_name.bytes);
+    return QS_OK;
+}
+
+/* A message for the consumer, or about it, tells its names for as long as it is held. */
+static void share_names(const struct store_consumer *consumer, qs_message *message)
+{
+    message->consumer_tag = qs_slice_of(consumer->tag);
+    message->queue = qs_slice_of(consumer->queue_name);
+    message->hold_names = qsi_chunk_ref(consumer->names);
 }
 
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name, struct qsi_slice tag, uint32_t flags,
@@ -59,17 +77,19 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
         return qsi_fail(error, QS_ENOMEM, "consumer");
     }
     consumer->channel = channel;
+    if (name_consumer(consumer, tag, queue->name) != QS_OK) {
+        qsi_free(consumer);
+        return qsi_fail(error, QS_ENOMEM, "consumer");
+    }
     consumer->queue = queue;
     consumer->no_ack = (flags & QS_NO_ACK) != 0;
     consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
-    name_consumer(channel, consumer, tag);
-    memcpy(consumer->queue_name, queue->name.data, queue->name.bytes);
-    consumer->queue_bytes = queue->name.bytes;
     qsi_list_push_back(&channel->consumers, &consumer->in_channel);
     qsi_list_push_back(&queue->consumers, &consumer->in_queue);
     queue->consumer_count += 1;
     queue->exclusive_consumer = (flags & QS_EXCLUSIVE) != 0;
-    memcpy(tag_out, consumer->tag, consumer->tag_bytes + 1);
+    memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
+    tag_out[consumer->tag.bytes] = '\0';
     return QS_OK;
 }
 
@@ -103,6 +123,7 @@ static void drop_consumer(struct store_consumer *consumer)
             qsi_delete_queue_now(store, queue);
         }
     }
+    qsi_chunk_unref(consumer->names);
     qsi_free(consumer);
 }
 
@@ -233,20 +254,11 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        struct qsi_chunk *chunk;
         if (!consumer->cancelled) {
             continue;
         }
-        chunk = qsi_chunk_create((size_t)consumer->tag_bytes + consumer->queue_bytes + 1);
-        if (chunk == NULL) {
-            return false; /* told when there is memory again */
-        }
-        memcpy(chunk->data, consumer->tag, consumer->tag_bytes);
-        memcpy(chunk->data + consumer->tag_bytes, consumer->queue_name, consumer->queue_bytes);
         event->kind = QS_EVENT_CANCEL;
-        event->message.consumer_tag = (qs_slice){chunk->data, consumer->tag_bytes};
-        event->message.queue = (qs_slice){chunk->data + consumer->tag_bytes, consumer->queue_bytes};
-        event->message.hold = chunk;
+        share_names(consumer, &event->message);
         drop_consumer(consumer);
         return true;
     }
@@ -305,8 +317,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     }
     consumer->unacked_count += 1;
     event->kind = QS_EVENT_DELIVERY;
-    event->message.consumer_tag = (qs_slice){consumer->tag, consumer->tag_bytes};
-    event->message.queue = (qs_slice){consumer->queue_name, consumer->queue_bytes};
+    share_names(consumer, &event->message);
     if (event->message.hold == NULL) {
         qsi_mutex_unlock(&store->mutex);
         status = qsi_deliver_body(store, &event->message, &ref, error);
@@ -314,6 +325,9 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     }
     if (status == QS_OK && no_ack && !channel->closed) {
         qsi_settle_tags(channel, event->message.delivery_tag, event->message.delivery_tag, QSI_SETTLE_ACK);
+    }
+    if (status != QS_OK) {
+        qs_message_release(&event->message);
     }
     return status;
 }

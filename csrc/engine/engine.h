@@ -125,9 +125,8 @@ struct store_consumer {
     bool cancelled;          /* by the deletion of the queue; goes when the event was taken */
     uint32_t prefetch;       /* 0: unlimited */
     uint64_t unacked_count;
-    uint32_t tag_bytes, queue_bytes;
-    char tag[256];
-    char queue_name[256]; /* the queue may go first */
+    struct qsi_chunk *names; /* what the two point into; deliveries share it, and the queue may go first */
+    struct qsi_slice tag, queue_name;
 };
 
 struct pieces; /* publish.h */

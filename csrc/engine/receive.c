@@ -14,7 +14,9 @@
 void qs_message_release(qs_message *message)
 {
     qsi_chunk_unref(message->hold);
+    qsi_chunk_unref(message->hold_names);
     message->hold = NULL;
+    message->hold_names = NULL;
 }
 
 /* ---- one message ---- */

@@ -224,7 +224,7 @@ typedef struct qs_message {
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
     qs_slice exchange, routing_key, properties, body, queue, consumer_tag; /* until qs_message_release */
-    void *hold;
+    void *hold, *hold_names;
 } qs_message;
 QS_API void qs_message_release(qs_message *message); /* zeroed is fine */
 
