@@ -13,16 +13,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import pyqstore
 
-if TYPE_CHECKING:
-    from pytest_benchmark.fixture import BenchmarkFixture
-
+BenchmarkFixture = Any  # pytest-benchmark types its fixture, but not the method that is used here
 BODY = b"x" * 100
 ROWS = 10_000
 BATCHES = 50
