@@ -214,6 +214,7 @@ struct store_queue *qsi_queue_of_core(struct qsi_queue *core);
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out,
                             qs_error *error) QS_MUST_CHECK;
+void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange); /* the router's callback */
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Removes the queue from everything; journals nothing. */
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);

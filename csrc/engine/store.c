@@ -215,7 +215,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
     store->next_queue_id = 1;
-    return qsi_router_init(&store->router, NULL, NULL, error);
+    return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)

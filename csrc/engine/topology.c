@@ -10,6 +10,7 @@
 
 #define SERVER_NAME_PREFIX "amq.gen-"
 #define RESERVED_PREFIX "amq."
+#define TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
 #define NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
 struct store_queue *qsi_queue_of(struct qsi_destination *destination)
@@ -175,8 +176,6 @@ static uint64_t append_topology(struct qs_store *store, const struct qsi_topolog
     return qsi_store_append(store, chunk, from, bytes, 1, false);
 }
 
-#define TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
-
 /* REQUIRES lock; may release it meanwhile. */
 static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
 {
@@ -195,6 +194,32 @@ static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_e
 }
 
 /* ---- exchanges ---- */
+
+/* An auto-delete exchange lost its last binding, durable or not: replay cannot tell by the durable ones.  The record lies in a
+ * chunk of its own, because the caller may have reserved a place in the shared one.  Without memory or room the exchange is back after
+ * a restart, without bindings. */
+void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange)
+{
+    struct qs_store *store = context;
+    struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE, .strings = {exchange->name}};
+    uint64_t bytes = qsi_topology_bytes(&topology);
+    struct qsi_chunk *chunk;
+
+    /* One entry for this record, and the one that the caller has reserved. */
+    if (!exchange->durable || store->failed || !qsi_journal_has_room(store->journal, 2 * TOPOLOGY_ROOM, TOPOLOGY_ROOM) ||
+        qsi_journal_reserve(store->journal, 2) != QS_OK) {
+        return;
+    }
+    chunk = qsi_chunk_create(bytes);
+    if (chunk == NULL) {
+        return;
+    }
+    qsi_topology_encode(chunk->data, &topology);
+    chunk->used = bytes;
+    qsi_store_append(store, chunk, 0, bytes, 1, false);
+    qsi_chunk_unref(chunk);
+    qsi_commit_kick(store);
+}
 
 static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology, struct qsi_slice type,
                                   uint64_t *lsn_out, qs_error *error)
@@ -678,7 +703,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
                              &changed, error);
 }
 
-qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+static qs_status replay(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
 {
     struct store_queue *queue;
     struct qsi_exchange *exchange;
@@ -703,4 +728,14 @@ qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology 
     default:
         return replay_binding(store, topology, error);
     }
+}
+
+qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+{
+    qs_status status;
+
+    store->router.keeps_auto_delete = true;
+    status = replay(store, topology, error);
+    store->router.keeps_auto_delete = false;
+    return status;
 }

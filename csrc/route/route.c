@@ -273,7 +273,7 @@ void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange)
 /* After a binding of exchange was dropped. */
 static void delete_if_done(struct qsi_router *router, struct qsi_exchange *exchange)
 {
-    if (!exchange->auto_delete || exchange->binding_count > 0) {
+    if (!exchange->auto_delete || exchange->binding_count > 0 || router->keeps_auto_delete) {
         return;
     }
     if (router->deleted != NULL) {

@@ -96,6 +96,7 @@ struct qsi_router {
     struct qsi_exchange *recent; /* last one found by name, or NULL: the next is often the same */
     qsi_exchange_deleted *deleted; /* may be NULL */
     void *deleted_context;
+    bool keeps_auto_delete; /* while a history is replayed that tells of those deletions itself */
     uint64_t next_order;
     uint64_t mark;             /* number of the last collection */
     struct qsi_buf collected;  /* qsi_destination *: reused by every collection */

@@ -1,0 +1,462 @@
+/* Queues, exchanges and bindings through the public calls: what is made, what is refused and how, what is still
+ * there after a restart. */
+#include "engine_fixture.h"
+
+/* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
+static const uint8_t table_a[] = {1, 'a', 'S', 0, 0, 0, 1, '1'};
+static const uint8_t table_ttl[] = {13, 'x', '-', 'm', 'e', 's', 's', 'a', 'g', 'e',
+                                    '-', 't', 't', 'l', 'I', 0,   0,   0,   9};
+#define ARGUMENTS(table) ((qs_slice){table, sizeof(table)})
+
+static qs_status try_declare(struct engine *engine, const char *queue, uint32_t flags,
+                             qs_slice arguments, qs_declare_ok *ok)
+{
+    return qs_channel_queue_declare(engine->channel, text(queue), flags, arguments, ok, QS_ERROR);
+}
+
+/* ---- queues ---- */
+
+static void test_declare_tells_counts_and_accepts_the_same_again(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    QS_CHECK(strcmp(ok.queue, "q") == 0 && ok.message_count == 0 && ok.consumer_count == 0);
+    publish(engine, "q", "1");
+    publish(engine, "q", "2");
+    get(engine, "q", "1");
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    QS_CHECK(ok.message_count == 1);
+    QS_CHECK_OK(try_declare(engine, "q", QS_PASSIVE, NONE, &ok));
+    QS_CHECK(strcmp(ok.queue, "q") == 0 && ok.message_count == 1);
+}
+
+static void test_declare_otherwise_is_refused(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    declare(engine, "q", QS_DURABLE);
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED, try_declare(engine, "q", 0, NONE, &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        try_declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE, NONE, &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, try_declare(engine, "x", QS_PASSIVE, NONE, &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        try_declare(engine, "amq.mine", QS_DURABLE, NONE, &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED,
+                        try_declare(engine, "ttl", 0, ARGUMENTS(table_ttl), &ok));
+    QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "ttl"));
+}
+
+static void test_declare_of_nonsense_leaves_the_channel_open(struct engine *engine)
+{
+    char *name = make_body(256, 0);
+    qs_declare_ok ok;
+
+    QS_CHECK_STATUS(QS_EINVAL, try_declare(engine, name, 0, NONE, &ok));
+    QS_CHECK_STATUS(QS_EINVAL, try_declare(engine, "q", 0, text("\x05junk"), &ok));
+    name[255] = '\0';
+    QS_CHECK_OK(try_declare(engine, name, 0, NONE, &ok));
+    QS_CHECK(strcmp(ok.queue, name) == 0);
+    free(name);
+}
+
+static void test_arguments_are_kept(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    engine_reopen(engine);
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, ARGUMENTS(table_a), &ok));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+}
+
+static void test_server_named_queues_differ(struct engine *engine)
+{
+    qs_declare_ok first, second;
+
+    QS_CHECK_OK(try_declare(engine, "", QS_DURABLE, NONE, &first));
+    QS_CHECK_OK(try_declare(engine, "", QS_DURABLE, NONE, &second));
+    QS_CHECK(strncmp(first.queue, "amq.gen-", 8) == 0 && strcmp(first.queue, second.queue) != 0);
+    publish(engine, first.queue, "to a made-up name");
+    engine_reopen(engine);
+    get(engine, first.queue, "to a made-up name");
+    QS_CHECK(has_queue(engine, second.queue));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        try_declare(engine, "", QS_PASSIVE, NONE, &first));
+}
+
+static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
+{
+    qs_channel *other;
+    qs_declare_ok ok;
+    qs_message message;
+    uint64_t count;
+
+    declare(engine, "mine", QS_EXCLUSIVE | QS_DURABLE);
+    declare(engine, "mine", QS_EXCLUSIVE | QS_DURABLE);
+    publish(engine, "mine", "1");
+    for (int verb = 0; verb < 6; verb++) {
+        qs_status status;
+        char tag[256];
+
+        QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
+        status = verb == 0   ? qs_channel_get(other, text("mine"), 0, &message, QS_ERROR)
+                 : verb == 1 ? qs_channel_queue_declare(other, text("mine"), QS_EXCLUSIVE, NONE,
+                                                        &ok, QS_ERROR)
+                 : verb == 2 ? qs_channel_queue_declare(other, text("mine"), QS_PASSIVE, NONE, &ok,
+                                                        QS_ERROR)
+                 : verb == 3 ? qs_channel_queue_purge(other, text("mine"), &count, QS_ERROR)
+                 : verb == 4 ? qs_channel_queue_delete(other, text("mine"), 0, &count, QS_ERROR)
+                             : qs_channel_consume(other, text("mine"), NONE, 0, NONE, tag,
+                                                  QS_ERROR);
+        QS_CHECK(status == QS_RESOURCE_LOCKED);
+        qs_channel_close(other);
+    }
+    check_counts(engine, "mine", 1, 0);
+    engine_new_channel(engine);
+    QS_CHECK(!has_queue(engine, "mine"));
+    declare(engine, "mine", QS_EXCLUSIVE);
+    engine_reopen(engine);
+    QS_CHECK(!has_queue(engine, "mine"));
+}
+
+static void test_auto_delete_queue_goes_with_its_last_consumer(struct engine *engine)
+{
+    char tag[256], other[256];
+
+    declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE);
+    publish(engine, "q", "1");
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, other, QS_ERROR));
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text(tag), QS_ERROR));
+    QS_CHECK(has_queue(engine, "q"));
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text(other), QS_ERROR));
+    QS_CHECK(!has_queue(engine, "q"));
+    declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE);
+    check_counts(engine, "q", 0, 0);
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    engine_new_channel(engine);
+    QS_CHECK(!has_queue(engine, "q"));
+    engine_reopen(engine);
+    QS_CHECK(!has_queue(engine, "q"));
+}
+
+static void test_auto_delete_queue_without_consumers_stays(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE);
+    publish(engine, "q", "1");
+    engine_reopen(engine);
+    get(engine, "q", "1");
+}
+
+static void test_delete_takes_conditions(struct engine *engine)
+{
+    uint64_t count = 7;
+    char tag[256];
+
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("none"), 0, &count, QS_ERROR));
+    QS_CHECK(count == 0);
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_channel_queue_delete(engine->channel, text("q"), QS_IF_EMPTY, &count, QS_ERROR));
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_channel_queue_delete(engine->channel, text("q"), QS_IF_UNUSED, &count, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_delete(engine->channel, text("q"), QS_IF_UNUSED, &count, QS_ERROR));
+    QS_CHECK(count == 1 && !has_queue(engine, "q"));
+}
+
+static void test_a_queue_declared_again_is_another_one(struct engine *engine)
+{
+    uint64_t count;
+    qs_message old;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "old");
+    publish(engine, "q", "old too");
+    old = get(engine, "q", "old");
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "new");
+    ack(engine, old.delivery_tag, 0);
+    check_counts(engine, "q", 1, 0);
+    engine_reopen(engine);
+    get(engine, "q", "new");
+    get_nothing(engine, "q");
+}
+
+static void test_nack_of_a_deleted_queues_message_drops_it(struct engine *engine)
+{
+    uint64_t count;
+    qs_message old;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "old");
+    old = get(engine, "q", "old");
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(
+        qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, QS_ERROR));
+    check_counts(engine, "q", 0, 0);
+}
+
+static void test_purge_drops_ready_messages_and_leaves_unacked_ones(struct engine *engine)
+{
+    uint64_t count;
+    qs_message second;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    publish(engine, "q", "2");
+    publish_to(engine, "", "q", TRANSIENT, text("3"));
+    publish(engine, "q", "4");
+    get(engine, "q", "1");
+    second = get(engine, "q", "2");
+    QS_CHECK_OK(qs_channel_nack(engine->channel, second.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+    QS_CHECK(count == 3);
+    check_counts(engine, "q", 0, 1);
+    QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), &count, QS_ERROR));
+    QS_CHECK(count == 0);
+    engine_reopen(engine);
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    get_nothing(engine, "q");
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_queue_purge(engine->channel, text("x"), &count, QS_ERROR));
+}
+
+/* ---- exchanges ---- */
+
+static void test_exchanges_are_declared_and_deleted(struct engine *engine)
+{
+    declare_exchange(engine, "x", "topic", QS_DURABLE);
+    declare_exchange(engine, "x", "topic", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_exchange_declare(engine->channel, text("x"), text(""), QS_PASSIVE, NONE,
+                                            QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_exchange_declare(engine->channel, text("x"), text("direct"),
+                                                    QS_DURABLE, NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("y"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_COMMAND_INVALID,
+                        qs_channel_exchange_declare(engine->channel, text("y"), text("odd"), 0,
+                                                    NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_channel_exchange_declare(engine->channel, text("amq.y"),
+                                                    text("topic"), 0, NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_channel_exchange_delete(engine->channel, text("amq.topic"), 0,
+                                                   QS_ERROR));
+    declare(engine, "q", QS_DURABLE);
+    bind_queue(engine, "q", "x", "k");
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_exchange_delete(engine->channel, text("x"), QS_IF_UNUSED,
+                                                   QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("x"), 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("x"), 0, QS_ERROR));
+    engine_reopen(engine);
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+}
+
+static void test_durable_exchanges_and_bindings_come_back(struct engine *engine)
+{
+    declare_exchange(engine, "kept", "fanout", QS_DURABLE);
+    declare_exchange(engine, "lost", "fanout", 0);
+    declare(engine, "q", QS_DURABLE);
+    declare(engine, "lost", 0);
+    bind_queue(engine, "q", "kept", "");
+    bind_queue(engine, "lost", "kept", "");
+    bind_queue(engine, "q", "amq.topic", "a.*");
+    bind_queue(engine, "q", "amq.topic", "b.#");
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"),
+                                        text("b.#"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"),
+                                        text("never bound"), NONE, QS_ERROR));
+    engine_reopen(engine);
+    QS_CHECK(!has_queue(engine, "lost"));
+    publish_to(engine, "kept", "", PERSISTENT, text("1"));
+    publish_to(engine, "amq.topic", "a.x", PERSISTENT, text("2"));
+    publish_to(engine, "amq.topic", "b.x", PERSISTENT, text("unroutable"));
+    get(engine, "q", "1");
+    get(engine, "q", "2");
+    get_nothing(engine, "q");
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("lost"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+}
+
+static void test_bindings_are_refused_where_an_end_is_missing(struct engine *engine)
+{
+    char *key = make_body(256, 0);
+
+    declare(engine, "q", QS_DURABLE);
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_queue_bind(engine->channel, text("q"), text("none"), text(""),
+                                              NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_queue_bind(engine->channel, text("none"), text("amq.fanout"),
+                                              text(""), NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_channel_queue_bind(engine->channel, text("q"), text(""), text("q"),
+                                              NONE, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_bind(engine->channel, text("q"),
+                                                     text("amq.direct"), text(key), NONE,
+                                                     QS_ERROR));
+    key[255] = '\0';
+    bind_queue(engine, "q", "amq.direct", key);
+    publish_to(engine, "amq.direct", key, PERSISTENT, text("long key"));
+    engine_reopen(engine);
+    get(engine, "q", "long key");
+    free(key);
+}
+
+static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *engine)
+{
+    declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
+    declare(engine, "q", QS_DURABLE);
+    bind_queue(engine, "q", "x", "k");
+    engine_reopen(engine);
+    publish_to(engine, "x", "k", PERSISTENT, text("1"));
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE,
+                                        QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+    engine_reopen(engine);
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+    get(engine, "q", "1");
+}
+
+/* A transient binding kept the exchange alive while its durable one was gone for a moment; replay knows nothing of
+ * transient bindings and must not delete it then. */
+static void test_auto_delete_exchange_survives_what_a_transient_binding_survived(
+    struct engine *engine)
+{
+    declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
+    declare(engine, "q", QS_DURABLE);
+    declare(engine, "transient", 0);
+    bind_queue(engine, "transient", "x", "k");
+    bind_queue(engine, "q", "x", "k");
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE,
+                                        QS_ERROR));
+    bind_queue(engine, "q", "x", "k");
+    engine_reopen(engine);
+    publish_to(engine, "x", "k", PERSISTENT, text("1"));
+    get(engine, "q", "1");
+}
+
+static void test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone(struct engine *engine)
+{
+    declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
+    declare(engine, "mine", QS_EXCLUSIVE);
+    bind_queue(engine, "mine", "x", "k");
+    engine_new_channel(engine);
+    engine_reopen(engine);
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
+                        qs_channel_exchange_declare(engine->channel, text("x"), text(""),
+                                                    QS_PASSIVE, NONE, QS_ERROR));
+    declare_exchange(engine, "x", "fanout", QS_DURABLE); /* another one */
+    engine_reopen(engine);
+    declare_exchange(engine, "x", "fanout", QS_DURABLE);
+}
+
+static void test_internal_exchange_takes_nothing_from_publishers(struct engine *engine)
+{
+    qs_receipt receipt;
+
+    declare_exchange(engine, "x", "fanout", QS_DURABLE | QS_INTERNAL);
+    engine_reopen(engine);
+    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
+                        qs_channel_publish(engine->channel, text("x"), NONE, NONE, text("1"), 0,
+                                           &receipt, QS_ERROR));
+}
+
+/* ---- visiting ---- */
+
+struct seen {
+    int queues, exchanges, bindings;
+};
+
+static void visit_queue(void *context, const qs_queue_info *info)
+{
+    struct seen *seen = context;
+
+    seen->queues += 1;
+    QS_CHECK(holds(info->name, "q") && info->durable && info->auto_delete && !info->exclusive);
+    QS_CHECK(info->arguments.bytes == sizeof table_a);
+}
+
+static void visit_exchange(void *context, const qs_exchange_info *info)
+{
+    struct seen *seen = context;
+
+    if (holds(info->name, "x")) {
+        seen->exchanges += 1;
+        QS_CHECK(holds(info->type, "topic") && info->durable && !info->auto_delete &&
+                 !info->internal && info->arguments.bytes == 0);
+    }
+}
+
+static void visit_binding(void *context, const qs_binding_info *info)
+{
+    struct seen *seen = context;
+
+    seen->bindings += 1;
+    QS_CHECK(holds(info->source, "x") && holds(info->destination, "q") &&
+             holds(info->routing_key, "k.*") && !info->to_exchange);
+}
+
+static void test_visitors_see_what_there_is(struct engine *engine)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE | QS_AUTO_DELETE, ARGUMENTS(table_a), &ok));
+    declare_exchange(engine, "x", "topic", QS_DURABLE);
+    bind_queue(engine, "q", "x", "k.*");
+    for (int turn = 0; turn < 2; turn++) {
+        struct seen seen = {0};
+
+        QS_CHECK_OK(qs_store_visit_queues(engine->store, visit_queue, &seen));
+        QS_CHECK_OK(qs_store_visit_exchanges(engine->store, visit_exchange, &seen));
+        QS_CHECK_OK(qs_store_visit_bindings(engine->store, visit_binding, &seen));
+        QS_CHECK(seen.queues == 1 && seen.exchanges == 1 && seen.bindings == 1);
+        engine_reopen(engine);
+    }
+}
+
+int main(void)
+{
+    RUN_TESTS(test_declare_tells_counts_and_accepts_the_same_again,
+              test_declare_otherwise_is_refused,
+              test_declare_of_nonsense_leaves_the_channel_open,
+              test_arguments_are_kept,
+              test_server_named_queues_differ,
+              test_exclusive_queue_belongs_to_its_channel,
+              test_auto_delete_queue_goes_with_its_last_consumer,
+              test_auto_delete_queue_without_consumers_stays,
+              test_delete_takes_conditions,
+              test_a_queue_declared_again_is_another_one,
+              test_nack_of_a_deleted_queues_message_drops_it,
+              test_purge_drops_ready_messages_and_leaves_unacked_ones,
+              test_exchanges_are_declared_and_deleted,
+              test_durable_exchanges_and_bindings_come_back,
+              test_bindings_are_refused_where_an_end_is_missing,
+              test_auto_delete_exchange_goes_with_its_last_binding,
+              test_auto_delete_exchange_survives_what_a_transient_binding_survived,
+              test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone,
+              test_internal_exchange_takes_nothing_from_publishers,
+              test_visitors_see_what_there_is);
+    return 0;
+}
