@@ -10,6 +10,7 @@
 #define FILE_BYTES_MIN (64u << 10)
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small and its files grow fourfold */
 #define GROWTH 4
+#define COMMIT_BYTES (2u << 20)
 #define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
 #define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
 #define SLACK_BYTES (4 * (uint64_t)QSI_BLOCK_ALIGN)
@@ -220,6 +221,41 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal)
 
 /* ---- seal and finish ---- */
 
+/* How many of the open entries one commit takes: whole groups, and no more bytes than the disk likes at a time.  Writing
+ * much at once only delays the sync, and with it the confirms of what was written first. */
+static uint32_t commit_count(const struct entries *open)
+{
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+
+    while (count < open->count && bytes < COMMIT_BYTES) {
+        bytes += open->items[count].bytes;
+        while (open->items[count].more) {
+            bytes += open->items[++count].bytes;
+        }
+        count += 1;
+    }
+    return count;
+}
+
+/* Puts the entries behind the first keep_count back into the open end.  Without memory for that they all stay sealed. */
+static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
+{
+    struct entries *sealed = &journal->sealed;
+    uint32_t count = sealed->count - keep_count;
+
+    if (count == 0 || reserve_entries(&journal->open, count) != QS_OK) {
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        journal->open.items[i] = sealed->items[keep_count + i];
+        journal->open.bytes += journal->open.items[i].bytes;
+    }
+    journal->open.count = count;
+    sealed->count = keep_count;
+    sealed->bytes -= journal->open.bytes;
+}
+
 bool qsi_journal_seal(struct qsi_journal *journal)
 {
     struct entries sealed = journal->sealed;
@@ -231,6 +267,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     QS_ASSERT(!journal->open.items[journal->open.count - 1].more);
     journal->sealed = journal->open;
     journal->open = sealed;
+    unseal_rest(journal, commit_count(&journal->sealed));
     journal->durable_upto = journal->durable_lsn;
     struct spares taken = journal->taken;
     journal->taken = journal->spares;

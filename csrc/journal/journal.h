@@ -53,7 +53,7 @@ qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count)
 uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
                             uint32_t record_count, bool more);
 
-/* Takes what was appended for the next write; false when there is nothing. */
+/* Takes what was appended, or the front of it, for the next write; false when there is nothing. */
 bool qsi_journal_seal(struct qsi_journal *journal);
 /* After write and sync went well: everything sealed is durable. */
 void qsi_journal_finish(struct qsi_journal *journal);
