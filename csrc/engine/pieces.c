@@ -86,10 +86,14 @@ static void push(struct qs_store *store, struct piece *piece)
     }
 }
 
-uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group)
+uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group, bool goes_on)
 {
     uint64_t lsn = 0;
+    uint32_t journalled = 0; /* that are still to come */
 
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        journalled += pieces->items[i].journalled ? 1 : 0;
+    }
     for (uint32_t i = 0; i < pieces->count; i++) {
         struct piece *piece = &pieces->items[i];
         push(store, piece);
@@ -97,10 +101,11 @@ uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool g
             qsi_message_store_mark(store->messages, &piece->places[k]);
         }
         if (piece->journalled) {
-            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1, group);
+            journalled -= 1;
+            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1, group && (goes_on || journalled > 0));
         }
     }
-    if (lsn != 0 && !group) {
+    if (lsn != 0 && !goes_on) {
         qsi_commit_kick(store);
     }
     qsi_events_announce(store);

@@ -39,9 +39,9 @@ void qsi_pieces_fini(struct pieces *pieces, struct qsi_message_store *messages);
 /* REQUIRES lock and room.  Memory for accepting all of them: accept cannot fail then.  extra_entries: other appends. */
 qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces, uint32_t extra_entries,
                              qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Pushes and appends all; returns the LSN they end at, 0 if nothing was journalled.  more: as one atomic group that
- * goes on behind them. */
-uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group);
+/* REQUIRES lock.  Pushes and appends all; returns the LSN they end at, 0 if nothing was journalled.  group: as one atomic group;
+ * goes_on: which the caller's next append belongs to. */
+uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group, bool goes_on);
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error) QS_MUST_CHECK;

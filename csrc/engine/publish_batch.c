@@ -834,7 +834,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             return no_memory(error);
         }
         QS_TRY(qsi_pieces_reserve(store, &batch->pieces, 0, error));
-        receipt->lsn = qsi_pieces_accept(store, &batch->pieces, false);
+        receipt->lsn = qsi_pieces_accept(store, &batch->pieces, false, false);
     }
     receipt->count = batch->row_count;
     store->stats.published += batch->row_count;

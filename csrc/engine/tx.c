@@ -158,7 +158,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         tail->used += qsi_topology_bytes(&commit->key);
         tail_records += 1;
     }
-    *lsn_out = qsi_pieces_accept(store, commit->pieces, tail_records > 0);
+    *lsn_out = qsi_pieces_accept(store, commit->pieces, true, tail_records > 0);
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }

@@ -1,0 +1,323 @@
+/* Transactions: buffered work, commit as a whole, keys that are committed once.
+ *
+ * The cuts at the end take a disk at every step of a commit, with everything kept and everything unsynced gone, and
+ * find all of a transaction or nothing. */
+#include "arrow_table.h"
+#include "engine_fixture.h"
+
+static void select_tx(struct engine *engine)
+{
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+}
+
+static bool commit_key(struct engine *engine, const char *key)
+{
+    bool repeated = true;
+
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(key), &repeated, QS_ERROR));
+    return repeated;
+}
+
+static void commit(struct engine *engine)
+{
+    QS_CHECK(!commit_key(engine, ""));
+}
+
+static void test_work_shows_at_the_commit(struct engine *engine)
+{
+    char *large = make_body(20000, 1);
+
+    declare(engine, "a", QS_DURABLE);
+    declare(engine, "b", QS_DURABLE);
+    publish(engine, "a", "0");
+    get(engine, "a", "0");
+    select_tx(engine);
+    select_tx(engine);
+    QS_CHECK(publish(engine, "a", "1").lsn == 0);
+    publish(engine, "b", large);
+    publish_to(engine, "", "b", TRANSIENT, text("2"));
+    ack(engine, 1, 0);
+    check_counts(engine, "a", 0, 1);
+    check_counts(engine, "b", 0, 0);
+    commit(engine);
+    QS_CHECK(stats_of(engine).durable_lsn == stats_of(engine).appended_lsn);
+    check_counts(engine, "a", 1, 0);
+    check_counts(engine, "b", 2, 0);
+    commit(engine); /* of nothing */
+    engine_reopen(engine);
+    get(engine, "a", "1");
+    get_nothing(engine, "a");
+    get(engine, "b", large);
+    get_nothing(engine, "b");
+    free(large);
+}
+
+static void test_rollback_drops_publishes_and_forgets_acks(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    publish(engine, "q", "2");
+    get(engine, "q", "1");
+    get(engine, "q", "2");
+    select_tx(engine);
+    publish(engine, "q", "never");
+    ack(engine, 0, QS_MULTIPLE);
+    QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
+    commit(engine);
+    check_counts(engine, "q", 0, 2); /* unacked still, requeued not */
+    ack(engine, 2, 0);
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 1, QS_REQUEUE, QS_ERROR));
+    check_counts(engine, "q", 0, 2);
+    commit(engine);
+    check_counts(engine, "q", 1, 0);
+    QS_CHECK(get(engine, "q", "1").redelivered);
+}
+
+static void test_closing_the_channel_rolls_back(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    get(engine, "q", "1");
+    select_tx(engine);
+    publish(engine, "q", "never");
+    ack(engine, 1, 0);
+    engine_new_channel(engine);
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    get_nothing(engine, "q");
+}
+
+static void test_acks_are_checked_when_they_come(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    select_tx(engine);
+    publish(engine, "q", "never");
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_ack(engine->channel, 1, 0, QS_ERROR));
+    check_counts(engine, "q", 1, 0);
+}
+
+static void test_modes_exclude_each_other(struct engine *engine)
+{
+    bool repeated;
+
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_tx_rollback(engine->channel, QS_ERROR));
+    select_tx(engine);
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_confirm_select(engine->channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    QS_CHECK_STATUS(QS_PRECONDITION_FAILED, qs_channel_tx_select(engine->channel, QS_ERROR));
+    engine_new_channel(engine);
+}
+
+static void test_returns_arrive_at_the_commit(struct engine *engine)
+{
+    qs_receipt receipt;
+    qs_event event;
+
+    select_tx(engine);
+    QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("dropped"),
+                                   QS_MANDATORY, &receipt, QS_ERROR));
+    expect_no_event(engine, QS_EVENT_RETURN);
+    QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
+    expect_no_event(engine, QS_EVENT_RETURN);
+    QS_CHECK_OK(qs_channel_publish(engine->channel, NONE, text("nobody"), NONE, text("back"),
+                                   QS_MANDATORY, &receipt, QS_ERROR));
+    expect_no_event(engine, QS_EVENT_RETURN);
+    commit(engine);
+    event = expect_event(engine, QS_EVENT_RETURN, QS_EVENT_RETURN);
+    QS_CHECK(holds(event.message.body, "back"));
+    qs_message_release(&event.message);
+    expect_no_event(engine, QS_EVENT_RETURN);
+}
+
+static void test_a_key_is_committed_once(struct engine *engine)
+{
+    char *long_key = make_body(1025, 0);
+    bool repeated;
+
+    declare(engine, "q", QS_DURABLE);
+    select_tx(engine);
+    QS_CHECK(!qs_store_transaction_known(engine->store, text("batch 7")));
+    publish(engine, "q", "1");
+    QS_CHECK(!commit_key(engine, "batch 7"));
+    QS_CHECK(qs_store_transaction_known(engine->store, text("batch 7")));
+    publish(engine, "q", "1 again");
+    QS_CHECK(commit_key(engine, "batch 7"));
+    commit(engine);
+    check_counts(engine, "q", 1, 0);
+    engine_reopen(engine);
+    select_tx(engine);
+    QS_CHECK(qs_store_transaction_known(engine->store, text("batch 7")));
+    QS_CHECK(!qs_store_transaction_known(engine->store, text("batch 8")));
+    QS_CHECK(!qs_store_transaction_known(engine->store, NONE));
+    publish(engine, "q", "1 again");
+    QS_CHECK(commit_key(engine, "batch 7"));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_tx_commit(engine->channel, text(long_key), &repeated,
+                                                    QS_ERROR));
+    QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
+    check_counts(engine, "q", 1, 0);
+    free(long_key);
+}
+
+static void test_a_queue_deleted_meanwhile_gets_nothing(struct engine *engine)
+{
+    uint64_t count;
+
+    declare(engine, "gone", QS_DURABLE);
+    declare(engine, "q", QS_DURABLE);
+    bind_queue(engine, "gone", "amq.fanout", "");
+    bind_queue(engine, "q", "amq.fanout", "");
+    select_tx(engine);
+    publish_to(engine, "amq.fanout", "", PERSISTENT, text("1"));
+    publish(engine, "gone", "2");
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("gone"), 0, &count, QS_ERROR));
+    declare(engine, "gone", QS_DURABLE);
+    commit(engine);
+    check_counts(engine, "gone", 0, 0);
+    engine_reopen(engine);
+    check_counts(engine, "gone", 0, 0);
+    get(engine, "q", "1");
+}
+
+static void test_batches_join_the_transaction(struct engine *engine)
+{
+    static const char *const bodies[] = {"1", "2", "3"};
+    struct table table;
+    qs_receipt receipt;
+
+    declare(engine, "q", QS_DURABLE);
+    select_tx(engine);
+    table_init(&table, 3);
+    table_add_strings(&table, "body", "u", bodies);
+    QS_CHECK_OK(table_publish(engine->channel, &table, "", "q", 0, &receipt, QS_ERROR));
+    QS_CHECK(receipt.count == 3 && receipt.lsn == 0);
+    publish(engine, "q", "4");
+    check_counts(engine, "q", 0, 0);
+    commit(engine);
+    check_counts(engine, "q", 4, 0);
+    engine_reopen(engine);
+    get(engine, "q", "1");
+    get(engine, "q", "2");
+    get(engine, "q", "3");
+    get(engine, "q", "4");
+    table_fini(&table);
+}
+
+/* ---- power cuts ---- */
+
+#define CUT_MESSAGES 12
+#define CUT_BYTES 20000
+
+struct cutting {
+    qs_env *sim;
+    qs_options options;
+    bool committing;
+    bool has_acks, has_key, has_large;
+    int whole, nothing;
+};
+
+/* All of the transaction, or nothing: what is in the store after a cut. */
+static void check_cut(struct cutting *cutting, enum qsi_cut_how how)
+{
+    qs_env *env = qsi_env_sim_cut(cutting->sim, how, 1);
+    struct engine engine = {.env = env, .path = "store", .options = cutting->options};
+    qs_queue_status a, b, old;
+
+    QS_CHECK(env != NULL);
+    engine_open(&engine);
+    QS_CHECK_OK(qs_store_queue_status(engine.store, text("a"), &a, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(engine.store, text("b"), &b, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(engine.store, text("old"), &old, QS_ERROR));
+    if (a.messages_ready == 0) {
+        QS_CHECK(b.messages_ready == 0 && old.messages_ready == 2);
+        QS_CHECK(!qs_store_transaction_known(engine.store, text("key")));
+        cutting->nothing += 1;
+    } else {
+        QS_CHECK(a.messages_ready == CUT_MESSAGES && b.messages_ready == CUT_MESSAGES);
+        QS_CHECK(old.messages_ready == (cutting->has_acks ? 0 : 2));
+        QS_CHECK(qs_store_transaction_known(engine.store, text("key")) == cutting->has_key);
+        cutting->whole += 1;
+    }
+    engine_close(&engine);
+    qsi_env_mem_destroy(env);
+}
+
+static void on_step(void *context, uint64_t step)
+{
+    struct cutting *cutting = context;
+
+    (void)step;
+    if (cutting->committing) {
+        check_cut(cutting, QSI_CUT_KEEP_ALL);
+        check_cut(cutting, QSI_CUT_DROP_ALL);
+    }
+}
+
+/* A transaction that is several times the size of a journal file. */
+static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
+{
+    struct cutting cutting = {
+        .sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key, .has_large = has_large};
+    struct engine engine = {.env = cutting.sim, .path = "store"};
+    char *body = make_body(CUT_BYTES, 2);
+
+    QS_CHECK(cutting.sim != NULL);
+    qs_options_default(&engine.options);
+    engine.options.background = false;
+    engine.options.journal_file_bytes = 64u << 10;
+    engine.options.message_file_bytes = 64u << 10;
+    engine.options.embed_below = has_large ? 4096 : 1u << 20;
+    cutting.options = engine.options;
+    engine_open(&engine);
+    declare(&engine, "a", QS_DURABLE);
+    declare(&engine, "b", QS_DURABLE);
+    declare(&engine, "old", QS_DURABLE);
+    publish(&engine, "old", "1");
+    publish(&engine, "old", "2");
+    get(&engine, "old", "1");
+    get(&engine, "old", "2");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    select_tx(&engine);
+    for (int i = 0; i < CUT_MESSAGES; i++) {
+        publish(&engine, "a", body);
+        publish(&engine, "b", "small");
+    }
+    if (has_acks) {
+        ack(&engine, 0, QS_MULTIPLE);
+    }
+    qsi_env_sim_on_step(cutting.sim, on_step, &cutting);
+    cutting.committing = true;
+    QS_CHECK(!commit_key(&engine, has_key ? "key" : ""));
+    cutting.committing = false;
+    QS_CHECK(cutting.nothing > 0);
+    cutting.whole = cutting.nothing = 0;
+    check_cut(&cutting, QSI_CUT_KEEP_ALL);
+    check_cut(&cutting, QSI_CUT_DROP_ALL);
+    QS_CHECK(cutting.whole == 2);
+    engine_close(&engine);
+    qsi_env_sim_destroy(cutting.sim);
+    free(body);
+}
+
+int main(void)
+{
+    RUN_TESTS(test_work_shows_at_the_commit,
+              test_rollback_drops_publishes_and_forgets_acks,
+              test_closing_the_channel_rolls_back,
+              test_acks_are_checked_when_they_come,
+              test_modes_exclude_each_other,
+              test_returns_arrive_at_the_commit,
+              test_a_key_is_committed_once,
+              test_a_queue_deleted_meanwhile_gets_nothing,
+              test_batches_join_the_transaction);
+    check_commit_is_atomic(true, true, false);
+    check_commit_is_atomic(true, false, true);
+    check_commit_is_atomic(false, true, true);
+    check_commit_is_atomic(false, false, true);
+    check_commit_is_atomic(false, false, false); /* nothing but publishes ends the group */
+    return 0;
+}
