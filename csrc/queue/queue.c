@@ -280,7 +280,7 @@ static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk
 {
     const struct qsi_run *run = last_run(queue);
 
-    return run != NULL && run->single_records && run->chunk == chunk && run->journalled == journalled &&
+    return run != NULL && run->single_records && !run->all_seen && run->chunk == chunk && run->journalled == journalled &&
            run->first_seq + run->count == queue->next_seq && run->count < SINGLES_MAX;
 }
 
@@ -402,13 +402,16 @@ void qsi_queue_settle(struct qsi_queue *queue, struct qsi_run *run, uint32_t wor
     free_if_done(queue, run);
 }
 
-/* Delivery counts are kept from the first requeue on; a message that was seen has one delivery behind it. */
+/* Delivery counts are kept from the first requeue on; until then, a message that was seen has one delivery behind it. */
 static bool have_deliveries(struct qsi_run *run)
 {
     if (run->deliveries != NULL) {
         return true;
     }
     run->deliveries = qsi_zalloc(run->single_records ? SINGLES_MAX : run->capacity);
+    if (run->deliveries != NULL && run->all_seen) {
+        memset(run->deliveries, 1, run->count);
+    }
     return run->deliveries != NULL;
 }
 
@@ -549,6 +552,10 @@ void qsi_queue_mark_all_seen(struct qsi_queue *queue)
 {
     for (uint32_t i = 0; i < queue->run_count; i++) {
         struct qsi_run *run = run_at(queue, i);
-        memset(run->seen, 0xff, words_of(run->capacity) * sizeof *run->seen);
+        memset(run->seen, 0xff, words_of(run->count) * sizeof *run->seen);
+        run->all_seen = true;
+        for (uint32_t row = 0; run->deliveries != NULL && row < run->count; row++) {
+            run->deliveries[row] = run->deliveries[row] > 0 ? run->deliveries[row] : 1;
+        }
     }
 }

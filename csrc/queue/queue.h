@@ -30,6 +30,7 @@ struct qsi_run {
     bool single_records;  /* rows are offsets of records of one message each, else rows of the one record */
     bool journalled;
     bool has_stored;      /* some bodies are in the message store */
+    bool all_seen;        /* perhaps, by a session that crashed: each counts as one delivery, and none joins them */
     uint32_t *rows;       /* NULL: row i is message i */
     uint64_t *settled;    /* bitmaps of capacity bits */
     uint64_t *out;

@@ -1,0 +1,289 @@
+/* What a store is after it was closed, after its process died, and after many of both. */
+#include "arrow_table.h"
+#include "engine_fixture.h"
+
+#include <sys/wait.h>
+
+/* Every way to publish, into one queue: embedded, stored, batch, transient. */
+static void publish_some_of_everything(struct engine *engine, char *large)
+{
+    const char *rows[] = {"row 1", large, "row 3"};
+    struct table table;
+    qs_receipt receipt;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "embedded");
+    publish(engine, "q", large);
+    publish_to(engine, "", "q", TRANSIENT, text("transient"));
+    table_init(&table, 3);
+    table_add_strings(&table, "body", "z", rows);
+    QS_CHECK_OK(table_publish(engine->channel, &table, "", "q", 0, &receipt, QS_ERROR));
+    table_fini(&table);
+    publish(engine, "q", "last");
+}
+
+static void get_some_of_everything(struct engine *engine, char *large, bool redelivered)
+{
+    const char *const expected[] = {"embedded", large, "row 1", large, "row 3", "last"};
+
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        qs_message message = get(engine, "q", expected[i]);
+
+        QS_CHECK(message.redelivered == redelivered);
+        QS_CHECK(message.delivery_count == (redelivered ? 1 : 0));
+    }
+    get_nothing(engine, "q");
+}
+
+static void test_reopening_recovers_everything(struct engine *engine)
+{
+    char *large = make_body(70000, 9);
+
+    publish_some_of_everything(engine, large);
+    engine_reopen(engine);
+    QS_CHECK(stats_of(engine).recovered_messages == 6);
+    get_some_of_everything(engine, large, false);
+    ack(engine, 0, QS_MULTIPLE);
+    engine_reopen(engine);
+    get_nothing(engine, "q");
+    free(large);
+}
+
+/* Nobody knows what had been delivered: everything says redelivered. */
+static void test_a_crash_recovers_everything_as_redelivered(void)
+{
+    char *large = make_body(70000, 9);
+    struct engine engine, dead;
+
+    engine_start(&engine, IN_MEMORY);
+    publish_some_of_everything(&engine, large);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    engine_crash(&engine, &dead);
+    get_some_of_everything(&engine, large, true);
+    engine_stop(&dead);
+    engine_stop(&engine);
+    free(large);
+}
+
+static void test_after_a_crash_new_messages_are_new(void)
+{
+    struct engine engine, dead;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    publish(&engine, "q", "1");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    engine_crash(&engine, &dead);
+    publish(&engine, "q", "2");
+    QS_CHECK(get(&engine, "q", "1").redelivered);
+    QS_CHECK(!get(&engine, "q", "2").redelivered);
+    engine_reopen(&engine);
+    QS_CHECK(get(&engine, "q", "1").redelivered);
+    QS_CHECK(get(&engine, "q", "2").redelivered); /* it was out when the store was closed */
+    engine_stop(&dead);
+    engine_stop(&engine);
+}
+
+/* A flag of the session that crashed says nothing about the one after it. */
+static void test_what_was_not_delivered_after_a_crash_is_not_redelivered(void)
+{
+    struct engine engine, dead;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    publish(&engine, "q", "1");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    engine_crash(&engine, &dead);
+    publish(&engine, "q", "2");
+    engine_reopen(&engine); /* in order, this time */
+    QS_CHECK(get(&engine, "q", "1").redelivered);
+    QS_CHECK(!get(&engine, "q", "2").redelivered);
+    engine_stop(&dead);
+    engine_stop(&engine);
+}
+
+static void test_delivery_counts_go_on_after_a_crash(void)
+{
+    struct engine engine, dead;
+    qs_message message;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    publish(&engine, "q", "1");
+    publish(&engine, "q", "2");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    engine_crash(&engine, &dead);
+    message = get(&engine, "q", "1");
+    QS_CHECK(message.redelivered && message.delivery_count == 1);
+    QS_CHECK_OK(
+        qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    message = get(&engine, "q", "1");
+    QS_CHECK(message.redelivered && message.delivery_count == 2);
+    message = get(&engine, "q", "2");
+    QS_CHECK(message.redelivered && message.delivery_count == 1);
+    engine_stop(&dead);
+    engine_stop(&engine);
+}
+
+static void test_settled_messages_stay_settled_and_requeued_ones_keep_their_place(void)
+{
+    struct engine engine, dead;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    for (int i = 0; i < 6; i++) {
+        char body[2] = {(char)('0' + i), '\0'};
+
+        publish(&engine, "q", body);
+    }
+    for (int i = 0; i < 6; i++) {
+        char body[2] = {(char)('0' + i), '\0'};
+
+        get(&engine, "q", body);
+    }
+    ack(&engine, 1, 0);
+    QS_CHECK_OK(qs_channel_nack(engine.channel, 3, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, 2, QS_REQUEUE, QS_ERROR));
+    ack(&engine, 5, 0);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == 0) {
+            engine_crash(&engine, &dead);
+        } else {
+            engine_reopen(&engine);
+        }
+        get(&engine, "q", "1");
+        get(&engine, "q", "3");
+        get(&engine, "q", "5");
+        get_nothing(&engine, "q");
+    }
+    engine_stop(&dead);
+    engine_stop(&engine);
+}
+
+static void test_transient_things_end_with_their_process(struct engine *engine)
+{
+    declare(engine, "transient", 0);
+    declare(engine, "durable", QS_DURABLE);
+    publish(engine, "transient", "1");
+    publish_to(engine, "", "durable", TRANSIENT, text("2"));
+    publish_to(engine, "", "durable", NONE, text("3"));
+    publish(engine, "durable", "4");
+    engine_reopen(engine);
+    QS_CHECK(!has_queue(engine, "transient"));
+    get(engine, "durable", "4");
+    get_nothing(engine, "durable");
+    declare(engine, "transient", 0);
+    get_nothing(engine, "transient");
+}
+
+/* Transient messages leave gaps in the sequences of those that stay. */
+static void test_persistent_messages_among_transient_ones(struct engine *engine)
+{
+    char body[16];
+
+    declare(engine, "q", QS_DURABLE);
+    for (int i = 0; i < 300; i++) {
+        snprintf(body, sizeof body, "%d", i);
+        publish_to(engine, "", "q", i % 3 == 0 ? PERSISTENT : TRANSIENT, text(body));
+    }
+    for (int i = 0; i < 100; i++) {
+        snprintf(body, sizeof body, "%d", i);
+        get(engine, "q", body);
+    }
+    ack(engine, 50, QS_MULTIPLE);
+    engine_reopen(engine);
+    for (int i = 51; i < 300; i += 3) {
+        snprintf(body, sizeof body, "%d", i);
+        get(engine, "q", body);
+    }
+    get_nothing(engine, "q");
+}
+
+static void test_many_sessions(struct engine *engine)
+{
+    char body[16];
+
+    declare(engine, "q", QS_DURABLE);
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = 0; i < 3; i++) {
+            snprintf(body, sizeof body, "%d", 3 * turn + i);
+            publish(engine, "q", body);
+        }
+        if (turn % 5 != 4) { /* some sessions journal nothing more */
+            snprintf(body, sizeof body, "%d", 2 * (turn - turn / 5));
+            get_flags(engine, "q", body, QS_NO_ACK);
+            snprintf(body, sizeof body, "%d", 2 * (turn - turn / 5) + 1);
+            get_flags(engine, "q", body, QS_NO_ACK);
+        }
+        engine_reopen(engine);
+        engine_reopen(engine);
+    }
+    check_counts(engine, "q", 60 - 32, 0);
+    get(engine, "q", "32");
+}
+
+static void test_sessions_that_crash_one_after_the_other(void)
+{
+    struct engine engine, dead[8];
+    char body[16];
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    for (int turn = 0; turn < 8; turn++) {
+        snprintf(body, sizeof body, "%d", turn);
+        publish(&engine, "q", body);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        publish(&engine, "q", "never committed");
+        engine_crash(&engine, &dead[turn]);
+        check_counts(&engine, "q", (uint64_t)turn + 1, 0);
+    }
+    for (int turn = 0; turn < 8; turn++) {
+        snprintf(body, sizeof body, "%d", turn);
+        get(&engine, "q", body);
+        engine_stop(&dead[turn]);
+    }
+    engine_stop(&engine);
+}
+
+/* A process that is killed on a real disk. */
+static void test_a_killed_process_loses_nothing_that_was_confirmed(void)
+{
+    char *large = make_body(70000, 9);
+    struct engine engine;
+    int result;
+    pid_t child;
+
+    engine_init(&engine, ON_DISK);
+    child = fork();
+    QS_CHECK(child >= 0);
+    if (child == 0) {
+        engine.options.background = false; /* not every sanitizer likes threads in a child */
+        engine_open(&engine);
+        publish_some_of_everything(&engine, large);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        _exit(7);
+    }
+    QS_CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result));
+    QS_CHECK(WEXITSTATUS(result) == 7);
+    engine_open(&engine);
+    get_some_of_everything(&engine, large, true);
+    engine_stop(&engine);
+    free(large);
+}
+
+int main(void)
+{
+    RUN_TESTS(test_reopening_recovers_everything,
+              test_transient_things_end_with_their_process,
+              test_persistent_messages_among_transient_ones,
+              test_many_sessions);
+    test_a_crash_recovers_everything_as_redelivered();
+    test_after_a_crash_new_messages_are_new();
+    test_delivery_counts_go_on_after_a_crash();
+    test_settled_messages_stay_settled_and_requeued_ones_keep_their_place();
+    test_sessions_that_crash_one_after_the_other();
+    test_a_killed_process_loses_nothing_that_was_confirmed();
+    test_what_was_not_delivered_after_a_crash_is_not_redelivered();
+    return 0;
+}
