@@ -211,23 +211,38 @@ static void test_batches_join_the_transaction(struct engine *engine)
 
 #define CUT_MESSAGES 12
 #define CUT_BYTES 20000
+#define CUTS_MAX 2000
 
 struct cutting {
     qs_env *sim;
     qs_options options;
-    bool committing;
-    bool has_acks, has_key, has_large;
+    bool has_acks, has_key;
     int whole, nothing;
+    qs_env *disks[CUTS_MAX];
+    size_t disk_count;
 };
 
-/* All of the transaction, or nothing: what is in the store after a cut. */
-static void check_cut(struct cutting *cutting, enum qsi_cut_how how)
+static void take_disk(struct cutting *cutting, enum qsi_cut_how how)
 {
-    qs_env *env = qsi_env_sim_cut(cutting->sim, how, 1);
-    struct engine engine = {.env = env, .path = "store", .options = cutting->options};
+    qs_env *disk = qsi_env_sim_cut(cutting->sim, how, 1);
+
+    QS_CHECK(disk != NULL && cutting->disk_count < CUTS_MAX);
+    cutting->disks[cutting->disk_count++] = disk;
+}
+
+static void on_step(void *context, uint64_t step)
+{
+    (void)step;
+    take_disk(context, QSI_CUT_KEEP_ALL);
+    take_disk(context, QSI_CUT_DROP_ALL);
+}
+
+/* All of the transaction, or nothing: what is in the store after a cut. */
+static void check_disk(struct cutting *cutting, qs_env *disk)
+{
+    struct engine engine = {.env = disk, .path = "store", .options = cutting->options};
     qs_queue_status a, b, old;
 
-    QS_CHECK(env != NULL);
     engine_open(&engine);
     QS_CHECK_OK(qs_store_queue_status(engine.store, text("a"), &a, QS_ERROR));
     QS_CHECK_OK(qs_store_queue_status(engine.store, text("b"), &b, QS_ERROR));
@@ -243,29 +258,29 @@ static void check_cut(struct cutting *cutting, enum qsi_cut_how how)
         cutting->whole += 1;
     }
     engine_close(&engine);
-    qsi_env_mem_destroy(env);
+    qsi_env_mem_destroy(disk);
 }
 
-static void on_step(void *context, uint64_t step)
+static void check_disks(struct cutting *cutting)
 {
-    struct cutting *cutting = context;
-
-    (void)step;
-    if (cutting->committing) {
-        check_cut(cutting, QSI_CUT_KEEP_ALL);
-        check_cut(cutting, QSI_CUT_DROP_ALL);
+    cutting->whole = cutting->nothing = 0;
+    for (size_t i = 0; i < cutting->disk_count; i++) {
+        check_disk(cutting, cutting->disks[i]);
     }
+    cutting->disk_count = 0;
 }
 
 /* A transaction that is several times the size of a journal file. */
 static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 {
-    struct cutting cutting = {
-        .sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key, .has_large = has_large};
-    struct engine engine = {.env = cutting.sim, .path = "store"};
+    static struct cutting cutting;
+    struct engine engine = {.path = "store"};
     char *body = make_body(CUT_BYTES, 2);
 
+    cutting = (struct cutting){
+        .sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key};
     QS_CHECK(cutting.sim != NULL);
+    engine.env = cutting.sim;
     qs_options_default(&engine.options);
     engine.options.background = false;
     engine.options.journal_file_bytes = 64u << 10;
@@ -290,14 +305,14 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
         ack(&engine, 0, QS_MULTIPLE);
     }
     qsi_env_sim_on_step(cutting.sim, on_step, &cutting);
-    cutting.committing = true;
     QS_CHECK(!commit_key(&engine, has_key ? "key" : ""));
-    cutting.committing = false;
+    qsi_env_sim_on_step(cutting.sim, NULL, NULL);
+    check_disks(&cutting);
     QS_CHECK(cutting.nothing > 0);
-    cutting.whole = cutting.nothing = 0;
-    check_cut(&cutting, QSI_CUT_KEEP_ALL);
-    check_cut(&cutting, QSI_CUT_DROP_ALL);
-    QS_CHECK(cutting.whole == 2);
+    take_disk(&cutting, QSI_CUT_KEEP_ALL);
+    take_disk(&cutting, QSI_CUT_DROP_ALL);
+    check_disks(&cutting);
+    QS_CHECK(cutting.whole == 2 && cutting.nothing == 0);
     engine_close(&engine);
     qsi_env_sim_destroy(cutting.sim);
     free(body);
