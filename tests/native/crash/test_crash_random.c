@@ -17,7 +17,10 @@ static const struct {
      30},
     {"crashes around recovery",
      {.generations = 5, .ops = 4, .cut_percent = 40, .random_cuts = 3, .end_steps = 25},
-     20},
+     10},
+    {"first commits of sessions",
+     {.generations = 12, .ops = 8, .cut_percent = 5, .random_cuts = 2, .end_syncs = 1},
+     10},
     {"failing syncs",
      {.generations = 3, .ops = 40, .cut_percent = 30, .random_cuts = 3, .end_steps = 150,
       .fails_syncs = true},
@@ -27,7 +30,7 @@ static const struct {
 int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
-    uint64_t state_count = crash_state_count(argc, argv, 110000);
+    uint64_t state_count = crash_state_count(argc, argv, 400000);
     struct crash_report all = {.told_max = 10};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -26,6 +26,7 @@ struct crash_env {
     qs_env *inner;
     enum crash_bug bug;
     bool is_dead; /* the process is gone: nothing it still does reaches the disk */
+    uint64_t syncs_begun; /* of files */
 };
 
 static inline qs_env *crash_inner(qs_env *env)
@@ -153,6 +154,7 @@ static inline qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
     qs_status status;
 
     CRASH_ALIVE(env, error);
+    ((struct crash_env *)env->data)->syncs_begun++;
     if (crash_bug_of(env) == CRASH_NO_FILE_SYNC) {
         return QS_OK;
     }

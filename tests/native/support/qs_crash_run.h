@@ -24,6 +24,8 @@
 
 #include <time.h>
 
+#define CRASH_MID_COMMIT_ROUNDS 3 /* of cuts in a commit that a generation ends in */
+
 struct crash_run_options {
     enum crash_bug bug;
     uint32_t generations;  /* 1 at least */
@@ -32,18 +34,21 @@ struct crash_run_options {
     uint32_t random_cuts;  /* at each such step, beside the two simple ones */
     bool fails_syncs;      /* one sync of each generation fails, and what it was for is lost */
     uint32_t end_steps;    /* a generation that is cut off ends within so many steps */
+    uint32_t end_syncs;    /* not 0: or at one of the first syncs of its work, mid-commit */
 };
 
 struct crash_run {
     const struct crash_run_options *options;
     struct crash_report *report;
     uint64_t random;
+    uint32_t generation;
     qs_env *sim;
     qs_env *fault; /* around sim */
     struct crash_env env; /* around fault */
     struct crash_model model;
     struct crash_model frozen; /* as it was when the generation ended */
     uint64_t end_step;     /* the step at which the generation ends; 0: when its work is done */
+    uint64_t end_sync;     /* or the sync at which it does; 0: none */
     bool ends_in_power_cut;
     bool has_ended;
     qs_env *next_disk; /* after a power cut */
@@ -131,6 +136,11 @@ static inline void crash_end(struct crash_run *run)
     }
 }
 
+static inline bool crash_is_mid_commit(const struct crash_run *run)
+{
+    return run->end_sync != 0 && run->env.syncs_begun >= run->end_sync;
+}
+
 static inline void crash_on_step(void *context, uint64_t step)
 {
     struct crash_run *run = context;
@@ -139,11 +149,18 @@ static inline void crash_on_step(void *context, uint64_t step)
         return;
     }
     run->report->step = step;
-    if (crash_run_below(run, 100) < run->options->cut_percent) {
-        crash_check_cuts(run);
-    }
-    if (run->end_step != 0 && step >= run->end_step) {
+    if (crash_is_mid_commit(run)) {
+        for (int i = 0; i < CRASH_MID_COMMIT_ROUNDS; i++) {
+            crash_check_cuts(run);
+        }
         crash_end(run);
+    } else {
+        if (crash_run_below(run, 100) < run->options->cut_percent) {
+            crash_check_cuts(run);
+        }
+        if (run->end_step != 0 && step >= run->end_step) {
+            crash_end(run);
+        }
     }
 }
 
@@ -193,12 +210,15 @@ static inline void crash_finish(struct crash_run *run, struct crash_work *work)
 }
 
 /* Where the generation is cut off; most of the last ones do all of their work. */
-static inline void crash_choose_end(struct crash_run *run, bool is_last)
+static inline void crash_choose_end(struct crash_run *run)
 {
+    bool is_last = run->generation + 1 == run->options->generations;
+
     run->has_ended = false;
-    run->ends_in_power_cut = run->options->fails_syncs || crash_run_below(run, 3) > 0;
-    run->end_step = 0;
-    if (!is_last && crash_run_below(run, 4) > 0) {
+    run->ends_in_power_cut = run->options->fails_syncs || run->options->end_syncs != 0 ||
+                             crash_run_below(run, 3) > 0;
+    run->end_step = run->end_sync = 0;
+    if (!is_last && run->options->end_steps != 0 && crash_run_below(run, 4) > 0) {
         run->end_step =
             qsi_env_sim_steps(run->sim) + 1 + crash_run_below(run, run->options->end_steps);
     }
@@ -212,6 +232,9 @@ static inline void crash_do_work(struct crash_run *run, struct crash_work *work)
     if (run->options->fails_syncs) {
         qsi_env_fault_arm(run->fault, QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST,
                           1 + crash_run_below(run, 2 * ops), false);
+    }
+    if (run->options->end_syncs != 0 && run->generation > 0) { /* the first one sets up */
+        run->end_sync = run->env.syncs_begun + 1 + crash_run_below(run, run->options->end_syncs);
     }
     crash_set_up(work);
     crash_work_run(work, 1 + crash_run_below(run, ops));
@@ -261,8 +284,8 @@ static inline void crash_run(const struct crash_run_options *options, struct cra
     struct crash_run run;
 
     crash_run_init(&run, options, report, seed);
-    for (uint32_t i = 0; i < options->generations; i++) {
-        crash_choose_end(&run, i + 1 == options->generations);
+    for (; run.generation < options->generations; run.generation++) {
+        crash_choose_end(&run);
         crash_generation(&run);
         crash_next_disk(&run);
         run.env.inner = run.fault;
