@@ -490,9 +490,13 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
         .sync = store->options.sync == QS_SYNC_FDATASYNC,
     };
 
+    /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */
+    uint32_t used_upto =
+        store->options.recovery == QS_RECOVERY_SALVAGE ? result->highest_file : result->last_file;
+
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
-    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options, &store->manifest,
-                            result->last_file, result->end_lsn, error);
+    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options, &store->manifest, used_upto,
+                            result->end_lsn, error);
 }
 
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result, qs_error *error)

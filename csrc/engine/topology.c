@@ -681,8 +681,13 @@ static qs_status replay_exchange_declare(struct qs_store *store, const struct qs
         .auto_delete = (topology->flags & QS_AUTO_DELETE) != 0,
         .internal = (topology->flags & QS_INTERNAL) != 0,
     };
+    struct qsi_exchange *found = qsi_router_find(&store->router, topology->strings[0]);
     bool created;
 
+    /* The journal holds first declarations only: one that is there already ended without a record (no room for it). */
+    if (found != NULL && !found->predeclared) {
+        qsi_router_delete(&store->router, found);
+    }
     return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
 }
 

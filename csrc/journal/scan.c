@@ -75,6 +75,7 @@ static qs_status list_files(struct scan *scan, qs_error *error)
     }
     if (scan->number_count > 0) {
         qsort(scan->numbers, scan->number_count, sizeof *scan->numbers, compare_numbers);
+        scan->result->highest_file = scan->numbers[scan->number_count - 1];
     }
     return QS_OK;
 }
@@ -173,7 +174,7 @@ static qs_status find_generation(struct scan *scan, struct scan_file *file, uint
             return status;
         }
     }
-    return scan->salvage ? find_orphan(scan, file, low, limit, error) : QS_EEMPTY;
+    return QS_EEMPTY;
 }
 
 /* ---- blocks ---- */
@@ -273,6 +274,44 @@ static qs_status skip_damage(struct scan *scan, const struct scan_file *file, ui
         }
     }
     return QS_EEMPTY;
+}
+
+/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected of it. */
+static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
+                                 qs_error *error)
+{
+    struct qsi_scan_result result = *scan->result;
+    uint64_t lsn = scan->lsn;
+
+    for (uint32_t i = 0; i < scan->number_count; i++) {
+        uint64_t offset = 0;
+        qs_status status;
+        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+            continue;
+        }
+        QS_TRY(open_file(scan, file, scan->numbers[i], error));
+        file->header = (struct qsi_journal_header){.number = scan->numbers[i], .salt = salt, .base_lsn = lsn};
+        status = skip_damage(scan, file, &offset, error);
+        *scan->result = result; /* it was only a look */
+        scan->lsn = lsn;
+        if (status != QS_EEMPTY) {
+            if (status != QS_OK) {
+                close_file(scan, file);
+            }
+            return status;
+        }
+        close_file(scan, file);
+    }
+    return QS_EEMPTY;
+}
+
+/* Where to go on when the next file cannot be known by its header and salt. */
+static qs_status find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
+                                 qs_error *error)
+{
+    qs_status status = find_headerless(scan, file, low, limit, salt, error);
+
+    return status == QS_EEMPTY ? find_orphan(scan, file, low, limit, error) : status;
 }
 
 static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session, qs_error *error)
@@ -449,6 +488,9 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         qs_status status = QS_EEMPTY;
         if (scan->lsn < scan->end_lsn) {
             status = find_generation(scan, &file, low, limit, salt, error);
+        }
+        if (status == QS_EEMPTY && scan->salvage && scan->lsn < scan->end_lsn) {
+            status = find_to_salvage(scan, &file, low, limit, salt, error);
         }
         if (status == QS_EEMPTY) {
             return end_session(scan, any ? &last : NULL, low, salt, error);

@@ -144,3 +144,21 @@ def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
         assert store.recovery_report.lost_bytes > 0
     assert len(bodies) == 29
     assert bodies == sorted(bodies, key=int)
+
+
+def test_salvage_reads_a_journal_file_whose_header_is_damaged(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        for number in range(10):
+            channel.basic_publish("", "q", b"%d" % number, pyqstore.Properties(delivery_mode=2))
+            assert channel.wait_for_confirms(10)
+    journal = path / "journal" / "0000000001.jnl"
+    contents = bytearray(journal.read_bytes())
+    contents[20] ^= 0xFF
+    journal.write_bytes(contents)
+    with pytest.raises(pyqstore.StoreCorrupt):
+        pyqstore.open(path)
+    with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
+        assert channel.get_batch("q").num_rows == 10
+    assert journal.read_bytes() == bytes(contents)
