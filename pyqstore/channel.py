@@ -105,8 +105,8 @@ class Channel(_core.Channel):
         internal: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        """Make an exchange of ``exchange_type`` ("direct", "fanout", "topic") unless there is one like
-        it.
+        """Make an exchange of ``exchange_type`` ("direct", "fanout", "topic"), unless there is one
+        like it.
 
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart and is durable when
         this returns, ``auto_delete`` goes with its last binding, ``internal`` takes no publishes.

@@ -138,8 +138,8 @@ def open(  # noqa: A001 - pyqstore.open
 ) -> Store:
     """Open the store in the directory ``path``, made (mode 0700) if it is missing, and recover it.
 
-    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the journal,
-    which is replayed.
+    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the
+    journal, which is replayed.
 
     Raises StoreNotFound (no store and ``create=False``, or no parent directory), StoreLocked
     (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
