@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(
+                pytest.mark.filterwarnings(
+                    "ignore:PySpark does not yet fully support pandas:FutureWarning"
+                )
+            )
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session in which a task may fail twice, with batches of 1,000 rows."""

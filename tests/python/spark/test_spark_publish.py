@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -121,7 +122,7 @@ def test_publish_streams_a_spark_frame(disk: Any, numbered: Any, timestamp: bool
     rows = disk.take()
     assert [int(row["body"]) for row in rows] == list(range(6000))
     if timestamp:
-        assert rows[0]["timestamp"].timestamp() == 1_700_000_000
+        assert rows[0]["timestamp"].replace(tzinfo=UTC).timestamp() == 1_700_000_000
 
 
 @pytest.mark.spark
