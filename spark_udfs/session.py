@@ -92,9 +92,10 @@ def local_session(
 ) -> SparkSession:
     """Start (or take) this process's Spark session.
 
-    Sets JAVA_HOME, PYSPARK_PYTHON, SPARK_LOCAL_IP, SPARK_CONF_DIR and PYTHONSAFEPATH in the
-    environment: workers run this very interpreter with the packages that are installed, not those
-    that lie in the working directory, and nothing listens beyond 127.0.0.1.
+    Sets JAVA_HOME, PYSPARK_PYTHON, SPARK_LOCAL_IP, SPARK_CONF_DIR, PYTHONSAFEPATH and, when unset,
+    SPARK_LAUNCHER_OPTS in the environment: workers run this very interpreter with the packages that
+    are installed, not those that lie in the working directory, and nothing listens beyond
+    127.0.0.1.
 
     Args:
         master: "local[n]", or "local[n,f]" where a task may fail f - 1 times.
@@ -123,6 +124,8 @@ def local_session(
         SPARK_CONF_DIR=str(conf_dir),
         PYTHONSAFEPATH="1",
     )
+    # Java runs twice: first for a moment, to say how to start the one that stays.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
     temporary = root / "tmp"
     temporary.mkdir(exist_ok=True)
     settings = {
@@ -130,9 +133,11 @@ def local_session(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # One small machine: a collector and a compiler without threads of their own start faster.
-        # A killed Java removes nothing: its temporary files belong where somebody else does.
+        # A killed Java removes nothing: its temporary files belong where somebody else does, and it
+        # publishes no figures of its own in /tmp/hsperfdata_*.
         "spark.driver.extraJavaOptions": (
-            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true "
+            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData "
+            "-Djava.net.preferIPv4Stack=true "
             f'"-Djava.io.tmpdir={temporary}"'
         ),
         "spark.ui.enabled": "false",
