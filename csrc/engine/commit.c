@@ -148,6 +148,9 @@ static void lead(struct qs_store *store)
         status = sync_all(store, &set, &error);
     }
     qsi_message_store_release(store->messages, &set);
+    if (status != QS_OK) { /* if this fails too, the next open finds out for itself, as after a crash */
+        (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
+    }
     qsi_mutex_lock(&store->mutex);
     store->leading = false;
     if (status != QS_OK) {

@@ -350,7 +350,7 @@ static bool is_decided(const struct replay *replay)
 {
     const struct qsi_manifest *manifest = &replay->store->manifest;
 
-    return manifest->clean || (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
+    return qsi_manifest_is_ended(manifest) || (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
 }
 
 /* Applies what is whole and cuts the rest off. */
@@ -470,7 +470,7 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
     qs_file *file = NULL;
     qs_status status;
 
-    if (last_file == 0 || store->manifest.clean || store->options.sync == QS_SYNC_NONE) {
+    if (last_file == 0 || qsi_manifest_is_ended(&store->manifest) || store->options.sync == QS_SYNC_NONE) {
         return QS_OK;
     }
     qsi_journal_name(name, last_file);

@@ -709,7 +709,7 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     } else if (qsi_manifest_add_session(manifest, &session) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "manifest");
     }
-    manifest->clean = false;
+    manifest->clean = manifest->failed = false;
     manifest->end_lsn = end_lsn;
     journal->header.salt = session.salt;
     journal->header.base_lsn = end_lsn;
@@ -769,6 +769,13 @@ void qsi_journal_close(struct qsi_journal *journal)
     close_spares(journal, &journal->taken, journal->taken_used);
     journal->env->close(journal->env, journal->file);
     qsi_free(journal);
+}
+
+qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error)
+{
+    manifest->failed = true;
+    manifest->end_lsn = journal->durable_upto;
+    return qsi_manifest_store(manifest, journal->env, journal->root, error);
 }
 
 qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error)

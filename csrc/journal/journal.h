@@ -68,6 +68,10 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal);
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
+/* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on
+ * showing what it failed to write, and report later syncs of it as done; so nothing behind that place must be read again. */
+qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error);
+
 /* ---- spares: begin and finish under the lock, make without it; one at a time ---- */
 
 struct qsi_spare {

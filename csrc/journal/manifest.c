@@ -20,6 +20,7 @@
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
 #define FLAG_CLEAN 1u
+#define FLAG_FAILED 2u
 
 void qsi_manifest_fini(struct qsi_manifest *manifest)
 {
@@ -60,6 +61,7 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
         return qsi_fail_corrupt(error, MANIFEST_NAME, 52, "%u sessions in %zu bytes", session_count, bytes);
     }
     manifest->clean = (qsi_get_u32(data + 20) & FLAG_CLEAN) != 0;
+    manifest->failed = (qsi_get_u32(data + 20) & FLAG_FAILED) != 0;
     memcpy(manifest->uuid, data + 24, QSI_UUID_BYTES);
     manifest->end_lsn = qsi_get_u64(data + 40);
     manifest->segment_entries = qsi_get_u32(data + 48);
@@ -114,7 +116,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     }
     memcpy(data, MANIFEST_MAGIC, 8);
     qsi_put_u32(data + 8, MANIFEST_VERSION);
-    qsi_put_u32(data + 20, manifest->clean ? FLAG_CLEAN : 0);
+    qsi_put_u32(data + 20, (manifest->clean ? FLAG_CLEAN : 0) | (manifest->failed ? FLAG_FAILED : 0));
     memcpy(data + 24, manifest->uuid, QSI_UUID_BYTES);
     qsi_put_u64(data + 40, manifest->end_lsn);
     qsi_put_u32(data + 48, manifest->segment_entries);

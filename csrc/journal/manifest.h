@@ -24,10 +24,17 @@ struct qsi_manifest {
     uint8_t uuid[QSI_UUID_BYTES];
     uint32_t segment_entries; /* fixed at creation */
     bool clean;               /* closed in order: the journal ends at end_lsn and not before */
+    bool failed;              /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
     uint64_t end_lsn;
     struct qsi_session *sessions;
     uint32_t session_count;
 };
+
+/* Does the manifest say where the last session ends? */
+static inline bool qsi_manifest_is_ended(const struct qsi_manifest *manifest)
+{
+    return manifest->clean || manifest->failed;
+}
 
 void qsi_manifest_fini(struct qsi_manifest *manifest);
 /* QS_ENOENT: no MANIFEST.  QS_EVERSION, QS_ECORRUPT. */

@@ -480,9 +480,9 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     bool any = false;
 
     scan->lsn = manifest->sessions[session].base_lsn;
-    scan->end_lsn = !is_last           ? manifest->sessions[session + 1].base_lsn
-                    : manifest->clean ? manifest->end_lsn
-                                      : UINT64_MAX;
+    scan->end_lsn = !is_last                          ? manifest->sessions[session + 1].base_lsn
+                    : qsi_manifest_is_ended(manifest) ? manifest->end_lsn
+                                                      : UINT64_MAX;
     for (;;) {
         struct scan_file file = {0};
         qs_status status = QS_EEMPTY;
