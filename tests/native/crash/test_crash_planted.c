@@ -13,23 +13,23 @@ static const struct crash_run_options mix[] = {
     {.generations = 12, .ops = 8, .cut_percent = 5, .random_cuts = 2, .end_syncs = 1},
 };
 
-static void run_mix(enum crash_bug bug, bool fails_syncs, struct crash_report *report,
+static void run_mix(enum crash_bug bug, bool has_faults, struct crash_report *report,
                     uint64_t seed, uint64_t state_count)
 {
     while (report->states < state_count && report->violations == 0) {
         struct crash_run_options options = mix[seed % 3];
 
         options.bug = bug;
-        options.fails_syncs = fails_syncs;
+        options.has_faults = has_faults;
         crash_run(&options, report, seed++);
     }
 }
 
-static void must_be_caught(const char *name, enum crash_bug bug, bool fails_syncs, uint64_t seed)
+static void must_be_caught(const char *name, enum crash_bug bug, bool has_faults, uint64_t seed)
 {
     struct crash_report report = {.told_max = 1};
 
-    run_mix(bug, fails_syncs, &report, seed, STATES_MAX);
+    run_mix(bug, has_faults, &report, seed, STATES_MAX);
     printf("%s: %s after %" PRIu64 " states\n", name,
            report.violations > 0 ? "caught" : "NOT CAUGHT", report.states);
     fflush(stdout);
@@ -37,13 +37,13 @@ static void must_be_caught(const char *name, enum crash_bug bug, bool fails_sync
 }
 
 /* The same runs without a bug: what is caught above is the bug and not the harness. */
-static void must_be_clean(bool fails_syncs, uint64_t seed)
+static void must_be_clean(bool has_faults, uint64_t seed)
 {
     struct crash_report report = {.told_max = 10};
 
-    run_mix(CRASH_NO_BUG, fails_syncs, &report, seed, 5000);
+    run_mix(CRASH_NO_BUG, has_faults, &report, seed, 5000);
     printf("no bug%s: %" PRIu64 " states, %" PRIu64 " violations\n",
-           fails_syncs ? ", failing syncs" : "", report.states, report.violations);
+           has_faults ? ", failing calls" : "", report.states, report.violations);
     QS_CHECK(report.violations == 0);
 }
 

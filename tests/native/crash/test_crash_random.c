@@ -21,9 +21,9 @@ static const struct {
     {"first commits of sessions",
      {.generations = 12, .ops = 8, .cut_percent = 5, .random_cuts = 2, .end_syncs = 1},
      10},
-    {"failing syncs",
+    {"failing calls",
      {.generations = 3, .ops = 40, .cut_percent = 30, .random_cuts = 3, .end_steps = 150,
-      .fails_syncs = true},
+      .has_faults = true},
      10},
 };
 

@@ -32,7 +32,7 @@ struct crash_run_options {
     uint32_t ops;          /* of one generation, about */
     uint32_t cut_percent;  /* of the steps at which cuts are taken */
     uint32_t random_cuts;  /* at each such step, beside the two simple ones */
-    bool fails_syncs;      /* one sync of each generation fails, and what it was for is lost */
+    bool has_faults;       /* one call of each generation fails, most often a sync */
     uint32_t end_steps;    /* a generation that is cut off ends within so many steps */
     uint32_t end_syncs;    /* not 0: or at one of the first syncs of its work, mid-commit */
 };
@@ -51,6 +51,7 @@ struct crash_run {
     uint64_t end_sync;     /* or the sync at which it does; 0: none */
     bool ends_in_power_cut;
     bool has_ended;
+    const struct crash_work *work; /* of this generation */
     qs_env *next_disk; /* after a power cut */
 };
 
@@ -128,6 +129,11 @@ static inline qs_env *crash_final_cut(struct crash_run *run)
 
 static inline void crash_end(struct crash_run *run)
 {
+    /* A process that is killed between a failed sync and writing that down leaves a page cache that
+     * lies, and nobody who could know: only a power cut, which takes the page cache, helps then. */
+    if (qsi_env_fault_fired(run->fault) && !run->work->is_over) {
+        run->ends_in_power_cut = true;
+    }
     run->has_ended = true;
     run->env.is_dead = true;
     crash_model_copy(&run->frozen, &run->model);
@@ -215,7 +221,7 @@ static inline void crash_choose_end(struct crash_run *run)
     bool is_last = run->generation + 1 == run->options->generations;
 
     run->has_ended = false;
-    run->ends_in_power_cut = run->options->fails_syncs || run->options->end_syncs != 0 ||
+    run->ends_in_power_cut = run->options->end_syncs != 0 ||
                              crash_run_below(run, 3) > 0;
     run->end_step = run->end_sync = 0;
     if (!is_last && run->options->end_steps != 0 && crash_run_below(run, 4) > 0) {
@@ -224,14 +230,31 @@ static inline void crash_choose_end(struct crash_run *run)
     }
 }
 
+/* A failed sync loses what it was for, as it does on Linux: calls still see it, the disk never will. */
+static inline void crash_arm_fault(struct crash_run *run, uint32_t ops)
+{
+    static const struct {
+        enum qsi_fault_kind kind;
+        enum qsi_fault_how how;
+    } faults[] = {
+        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},     {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},
+        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},     {QSI_FAULT_DIR_SYNC, QSI_FAULT_EIO},
+        {QSI_FAULT_WRITE, QSI_FAULT_EIO},          {QSI_FAULT_WRITE, QSI_FAULT_SHORT_EIO},
+        {QSI_FAULT_WRITE, QSI_FAULT_ENOSPC},       {QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC},
+    };
+    uint32_t chosen = crash_run_below(run, sizeof faults / sizeof faults[0]);
+
+    qsi_env_fault_arm(run->fault, faults[chosen].kind, faults[chosen].how,
+                      1 + crash_run_below(run, 2 * ops), false);
+}
+
 static inline void crash_do_work(struct crash_run *run, struct crash_work *work)
 {
     /* Some do very little: much can go wrong around the first commit of a session. */
     uint32_t ops = crash_run_below(run, 4) == 0 ? 3 : run->options->ops;
 
-    if (run->options->fails_syncs) {
-        qsi_env_fault_arm(run->fault, QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST,
-                          1 + crash_run_below(run, 2 * ops), false);
+    if (run->options->has_faults) {
+        crash_arm_fault(run, ops);
     }
     if (run->options->end_syncs != 0 && run->generation > 0) { /* the first one sets up */
         run->end_sync = run->env.syncs_begun + 1 + crash_run_below(run, run->options->end_syncs);
@@ -247,9 +270,10 @@ static inline void crash_generation(struct crash_run *run)
         .model = &run->model,
         .report = run->report,
         .random = qsi_splitmix_next(&run->random),
-        .has_faults = run->options->fails_syncs,
+        .has_faults = run->options->has_faults,
     };
 
+    run->work = &work;
     if (crash_open_store(&work) && crash_adopt(&work)) {
         crash_do_work(run, &work);
     }
