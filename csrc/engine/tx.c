@@ -99,6 +99,8 @@ static void measure(struct commit *commit)
     commit->settle_bytes = 0;
     for (uint32_t i = 0; i < commit->settle_count; i++) {
         commit->settle_bytes += qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag);
+        /* Each end of its range may divide a range that another one of them takes. */
+        commit->settle_bytes += 2 * QSI_SETTLE_BYTES;
     }
     commit->bytes = commit->pieces->journal_bytes + commit->settle_bytes;
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
