@@ -324,7 +324,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         qsi_mutex_lock(&store->mutex);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
-        qsi_settle_tags(channel, event->message.delivery_tag, event->message.delivery_tag, QSI_SETTLE_ACK);
+        qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag);
     }
     if (status != QS_OK) {
         qs_message_release(&event->message);

@@ -233,6 +233,9 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
                          struct qsi_chunk *chunk);
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind);
+/* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
+ * free when the messages were taken may not be enough, or somebody else's by now. */
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 
 /* ---- publish.c ---- */
 

@@ -79,10 +79,14 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     return view_message(stretch.run, stretch.row, message_out, ref_out, error);
 }
 
-static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref, struct qsi_chunk **chunk_out,
-                             struct qsi_slice *properties_out, struct qsi_slice *body_out, qs_error *error)
+/* What a record of the message store holds, in a chunk of its own. */
+struct stored {
+    struct qsi_chunk *chunk;
+    struct qsi_slice exchange, key, properties, body;
+};
+
+static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref, struct stored *stored_out, qs_error *error)
 {
-    struct qsi_slice exchange, key;
     struct qsi_chunk *chunk;
     qs_status status = qsi_message_store_locate(store->messages, ref, error);
 
@@ -94,8 +98,8 @@ static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *
         return qsi_fail(error, QS_ENOMEM, "body of %u bytes", ref->body_bytes);
     }
     status = qsi_message_store_read(store->messages, ref, chunk->data, error);
-    if (status == QS_OK && !qsi_envelope_decode(chunk->data + QSI_BODY_HEADER_BYTES, ref->envelope_bytes, &exchange, &key,
-                                                properties_out)) {
+    if (status == QS_OK && !qsi_envelope_decode(chunk->data + QSI_BODY_HEADER_BYTES, ref->envelope_bytes,
+                                                &stored_out->exchange, &stored_out->key, &stored_out->properties)) {
         status = qsi_fail(error, QS_ECORRUPT, "the envelope of message file %u, offset %llu is malformed", ref->file,
                           (unsigned long long)ref->offset);
     }
@@ -103,23 +107,25 @@ static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *
         qsi_chunk_unref(chunk);
         return status;
     }
-    *body_out = qsi_slice_make(chunk->data + QSI_BODY_HEADER_BYTES + ref->envelope_bytes, ref->body_bytes);
-    *chunk_out = chunk;
+    stored_out->body = qsi_slice_make(chunk->data + QSI_BODY_HEADER_BYTES + ref->envelope_bytes, ref->body_bytes);
+    stored_out->chunk = chunk;
     return QS_OK;
 }
 
 qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body_ref *ref, qs_error *error)
 {
-    struct qsi_chunk *chunk = NULL;
-    struct qsi_slice properties, body;
+    struct stored stored;
 
     if (message->hold != NULL) {
         return QS_OK;
     }
-    QS_TRY(read_stored(store, ref, &chunk, &properties, &body, error));
-    message->properties = qs_slice_of(properties);
-    message->body = qs_slice_of(body);
-    message->hold = chunk;
+    QS_TRY(read_stored(store, ref, &stored, error));
+    /* The names as well: the journal record, where they are too, goes when the message is settled. */
+    message->exchange = qs_slice_of(stored.exchange);
+    message->routing_key = qs_slice_of(stored.key);
+    message->properties = qs_slice_of(stored.properties);
+    message->body = qs_slice_of(stored.body);
+    message->hold = stored.chunk;
     return QS_OK;
 }
 
@@ -155,7 +161,7 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags, qs
     if (status == QS_OK) {
         message_out->queue = queue;
         if (no_ack) {
-            qsi_settle_tags(channel, message_out->delivery_tag, message_out->delivery_tag, QSI_SETTLE_ACK);
+            qsi_settle_no_ack(channel, message_out->delivery_tag, message_out->delivery_tag);
         }
     }
     return qsi_channel_leave(channel, status);
@@ -389,7 +395,7 @@ static qs_status build_row(struct building *building, const struct taken *taken,
 {
     uint32_t record_row = taken->rows != NULL ? taken->rows[taken->row + i] : taken->row + i;
     struct qsi_slice body = qsi_messages_body(&building->view, record_row);
-    struct qsi_chunk *chunk = NULL;
+    struct stored stored = {NULL};
     qs_status status;
 
     QS_TRY(set_route(building, record_row, run, error));
@@ -400,16 +406,18 @@ static qs_status build_row(struct building *building, const struct taken *taken,
             return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
         }
         qsi_body_ref_decode(&ref, body.data);
-        status = read_stored(building->store, &ref, &chunk, &run->properties, &body, error);
+        status = read_stored(building->store, &ref, &stored, error);
         if (status != QS_OK) {
             building->bad_tag = status == QS_ECORRUPT ? run->first_tag : 0;
             return status;
         }
+        run->properties = stored.properties;
+        body = stored.body;
     } else {
         run->properties = qsi_messages_properties(&building->view, record_row);
     }
     status = qsi_arrow_builder_row(&building->builder, run, body, error);
-    qsi_chunk_unref(chunk);
+    qsi_chunk_unref(stored.chunk);
     return status;
 }
 
@@ -500,7 +508,7 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     if (get.message_count > 0 && status != QS_OK) {
         give_back(&get, bad_tag);
     } else if (get.message_count > 0 && no_ack && !channel->closed) {
-        qsi_settle_tags(channel, get.first_tag, get.last_tag, QSI_SETTLE_ACK);
+        qsi_settle_no_ack(channel, get.first_tag, get.last_tag);
     }
     qsi_buf_fini(&get.taken);
     return qsi_channel_leave(channel, status);

@@ -114,6 +114,17 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
     }
 }
 
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+{
+    uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+    bool released;
+
+    if (qsi_commit_make_room(channel->store, bytes, bytes, &released, NULL) != QS_OK) {
+        /* They were delivered all the same: settled in memory alone. */
+    }
+    qsi_settle_tags(channel, first_tag, last_tag, QSI_SETTLE_ACK);
+}
+
 /* ---- the verbs ---- */
 
 static qs_status unknown_tag(uint64_t tag, qs_error *error)
