@@ -654,12 +654,15 @@ qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice 
 
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
 {
-    struct store_queue *queue;
+    struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
-    if (qsi_find_queue(store, topology->strings[0]) != NULL ||
-        qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
+    if (qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice", NAME(topology->strings[0]));
+    }
+    /* As with exchanges: an auto-delete queue may have ended without a record, and then another one took its name. */
+    if (queue != NULL) {
+        qsi_drop_queue(store, queue);
     }
     queue = new_queue(topology->number, topology->flags, topology->strings[0], topology->strings[1]);
     if (queue == NULL) {
