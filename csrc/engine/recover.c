@@ -344,7 +344,7 @@ static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_e
     return QS_OK;
 }
 
-/* Where the held blocks end was written down: by a close, or by the recovery that began the session behind them.  The bodies they
+/* Where the held blocks end was written down: by a close, by a commit that failed, or by the recovery that began the session behind them.  The bodies they
  * name may be gone since, because nobody needs them any more. */
 static bool is_decided(const struct replay *replay)
 {
@@ -494,6 +494,12 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     uint32_t used_upto =
         store->options.recovery == QS_RECOVERY_SALVAGE ? result->highest_file : result->last_file;
 
+    /* Below the last session's files there may be one that an earlier session had begun behind what became its end.  Its header
+     * would speak against a torn tail if a new session took that file and lost its own. */
+    if (store->manifest.session_count > 0) {
+        uint32_t first_file = store->manifest.sessions[store->manifest.session_count - 1].first_file;
+        used_upto = used_upto >= first_file ? used_upto : first_file - 1;
+    }
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
     return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options, &store->manifest, used_upto,
                             result->end_lsn, error);

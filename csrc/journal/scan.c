@@ -399,6 +399,31 @@ static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t of
                             (unsigned long long)scan->lsn, file.name, (unsigned long long)proof);
 }
 
+/* A whole header proves as much: the files before it were synced when it was written.  Its salt is believed, because the one who
+ * told it may be what is damaged; and no file from low on carries the header of an earlier session. */
+static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_name, uint64_t bad_offset,
+                                  qs_error *error)
+{
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    struct scan_file file = {0};
+    size_t bytes = 0;
+    qs_status status = open_file(scan, &file, number, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_read(scan->env, file.file, page, sizeof page, 0, &bytes, error);
+    close_file(scan, &file);
+    if (status == QS_OK && bytes == sizeof page &&
+        qsi_journal_header_decode(&file.header, page, scan->manifest->uuid, number, qsi_journal_header_salt(page)) &&
+        file.header.base_lsn > scan->lsn) {
+        return qsi_fail_corrupt(error, bad_name, bad_offset,
+                                "the journal is damaged from LSN %llu on: %s was begun at LSN %llu",
+                                (unsigned long long)scan->lsn, file.name, (unsigned long long)file.header.base_lsn);
+    }
+    return status;
+}
+
 /* The end of the last session: nothing behind it may prove that there was more. */
 static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low, uint64_t next_salt,
                             qs_error *error)
@@ -416,6 +441,7 @@ static qs_status check_tail(struct scan *scan, const struct scan_file *last, uin
         if (scan->numbers[i] >= low) {
             QS_TRY(check_file_tail(scan, scan->numbers[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
                                    name, offset, error));
+            QS_TRY(check_later_file(scan, scan->numbers[i], name, offset, error));
         }
     }
     return QS_OK;

@@ -1,0 +1,251 @@
+/* Faults that were found by reading or by use, each named after what one saw. */
+#include "arrow_table.h"
+#include "engine_fixture.h"
+
+#include <sys/wait.h>
+
+/* A tag that was acked alone and again with multiple splits a range of the second ack in two: the commit wrote more records than
+ * it had counted. */
+static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *engine)
+{
+    bool repeated;
+
+    declare(engine, "q", QS_DURABLE);
+    for (int i = 0; i < 9; i++) {
+        publish(engine, "q", "m");
+        get(engine, "q", "m");
+    }
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    ack(engine, 2, 0);
+    ack(engine, 5, 0);
+    ack(engine, 8, QS_MULTIPLE);
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR));
+    check_counts(engine, "q", 0, 1);
+    engine_reopen(engine);
+    QS_CHECK(qs_store_transaction_known(engine->store, text("key")));
+    check_counts(engine, "q", 1, 0);
+}
+
+/* The names lay in the journal record, which the settling freed. */
+static void test_names_of_a_stored_message_got_without_ack_were_freed(struct engine *engine)
+{
+    char *large = make_body(70000, 1);
+    qs_message message;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", large);
+    engine_reopen(engine);
+    QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), QS_NO_ACK, &message, QS_ERROR));
+    QS_CHECK(holds(message.exchange, "") && holds(message.routing_key, "q"));
+    qs_message_release(&message);
+    free(large);
+}
+
+static void test_names_of_a_stored_delivery_without_ack_were_freed(struct engine *engine)
+{
+    char *large = make_body(70000, 1);
+    char tag[256];
+    qs_event event;
+
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", large);
+    engine_reopen(engine);
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, QS_NO_ACK, NONE, tag, QS_ERROR));
+    event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+    QS_CHECK(holds(event.message.routing_key, "q") && holds(event.message.body, large));
+    qs_message_release(&event.message);
+    free(large);
+}
+
+/* Deleting finds no room in the journal near the end of a file, and is not journalled. */
+static void redeclare_after(uint32_t messages)
+{
+    struct engine engine;
+    char tag[256];
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.journal_file_bytes = 64u << 10;
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE | QS_AUTO_DELETE);
+    declare(&engine, "other", QS_DURABLE);
+    for (uint32_t i = 0; i < messages; i++) {
+        publish(&engine, "other", "m");
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    }
+    publish(&engine, "q", "old");
+    QS_CHECK_OK(qs_channel_consume(engine.channel, text("q"), text("c"), 0, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(qs_channel_cancel(engine.channel, text("c"), QS_ERROR));
+    QS_CHECK(!has_queue(&engine, "q"));
+    declare(&engine, "q", QS_DURABLE | QS_AUTO_DELETE);
+    engine_reopen(&engine);
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+}
+
+static void test_a_queue_declared_again_near_the_end_of_a_file_made_the_store_unreadable(void)
+{
+    for (uint32_t messages = 0; messages < 40; messages++) {
+        redeclare_after(messages);
+    }
+}
+
+static void redeclare_exchange_after(uint32_t messages)
+{
+    struct engine engine;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.journal_file_bytes = 64u << 10;
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    declare_exchange(&engine, "e", "fanout", QS_DURABLE | QS_AUTO_DELETE);
+    bind_queue(&engine, "q", "e", "k");
+    for (uint32_t i = 0; i < messages; i++) {
+        publish(&engine, "q", "m");
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    }
+    QS_CHECK_OK(qs_channel_queue_unbind(engine.channel, text("q"), text("e"), text("k"), NONE, QS_ERROR));
+    declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
+    engine_reopen(&engine);
+    declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
+    engine_stop(&engine);
+}
+
+static void test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable(void)
+{
+    for (uint32_t messages = 0; messages < 40; messages++) {
+        redeclare_exchange_after(messages);
+    }
+}
+
+/* Delivers them on a channel of their own and requeues all but every gap-th: what is ready is as many ranges. */
+static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t count)
+{
+    qs_channel *keeper;
+
+    QS_CHECK_OK(qs_channel_open(&keeper, engine->store, QS_ERROR));
+    for (uint64_t i = 0; i < count; i++) {
+        qs_message message;
+        QS_CHECK_OK(qs_channel_get(keeper, text("q"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    for (uint64_t tag = 1; tag <= count; tag++) {
+        if (tag % gap != 0) {
+            QS_CHECK_OK(qs_channel_nack(keeper, tag, QS_REQUEUE, QS_ERROR));
+        }
+    }
+    return keeper;
+}
+
+/* The room for their acks was made for one of them. */
+static void test_messages_got_without_ack_came_back_after_a_close(void)
+{
+    const uint64_t count = 4000;
+    struct engine engine;
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    qs_channel *keeper;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.journal_file_bytes = 64u << 10;
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    for (uint64_t i = 0; i < count; i++) {
+        publish(&engine, "q", "m");
+    }
+    keeper = keep_every(&engine, 2, count);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get_batch(engine.channel, text("q"), count, UINT64_MAX, QS_NO_ACK, 0, &schema, &array,
+                                     QS_ERROR));
+    QS_CHECK((uint64_t)array.length == count / 2);
+    schema.release(&schema);
+    array.release(&array);
+    qs_channel_close(keeper);
+    engine_reopen(&engine);
+    check_counts(&engine, "q", count / 2, 0);
+    engine_stop(&engine);
+}
+
+/* Runs in a process that dies.  The transaction fills whole files; what follows it is confirmed in a later one. */
+static void publish_a_large_transaction(struct engine *engine)
+{
+    char *body = make_body(4000, 1);
+    bool repeated;
+
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    for (int i = 0; i < 100; i++) {
+        publish(engine, "q", body);
+    }
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+    for (int i = 0; i < 20; i++) {
+        publish(engine, "q", "later");
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR));
+    }
+    free(body);
+}
+
+/* False when the file is not there or was never begun. */
+static bool damage_header(const struct engine *engine, unsigned number)
+{
+    char path[256];
+    FILE *file;
+    int magic;
+
+    snprintf(path, sizeof path, "%s/journal/%010u.jnl", engine->path, number);
+    file = fopen(path, "r+");
+    if (file == NULL) {
+        return false;
+    }
+    magic = fgetc(file);
+    QS_CHECK(fseek(file, 40, SEEK_SET) == 0 && fputc(0x55, file) != EOF && fclose(file) == 0);
+    return magic == 'Q';
+}
+
+static bool is_refused_with_damaged_file(unsigned number)
+{
+    struct engine engine;
+    int result;
+    pid_t child;
+    bool damaged;
+
+    engine_init(&engine, ON_DISK);
+    engine.options.journal_file_bytes = 64u << 10;
+    engine.options.background = false; /* not every sanitizer likes threads in a child */
+    child = fork();
+    QS_CHECK(child >= 0);
+    if (child == 0) {
+        engine_open(&engine);
+        publish_a_large_transaction(&engine);
+        _exit(7);
+    }
+    QS_CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 7);
+    damaged = damage_header(&engine, number);
+    if (damaged) {
+        QS_CHECK_STATUS(QS_ECORRUPT,
+                        qs_store_open(&engine.store, engine.path, &engine.options, engine.env, QS_ERROR));
+    }
+    engine_fini(&engine);
+    return damaged;
+}
+
+static void test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence(void)
+{
+    unsigned number = 1;
+
+    while (is_refused_with_damaged_file(number)) {
+        number += 1;
+    }
+    QS_CHECK(number > 3);
+}
+
+int main(void)
+{
+    RUN_TESTS(test_commit_of_acks_that_overlap_ended_the_process,
+              test_names_of_a_stored_message_got_without_ack_were_freed,
+              test_names_of_a_stored_delivery_without_ack_were_freed);
+    test_a_queue_declared_again_near_the_end_of_a_file_made_the_store_unreadable();
+    test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable();
+    test_messages_got_without_ack_came_back_after_a_close();
+    test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence();
+    return 0;
+}
