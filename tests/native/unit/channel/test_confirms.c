@@ -1,0 +1,265 @@
+/* Publish numbers and their verdicts: each number gets one, acks of what is durable come together.
+ *
+ * The random part keeps a verdict for each number; its seed is printed and is the first argument. */
+#include "confirms.h"
+
+#include "qs_test.h"
+#include "qs_test_alloc.h"
+
+#include <stdlib.h>
+
+static struct qs_test_alloc memory;
+
+static uint64_t add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
+{
+    QS_CHECK_OK(qsi_confirms_reserve(confirms));
+    return qsi_confirms_add(confirms, count, lsn);
+}
+
+static void expect(struct qsi_confirms *confirms, uint64_t durable, bool failed,
+                   enum qsi_verdict verdict, uint64_t number, bool multiple, uint64_t count)
+{
+    uint64_t got_number = 0, got_count = 0;
+    bool got_multiple = false;
+    enum qsi_verdict got =
+        qsi_confirms_next(confirms, durable, failed, &got_number, &got_multiple, &got_count);
+
+    if (got != verdict || (got != QSI_VERDICT_NONE && (got_number != number ||
+                                                       got_multiple != multiple ||
+                                                       got_count != count))) {
+        fprintf(stderr, "verdict %d of %" PRIu64 " (%d), %" PRIu64 " messages\n", (int)got,
+                got_number, got_multiple, got_count);
+        QS_CHECK(!"verdict");
+    }
+}
+
+static void expect_none(struct qsi_confirms *confirms, uint64_t durable)
+{
+    expect(confirms, durable, false, QSI_VERDICT_NONE, 0, false, 0);
+}
+
+static void test_acks_come_when_durable_and_together(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
+    QS_CHECK(add(&confirms, 1, 100) == 1);
+    QS_CHECK(add(&confirms, 1, 200) == 2);
+    QS_CHECK(add(&confirms, 1, 300) == 3);
+    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 300);
+    expect_none(&confirms, 99);
+    expect(&confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
+    expect_none(&confirms, 199);
+    QS_CHECK(add(&confirms, 1, 400) == 4);
+    expect(&confirms, 399, false, QSI_VERDICT_ACK, 3, true, 2);
+    expect_none(&confirms, 399);
+    expect(&confirms, 1000, false, QSI_VERDICT_ACK, 4, false, 1);
+    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_a_batch_is_a_range_of_numbers(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    QS_CHECK(add(&confirms, 1000, 100) == 1);
+    QS_CHECK(add(&confirms, 1, 100) == 1001);
+    QS_CHECK(add(&confirms, 50, 200) == 1002);
+    QS_CHECK(confirms.pending.count == 2); /* neighbours that share a fate */
+    expect(&confirms, 150, false, QSI_VERDICT_ACK, 1001, true, 1001);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 1051, true, 50);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_what_needs_no_disk_is_acked_ahead_of_the_others(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    add(&confirms, 1, 100);
+    add(&confirms, 1, 0);
+    add(&confirms, 1, 0);
+    add(&confirms, 1, 200);
+    add(&confirms, 1, 0);
+    expect(&confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
+    expect(&confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
+    expect(&confirms, 100, false, QSI_VERDICT_ACK, 3, false, 1);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 4, true, 1);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 5, false, 1);
+    expect_none(&confirms, UINT64_MAX);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_an_ack_covers_immediate_ones_before_it(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    add(&confirms, 1, 100);
+    add(&confirms, 3, 0);
+    add(&confirms, 1, 200);
+    add(&confirms, 2, 0);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 5, true, 5);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 6, false, 1);
+    expect(&confirms, 200, false, QSI_VERDICT_ACK, 7, false, 1);
+    expect_none(&confirms, 200);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_nothing_pending_makes_an_immediate_ack(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    add(&confirms, 5, 0);
+    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
+    expect(&confirms, 0, false, QSI_VERDICT_ACK, 5, true, 5);
+    expect_none(&confirms, 0);
+    qsi_confirms_fini(&confirms);
+}
+
+static void test_a_failure_nacks_what_is_not_durable(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    add(&confirms, 1, 100);
+    add(&confirms, 1, 200);
+    add(&confirms, 1, 0);
+    add(&confirms, 2, 300);
+    expect(&confirms, 100, true, QSI_VERDICT_ACK, 1, false, 1);
+    expect(&confirms, 100, true, QSI_VERDICT_ACK, 3, false, 1);
+    QS_CHECK(!confirms.nacked);
+    expect(&confirms, 100, true, QSI_VERDICT_NACK, 5, true, 3);
+    QS_CHECK(confirms.nacked);
+    expect(&confirms, 100, true, QSI_VERDICT_NONE, 0, false, 0);
+    qsi_confirms_fini(&confirms);
+}
+
+/* A wait that was told of a failure has been told of the nacks that follow. */
+static void test_nacks_that_a_wait_has_told_are_not_told_again(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    add(&confirms, 1, 100);
+    confirms.nack_told = true;
+    expect(&confirms, 0, true, QSI_VERDICT_NACK, 1, false, 1);
+    QS_CHECK(!confirms.nacked);
+    qsi_confirms_fini(&confirms);
+}
+
+/* ---- a verdict for each number ---- */
+
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random_state >> 33) % limit;
+}
+
+#define NUMBERS_MAX 20000
+
+struct numbers {
+    uint64_t lsns[NUMBERS_MAX];
+    char verdicts[NUMBERS_MAX]; /* 0, 'a' or 'n' */
+    uint64_t count;
+};
+
+/* Takes every verdict that there is.  With multiple, a verdict is for every number before it that has none. */
+static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers, uint64_t durable,
+                          bool failed)
+{
+    enum qsi_verdict verdict;
+    uint64_t number, count;
+    bool multiple;
+
+    while ((verdict = qsi_confirms_next(confirms, durable, failed, &number, &multiple, &count)) !=
+           QSI_VERDICT_NONE) {
+        uint64_t first = multiple ? 1 : number;
+        uint64_t covered = 0;
+
+        QS_CHECK(number >= 1 && number <= numbers->count && numbers->verdicts[number] == 0);
+        for (uint64_t i = first; i <= number; i++) {
+            if (numbers->verdicts[i] != 0) {
+                continue;
+            }
+            covered += 1;
+            numbers->verdicts[i] = verdict == QSI_VERDICT_ACK ? 'a' : 'n';
+            QS_CHECK(verdict == QSI_VERDICT_ACK ? numbers->lsns[i] <= durable
+                                                : failed && numbers->lsns[i] > durable);
+        }
+        QS_CHECK(covered == count);
+    }
+    for (uint64_t i = 1; i <= numbers->count; i++) {
+        QS_CHECK(numbers->verdicts[i] != 0 || (numbers->lsns[i] > durable && !failed));
+    }
+}
+
+static void test_each_number_gets_one_verdict(void)
+{
+    static struct numbers numbers;
+
+    for (int turn = 0; turn < 200; turn++) {
+        struct qsi_confirms confirms = {0};
+        uint64_t lsn = 0, durable = 0;
+
+        memset(&numbers, 0, sizeof numbers);
+        for (int step = 0; step < 200; step++) {
+            if (random_below(4) > 0) {
+                uint64_t count = 1 + random_below(5);
+                bool immediate = random_below(3) == 0;
+
+                lsn += immediate ? 0 : 1 + random_below(100);
+                QS_CHECK(add(&confirms, count, immediate ? 0 : lsn) == numbers.count + 1);
+                for (; count > 0; count--) {
+                    numbers.lsns[++numbers.count] = immediate ? 0 : lsn;
+                }
+            } else {
+                durable += lsn > durable ? random_below((uint32_t)(lsn - durable) + 1) : 0;
+                take_verdicts(&confirms, &numbers, durable, false);
+            }
+        }
+        take_verdicts(&confirms, &numbers, durable, turn % 2 == 0);
+        take_verdicts(&confirms, &numbers, turn % 2 == 0 ? durable : lsn, turn % 2 == 0);
+        qsi_confirms_fini(&confirms);
+    }
+}
+
+static void test_reserving_may_fail_and_adding_cannot(void)
+{
+    for (uint64_t n = 1;; n++) {
+        struct qsi_confirms confirms = {0};
+        bool failed = false;
+
+        qs_test_alloc_arm(&memory, n, false);
+        for (uint64_t i = 0; i < 100;) {
+            if (qsi_confirms_reserve(&confirms) != QS_OK) {
+                QS_CHECK(!failed);
+                failed = true;
+                continue;
+            }
+            i += 1;
+            QS_CHECK(qsi_confirms_add(&confirms, 1, i % 2 == 0 ? 10 * i : 0) == i);
+        }
+        qs_test_alloc_arm(&memory, 0, false);
+        qsi_confirms_fini(&confirms);
+        if (!failed) {
+            break;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    random_state = qs_test_seed(argc, argv);
+    qs_test_alloc_install(&memory);
+    test_acks_come_when_durable_and_together();
+    test_a_batch_is_a_range_of_numbers();
+    test_what_needs_no_disk_is_acked_ahead_of_the_others();
+    test_an_ack_covers_immediate_ones_before_it();
+    test_nothing_pending_makes_an_immediate_ack();
+    test_a_failure_nacks_what_is_not_durable();
+    test_nacks_that_a_wait_has_told_are_not_told_again();
+    test_each_number_gets_one_verdict();
+    test_reserving_may_fail_and_adding_cannot();
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+    return 0;
+}

@@ -1,0 +1,295 @@
+/* Unacked deliveries by tag: any tags, in any order, few at a time or all.
+ *
+ * The random part compares with an array of flags; its seed is printed and is the first argument. */
+#include "unacked.h"
+
+#include "qs_test.h"
+#include "qs_test_alloc.h"
+
+#include <stdlib.h>
+
+static struct qs_test_alloc memory;
+static struct qsi_queue queues[2];
+static struct qsi_run runs[4]; /* told apart by their address alone */
+
+static uint64_t add(struct qsi_unacked *unacked, struct qsi_run *run, uint32_t row, uint32_t count,
+                    void *consumer)
+{
+    struct qsi_stretch stretch = {run, row, count};
+
+    QS_CHECK_OK(qsi_unacked_reserve(unacked, 1));
+    return qsi_unacked_add(unacked, &queues[0], &stretch, consumer);
+}
+
+struct taken {
+    uint64_t extents, tags;
+    uint64_t masks[64]; /* of run 0, by word */
+    const void *consumer;
+};
+
+static void note(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    struct taken *taken = context;
+
+    QS_CHECK(tags != 0 && (extent->outstanding & tags) == 0);
+    taken->extents += 1;
+    taken->tags += (uint64_t)__builtin_popcountll(tags);
+    taken->consumer = extent->consumer;
+    if (extent->run == &runs[0] && qsi_extent_word(extent) < 64) {
+        uint64_t mask = qsi_extent_run_mask(extent, tags);
+
+        QS_CHECK((taken->masks[qsi_extent_word(extent)] & mask) == 0);
+        taken->masks[qsi_extent_word(extent)] |= mask;
+    }
+}
+
+static uint64_t take(struct qsi_unacked *unacked, uint64_t first, uint64_t last, struct taken *taken)
+{
+    uint64_t before = taken->tags;
+
+    qsi_unacked_take(unacked, first, last, note, taken);
+    return taken->tags - before;
+}
+
+static void test_tags_count_up(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    QS_CHECK(!qsi_unacked_has(&unacked, 0) && !qsi_unacked_has(&unacked, 1));
+    QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 0);
+    QS_CHECK(add(&unacked, &runs[0], 10, 5, NULL) == 1);
+    QS_CHECK(qsi_unacked_skip(&unacked, 3) == 6);
+    QS_CHECK(add(&unacked, &runs[0], 15, 1, NULL) == 9);
+    QS_CHECK(unacked.last_tag == 9 && unacked.outstanding_count == 6);
+    for (uint64_t tag = 0; tag < 12; tag++) {
+        QS_CHECK(qsi_unacked_has(&unacked, tag) == ((tag >= 1 && tag <= 5) || tag == 9));
+    }
+    QS_CHECK(!qsi_unacked_has(&unacked, UINT64_MAX));
+    QS_CHECK(take(&unacked, 3, 3, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 12);
+    QS_CHECK(take(&unacked, 3, 3, &taken) == 0);
+    QS_CHECK(!qsi_unacked_has(&unacked, 3) && unacked.outstanding_count == 5);
+    QS_CHECK(take(&unacked, 1, 7, &taken) == 4);
+    QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 1);
+    QS_CHECK(taken.masks[0] == UINT64_C(0x3f) << 10 && unacked.outstanding_count == 0);
+    QS_CHECK(unacked.count == 0 && add(&unacked, &runs[0], 0, 1, NULL) == 10);
+    qsi_unacked_fini(&unacked);
+}
+
+static void test_neighbours_share_an_extent(void)
+{
+    struct qsi_unacked unacked = {0};
+    int one, two;
+
+    for (uint32_t row = 0; row < 64; row++) {
+        add(&unacked, &runs[0], row, 1, &one);
+    }
+    QS_CHECK(unacked.count == 1);
+    add(&unacked, &runs[0], 64, 1, &one); /* another word */
+    QS_CHECK(unacked.count == 2);
+    add(&unacked, &runs[0], 66, 1, &one); /* not the next row */
+    QS_CHECK(unacked.count == 3);
+    add(&unacked, &runs[0], 67, 1, &two); /* another consumer */
+    QS_CHECK(unacked.count == 4);
+    add(&unacked, &runs[1], 68, 1, &two); /* another run */
+    QS_CHECK(unacked.count == 5);
+    qsi_unacked_skip(&unacked, 1); /* not the next tag */
+    add(&unacked, &runs[1], 69, 1, &two);
+    QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 69);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX) == 6);
+    qsi_unacked_fini(&unacked);
+}
+
+/* The run that an empty extent was about may be gone, and another one may lie at its address. */
+static void test_an_empty_extent_is_not_continued(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    add(&unacked, &runs[1], 0, 1, NULL);
+    add(&unacked, &runs[0], 0, 1, NULL);
+    take(&unacked, 2, 2, &taken);
+    add(&unacked, &runs[0], 1, 1, NULL);
+    QS_CHECK(unacked.count == 3);
+    QS_CHECK(take(&unacked, 3, 3, &taken) == 1 && taken.masks[0] == 3);
+    qsi_unacked_fini(&unacked);
+}
+
+static void test_stretches_bound_what_is_taken(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    add(&unacked, &runs[0], 0, 64, NULL);
+    add(&unacked, &runs[0], 64, 64, NULL);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128) == 2);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 65, 128) == 1);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 129, 200) == 0);
+    for (uint64_t tag = 1; tag <= 128; tag += 2) {
+        take(&unacked, tag, tag, &taken);
+    }
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128) == 64);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 10, 20) == 6);
+    taken.extents = 0;
+    QS_CHECK(take(&unacked, 10, 100, &taken) == 46 && taken.extents == 2);
+    QS_CHECK(take(&unacked, 1, 128, &taken) == 64 - 46);
+    QS_CHECK(taken.masks[0] == UINT64_MAX && taken.masks[1] == UINT64_MAX);
+    qsi_unacked_fini(&unacked);
+}
+
+static void test_a_forgotten_consumer_holds_no_credit(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+    int one, two;
+
+    add(&unacked, &runs[0], 0, 3, &one);
+    add(&unacked, &runs[0], 3, 3, &two);
+    qsi_unacked_forget_consumer(&unacked, &one);
+    QS_CHECK(take(&unacked, 2, 2, &taken) == 1 && taken.consumer == NULL);
+    QS_CHECK(take(&unacked, 5, 5, &taken) == 1 && taken.consumer == &two);
+    QS_CHECK(take(&unacked, 1, 6, &taken) == 4);
+    qsi_unacked_fini(&unacked);
+}
+
+/* One old tag must not keep what came and went behind it. */
+static void test_empty_extents_are_compacted(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    add(&unacked, &runs[1], 0, 1, NULL);
+    for (uint32_t i = 0; i < 100000; i++) {
+        uint64_t tag = add(&unacked, &runs[2 + i % 2], i, 1, NULL);
+
+        QS_CHECK(take(&unacked, tag, tag, &taken) == 1);
+        QS_CHECK(unacked.count < 200);
+    }
+    QS_CHECK(unacked.capacity < 1000 && qsi_unacked_has(&unacked, 1));
+    QS_CHECK(take(&unacked, 1, 1, &taken) == 1 && unacked.count == 0);
+    qsi_unacked_fini(&unacked);
+}
+
+/* ---- tags and flags ---- */
+
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random_state >> 33) % limit;
+}
+
+#define FLAGS_MAX 60000
+
+static void test_tags_do_as_flags_do(void)
+{
+    static bool flags[FLAGS_MAX];
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+    uint64_t outstanding = 0, next = 1;
+    uint32_t rows[4] = {0};
+
+    memset(flags, 0, sizeof flags);
+    while (next < FLAGS_MAX - 100) {
+        if (random_below(3) > 0) {
+            uint32_t run = random_below(10) == 0 ? random_below(4) : 1;
+            uint32_t left = QSI_WORD_BITS - rows[run] % QSI_WORD_BITS;
+            uint32_t count = 1 + random_below(left < 10 ? left : 10);
+
+            if (random_below(20) == 0) {
+                QS_CHECK(qsi_unacked_skip(&unacked, count) == next);
+                next += count;
+                continue;
+            }
+            QS_CHECK(add(&unacked, &runs[run], rows[run], count, NULL) == next);
+            rows[run] += count;
+            outstanding += count;
+            for (; count > 0; count--) {
+                flags[next++] = true;
+            }
+        } else {
+            uint64_t first = 1 + random_below((uint32_t)next);
+            uint64_t last = first + (random_below(4) == 0 ? random_below(300) : random_below(3));
+            uint64_t expected = 0;
+
+            QS_CHECK(qsi_unacked_has(&unacked, first) == flags[first]);
+            for (uint64_t tag = first; tag <= last && tag < next; tag++) {
+                expected += flags[tag];
+                flags[tag] = false;
+            }
+            QS_CHECK(take(&unacked, first, last, &taken) == expected);
+            outstanding -= expected;
+        }
+        QS_CHECK(unacked.outstanding_count == outstanding);
+    }
+    for (uint64_t tag = 0; tag < next; tag++) {
+        QS_CHECK(qsi_unacked_has(&unacked, tag) == flags[tag]);
+    }
+    QS_CHECK(take(&unacked, 0, UINT64_MAX, &taken) == outstanding);
+    qsi_unacked_fini(&unacked);
+}
+
+/* A million tags acked one by one in random order: finding each is a search, dropping it is not a walk. */
+static void test_a_million_acks_in_any_order(void)
+{
+    enum { COUNT = 1000000 };
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+    uint32_t *order = malloc(COUNT * sizeof *order);
+
+    QS_CHECK(order != NULL);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t other = random_below(i + 1);
+
+        order[i] = order[other];
+        order[other] = i + 1;
+        add(&unacked, &runs[1], i, 1, NULL);
+    }
+    QS_CHECK(unacked.count == (COUNT + 63) / 64);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        QS_CHECK(qsi_unacked_has(&unacked, order[i]));
+        take(&unacked, order[i], order[i], &taken);
+    }
+    QS_CHECK(taken.tags == COUNT && unacked.outstanding_count == 0 && unacked.count == 0);
+    qsi_unacked_fini(&unacked);
+    free(order);
+}
+
+static void test_reserving_may_fail_and_changes_nothing_then(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    qs_test_alloc_arm(&memory, 1, true);
+    QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);
+    qs_test_alloc_arm(&memory, 0, false);
+    for (uint32_t i = 0; i < 16; i++) {
+        add(&unacked, &runs[i % 2], i, 1, NULL);
+    }
+    qs_test_alloc_arm(&memory, 1, true);
+    QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);
+    QS_CHECK(take(&unacked, 1, 10, &taken) == 10);
+    QS_CHECK_OK(qsi_unacked_reserve(&unacked, 1)); /* the front is free again */
+    qs_test_alloc_arm(&memory, 0, false);
+    QS_CHECK(take(&unacked, 1, 16, &taken) == 6);
+    qsi_unacked_fini(&unacked);
+}
+
+int main(int argc, char **argv)
+{
+    random_state = qs_test_seed(argc, argv);
+    qs_test_alloc_install(&memory);
+    test_tags_count_up();
+    test_neighbours_share_an_extent();
+    test_an_empty_extent_is_not_continued();
+    test_stretches_bound_what_is_taken();
+    test_a_forgotten_consumer_holds_no_credit();
+    test_empty_extents_are_compacted();
+    test_tags_do_as_flags_do();
+    test_a_million_acks_in_any_order();
+    test_reserving_may_fail_and_changes_nothing_then();
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+    return 0;
+}
