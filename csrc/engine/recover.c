@@ -488,6 +488,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     struct qsi_journal_options options = {
         .file_bytes = store->options.journal_file_bytes,
         .sync = store->options.sync == QS_SYNC_FDATASYNC,
+        .anew = store->manifest.failed,
     };
 
     /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */

@@ -676,7 +676,7 @@ static qs_status first_file(struct qsi_journal *journal, uint32_t used_upto, qs_
         return qsi_fail(error, QS_EINVAL, "journal file numbers are used up: is there a foreign %u.jnl?", leftovers.highest);
     }
     journal->next_number = leftovers.highest + 1;
-    if (leftovers.count > 0) {
+    if (leftovers.count > 0 && !journal->options.anew) {
         QS_TRY(recycle(journal, leftovers.numbers[0], error));
     }
     if (journal->file == NULL) {

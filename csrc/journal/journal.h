@@ -22,6 +22,7 @@ struct qsi_journal_options {
     uint64_t file_bytes;       /* size the files grow to */
     uint8_t uuid[QSI_UUID_BYTES];
     bool sync;                 /* false: no fdatasync (benchmarks) */
+    bool anew;                 /* use no file again: some may carry headers of a session that ended in front of them */
 };
 
 /* Begins a session in a new file: makes or recycles the file and writes manifest, which gains the session (the

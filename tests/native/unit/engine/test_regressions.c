@@ -238,6 +238,49 @@ static void test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence(
     QS_CHECK(number > 3);
 }
 
+/* A commit over several files fails at its n-th sync.  Those behind the end that was written down then were used again, and their
+ * headers looked as if the next session had been longer.  False when the commit makes fewer syncs. */
+static bool reopens_twice_after_failing_sync(uint64_t n)
+{
+    char *body = make_body(4000, 1);
+    struct engine engine, dead;
+    bool repeated, failed;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.journal_file_bytes = 64u << 10;
+    engine.env = qsi_env_fault_create(engine.memory);
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
+    for (int i = 0; i < 100; i++) {
+        publish(&engine, "q", body);
+    }
+    qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, n, false);
+    failed = qs_channel_tx_commit(engine.channel, NONE, &repeated, QS_ERROR) != QS_OK;
+    qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    qs_channel_close(engine.channel);
+    (void)qs_store_close(engine.store, QS_ERROR);
+    qsi_env_fault_destroy(engine.env);
+    engine.env = engine.memory;
+    engine_open(&engine);
+    engine_crash(&engine, &dead);
+    check_counts(&engine, "q", failed ? 0 : 100, 0);
+    engine_stop(&dead);
+    engine_stop(&engine);
+    free(body);
+    return failed;
+}
+
+static void test_a_store_opened_twice_after_a_failed_commit_was_refused(void)
+{
+    uint64_t n = 1;
+
+    while (reopens_twice_after_failing_sync(n)) {
+        n += 1;
+    }
+    QS_CHECK(n > 5);
+}
+
 int main(void)
 {
     RUN_TESTS(test_commit_of_acks_that_overlap_ended_the_process,
@@ -247,5 +290,6 @@ int main(void)
     test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store_unreadable();
     test_messages_got_without_ack_came_back_after_a_close();
     test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence();
+    test_a_store_opened_twice_after_a_failed_commit_was_refused();
     return 0;
 }
