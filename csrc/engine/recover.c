@@ -8,6 +8,7 @@
 #include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "properties.h"
@@ -474,7 +475,7 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
         return QS_OK;
     }
     qsi_journal_name(name, last_file);
-    status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file, error);
+    status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file, error);
     if (status != QS_OK) {
         return status;
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 
@@ -221,7 +222,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
-    qs_status status = store->env->lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
+    qs_status status = qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
 
     if (status == QS_ESTORE_LOCKED) {
         return qsi_fail(error, status, "%s is open in process %llu: one process owns a store at a time", path,
@@ -242,7 +243,7 @@ static qs_status look_for_header(struct qs_store *store, const char *name, bool 
     uint8_t page[QSI_JOURNAL_HEADER_BYTES];
     qs_file *file = NULL;
     size_t bytes = 0;
-    qs_status status = store->env->open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
+    qs_status status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
 
     if (status != QS_OK) {
         return status;
@@ -271,7 +272,7 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
 {
     struct emptiness emptiness = {.store = store, .error = error};
 
-    QS_TRY(store->env->dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
+    QS_TRY(qsi_env_dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
     QS_TRY(emptiness.status);
     if (emptiness.has_contents) {
         return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
@@ -280,7 +281,7 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
         store->options.segment_entries = SEGMENT_ENTRIES;
     }
     store->manifest.segment_entries = store->options.segment_entries;
-    return store->env->random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);
+    return qsi_env_random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);
 }
 
 static qs_status load_manifest(struct qs_store *store, qs_error *error)
@@ -310,7 +311,7 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
 {
     bool created = false;
     qs_status status =
-        store->env->dir_open_root(store->env, path, store->options.create, &store->root, &created, error);
+        qsi_env_dir_open_root(store->env, path, store->options.create, &store->root, &created, error);
 
     if (status == QS_ENOENT && !store->options.create) {
         return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
@@ -323,7 +324,7 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
     }
     QS_TRY(take_lock(store, path, error));
     /* Also when an earlier open made it and was cut off before this. */
-    QS_TRY(store->env->dir_sync_parent(store->env, store->root, error));
+    QS_TRY(qsi_dir_sync_parent(store->env, store->root, error));
     QS_TRY(qsi_dir_open(store->env, store->root, "journal", &store->journal_dir, error));
     QS_TRY(qsi_dir_open(store->env, store->root, "messages", &store->messages_dir, error));
     /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
@@ -339,7 +340,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     if (!store->options.create) { /* leave no trace where there is no store */
         bool created = false;
         qs_dir *root = NULL;
-        qs_status status = store->env->dir_open_root(store->env, path, false, &root, &created, error);
+        qs_status status = qsi_env_dir_open_root(store->env, path, false, &root, &created, error);
         if (status == QS_OK) {
             status = qsi_manifest_load(&store->manifest, store->env, root, error);
             qsi_manifest_fini(&store->manifest);

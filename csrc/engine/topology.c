@@ -4,6 +4,7 @@
 #include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "properties.h"
 #include "record.h"
@@ -358,7 +359,7 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
 {
     uint64_t random;
 
-    QS_TRY(store->env->random(store->env, &random, sizeof random, error));
+    QS_TRY(qsi_env_random(store->env, &random, sizeof random, error));
     snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx", (unsigned long long)(random + store->next_server_name++));
     return QS_OK;
 }

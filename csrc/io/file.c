@@ -6,6 +6,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 
 #include <stdio.h>
@@ -140,6 +141,11 @@ qs_status qsi_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
     return final_sync_status(env->dir_sync(env, dir, error), error);
 }
 
+qs_status qsi_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    return final_sync_status(env->dir_sync_parent(env, dir, error), error);
+}
+
 /* -- whole files ------------------------------------------------------------------------------ */
 
 qs_status qsi_file_allocate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
@@ -191,7 +197,7 @@ qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t b
     qs_file *file = NULL;
 
     *file_out = NULL;
-    status = env->open(env, dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, error);
+    status = qsi_env_open(env, dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, error);
     if (status != QS_OK) {
         return status;
     }
@@ -208,7 +214,7 @@ qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t b
 out:
     if (file != NULL) {
         env->close(env, file);
-        (void)env->remove(env, dir, name, NULL); /* the first failure is the one to report */
+        (void)qsi_env_remove(env, dir, name, NULL); /* the first failure is the one to report */
     }
     return status;
 }
@@ -218,13 +224,13 @@ static qs_status open_tmp(qs_env *env, qs_dir *dir, const char *tmp_name, qs_fil
                           qs_error *error)
 {
     uint32_t flags = QS_OPEN_WRITE | QS_OPEN_CREATE_NEW;
-    qs_status status = env->open(env, dir, tmp_name, flags, file_out, error);
+    qs_status status = qsi_env_open(env, dir, tmp_name, flags, file_out, error);
 
     if (status != QS_EEXIST) {
         return status;
     }
-    QS_TRY(env->remove(env, dir, tmp_name, error));
-    return env->open(env, dir, tmp_name, flags, file_out, error);
+    QS_TRY(qsi_env_remove(env, dir, tmp_name, error));
+    return qsi_env_open(env, dir, tmp_name, flags, file_out, error);
 }
 
 static qs_status write_tmp(qs_env *env, qs_dir *dir, const char *tmp_name, const void *data,
@@ -246,7 +252,7 @@ static qs_status write_tmp(qs_env *env, qs_dir *dir, const char *tmp_name, const
 out:
     env->close(env, file);
     if (status != QS_OK) {
-        (void)env->remove(env, dir, tmp_name, NULL);
+        (void)qsi_env_remove(env, dir, tmp_name, NULL);
     }
     return status;
 }
@@ -262,9 +268,9 @@ qs_status qsi_file_replace(qs_env *env, qs_dir *dir, const char *name, const voi
     if (status != QS_OK) {
         return status;
     }
-    status = env->rename(env, dir, tmp_name, name, error);
+    status = qsi_env_rename(env, dir, tmp_name, name, error);
     if (status != QS_OK) {
-        (void)env->remove(env, dir, tmp_name, NULL);
+        (void)qsi_env_remove(env, dir, tmp_name, NULL);
         return status;
     }
     return qsi_dir_sync(env, dir, error);
@@ -277,7 +283,7 @@ static qs_status load_open_file(qs_env *env, qs_file *file, const char *name, si
     uint8_t *data;
     qs_status status;
 
-    QS_TRY(env->size(env, file, &bytes, error));
+    QS_TRY(qsi_env_size(env, file, &bytes, error));
     if (bytes > bytes_max) {
         return qsi_fail_corrupt(error, name, bytes_max, "%llu bytes where at most %zu are expected",
                                 (unsigned long long)bytes, bytes_max);
@@ -303,7 +309,7 @@ qs_status qsi_file_load(qs_env *env, qs_dir *dir, const char *name, size_t bytes
 
     *data_out = NULL;
     *bytes_out = 0;
-    QS_TRY(env->open(env, dir, name, QS_OPEN_READ, &file, error));
+    QS_TRY(qsi_env_open(env, dir, name, QS_OPEN_READ, &file, error));
     status = load_open_file(env, file, name, bytes_max, data_out, bytes_out, error);
     env->close(env, file);
     return status;
@@ -319,7 +325,7 @@ qs_status qsi_dir_open(qs_env *env, qs_dir *parent, const char *name, qs_dir **d
     bool created = false;
 
     *dir_out = NULL;
-    QS_TRY(env->dir_open(env, parent, name, true, &dir, &created, error));
+    QS_TRY(qsi_env_dir_open(env, parent, name, true, &dir, &created, error));
     if (created) {
         status = qsi_dir_sync(env, parent, error);
         if (status != QS_OK) {

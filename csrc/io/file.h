@@ -20,6 +20,8 @@ qs_status qsi_file_sync(qs_env *env, qs_file *file, qs_error *error) QS_MUST_CHE
 /* The same for names: what was created, renamed and removed in dir before the call is durable after
  * it. */
 qs_status qsi_dir_sync(qs_env *env, qs_dir *dir, qs_error *error) QS_MUST_CHECK;
+/* And for the name of dir itself. */
+qs_status qsi_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error) QS_MUST_CHECK;
 
 /* env->allocate, repeated when a signal cuts it short. */
 qs_status qsi_file_allocate(qs_env *env, qs_file *file, uint64_t bytes,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 
@@ -443,7 +444,7 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     if (journal->header_written) {
         QS_TRY(sync_file(journal, error));
     }
-    QS_TRY(journal->env->random(journal->env, &next_salt, sizeof next_salt, error));
+    QS_TRY(qsi_env_random(journal->env, &next_salt, sizeof next_salt, error));
     if (!next_spare(journal, &spare)) {
         spare = (struct qsi_spare){
             .bytes = spare_bytes(journal, journal->grows_from, entry_bytes, entry_bytes),
@@ -630,20 +631,20 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     qs_status status;
 
     qsi_journal_name(name, number);
-    status = journal->env->open(journal->env, journal->dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &journal->file, error);
+    status = qsi_env_open(journal->env, journal->dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &journal->file, error);
     if (status != QS_OK) {
         return status;
     }
-    QS_TRY(journal->env->size(journal->env, journal->file, &journal->file_bytes, error));
+    QS_TRY(qsi_env_size(journal->env, journal->file, &journal->file_bytes, error));
     journal->file_bytes &= ~(uint64_t)(QSI_BLOCK_ALIGN - 1);
     if (journal->file_bytes < FILE_BYTES_MIN) {
         journal->env->close(journal->env, journal->file);
         journal->file = NULL;
-        return journal->env->remove(journal->env, journal->dir, name, error);
+        return qsi_env_remove(journal->env, journal->dir, name, error);
     }
     /* Its size and name may be news to the disk. */
     QS_TRY(qsi_file_sync(journal->env, journal->file, error));
-    QS_TRY(journal->env->dir_sync(journal->env, journal->dir, error));
+    QS_TRY(qsi_dir_sync(journal->env, journal->dir, error));
     journal->header.number = number;
     return QS_OK;
 }
@@ -658,7 +659,7 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
             continue;
         }
         qsi_journal_name(name, leftovers->numbers[i]);
-        status = journal->env->remove(journal->env, journal->dir, name, error);
+        status = qsi_env_remove(journal->env, journal->dir, name, error);
         if (status != QS_OK && status != QS_ENOENT) {
             return status;
         }
@@ -671,7 +672,7 @@ static qs_status first_file(struct qsi_journal *journal, uint32_t used_upto, qs_
     struct leftovers leftovers = {.used_upto = used_upto, .highest = used_upto};
     struct qsi_spare spare = {0};
 
-    QS_TRY(journal->env->dir_list(journal->env, journal->dir, visit_leftover, &leftovers, error));
+    QS_TRY(qsi_env_dir_list(journal->env, journal->dir, visit_leftover, &leftovers, error));
     if (leftovers.highest >= UINT32_MAX - 1) {
         return qsi_fail(error, QS_EINVAL, "journal file numbers are used up: is there a foreign %u.jnl?", leftovers.highest);
     }
@@ -700,8 +701,8 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     struct qsi_session *last =
         manifest->session_count > 0 ? &manifest->sessions[manifest->session_count - 1] : NULL;
 
-    QS_TRY(journal->env->random(journal->env, &session.salt, sizeof session.salt, error));
-    QS_TRY(journal->env->random(journal->env, &journal->header.next_salt, sizeof session.salt, error));
+    QS_TRY(qsi_env_random(journal->env, &session.salt, sizeof session.salt, error));
+    QS_TRY(qsi_env_random(journal->env, &journal->header.next_salt, sizeof session.salt, error));
     session.after_crash = last != NULL && !manifest->clean;
     if (last != NULL && last->base_lsn == end_lsn) { /* nothing was journalled in it */
         session.after_crash = session.after_crash || last->after_crash;
@@ -786,7 +787,7 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
     QS_TRY(qsi_manifest_store(manifest, journal->env, journal->root, error));
     if (journal->header_written) {
         /* Only a gift of space: if it is lost, the next session leaves the tail unread all the same. */
-        return journal->env->truncate(journal->env, journal->file, journal->write_at, error);
+        return qsi_env_truncate(journal->env, journal->file, journal->write_at, error);
     }
     return QS_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "record.h"
@@ -69,7 +70,7 @@ static int compare_numbers(const void *a, const void *b)
 
 static qs_status list_files(struct scan *scan, qs_error *error)
 {
-    QS_TRY(scan->env->dir_list(scan->env, scan->dir, visit_name, scan, error));
+    QS_TRY(qsi_env_dir_list(scan->env, scan->dir, visit_name, scan, error));
     if (scan->out_of_memory) {
         return qsi_fail(error, QS_ENOMEM, "list of journal files");
     }
@@ -91,11 +92,11 @@ static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t n
     qs_status status;
 
     qsi_journal_name(file->name, number);
-    status = scan->env->open(scan->env, scan->dir, file->name, QS_OPEN_READ, &file->file, error);
+    status = qsi_env_open(scan->env, scan->dir, file->name, QS_OPEN_READ, &file->file, error);
     if (status != QS_OK) {
         return status;
     }
-    status = scan->env->size(scan->env, file->file, &file->bytes, error);
+    status = qsi_env_size(scan->env, file->file, &file->bytes, error);
     if (status != QS_OK) {
         close_file(scan, file);
     }

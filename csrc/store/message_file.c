@@ -7,6 +7,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 
@@ -71,7 +72,7 @@ void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_messag
     qsi_message_name(name, file->number);
     qsi_message_file_destroy(store, file);
     /* If this fails the file stays until the next recovery finds that nothing names it. */
-    (void)store->env->remove(store->env, store->dir, name, NULL);
+    (void)qsi_env_remove(store->env, store->dir, name, NULL);
 }
 
 static qs_status write_header(struct qsi_message_store *store, struct qsi_message_file *file,
@@ -80,7 +81,7 @@ static qs_status write_header(struct qsi_message_store *store, struct qsi_messag
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     const qs_part part = {header, sizeof header};
 
-    QS_TRY(store->env->random(store->env, &file->salt, sizeof file->salt, error));
+    QS_TRY(qsi_env_random(store->env, &file->salt, sizeof file->salt, error));
     qsi_message_header_encode(header, file->number, store->uuid, file->salt);
     return qsi_file_write(store->env, file->handle, &part, 1, 0, error);
 }
@@ -92,9 +93,7 @@ static qs_status open_named(struct qsi_message_store *store, uint32_t number, ui
     qs_status status;
 
     qsi_message_name(name, number);
-    do {
-        status = store->env->open(store->env, store->dir, name, flags, handle_out, error);
-    } while (status == QS_EINTR);
+    status = qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
     return status;
 }
 
@@ -193,9 +192,7 @@ static qs_status read_header(struct qsi_message_store *store, uint32_t number, q
     qs_status status;
     size_t read;
 
-    do {
-        status = store->env->size(store->env, handle, bytes_out, error);
-    } while (status == QS_EINTR);
+    status = qsi_env_size(store->env, handle, bytes_out, error);
     if (status != QS_OK) {
         return status;
     }

@@ -5,6 +5,7 @@
  * in it is open, no mark of it waits for a sync, and it has been cut to its last record and
  * synced at that size. */
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "message_file.h"
@@ -17,9 +18,7 @@ static qs_status cut(struct qsi_message_store *store, uint32_t number, qs_file *
 {
     qs_status status;
 
-    do {
-        status = store->env->truncate(store->env, handle, bytes, error);
-    } while (status == QS_EINTR);
+    status = qsi_env_truncate(store->env, handle, bytes, error);
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, number);
     }
@@ -185,7 +184,7 @@ static qs_status remove_name(struct qsi_message_store *store, uint32_t number, q
     qs_status status;
 
     qsi_message_name(name, number);
-    status = store->env->remove(store->env, store->dir, name, error);
+    status = qsi_env_remove(store->env, store->dir, name, error);
     if (status == QS_OK || status == QS_ENOENT) {
         return QS_OK;
     }

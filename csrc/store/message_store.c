@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "message_file.h"
@@ -52,7 +53,7 @@ static qs_status list_files(struct qsi_message_store *store, qs_error *error)
 {
     struct listing listing = {store, QS_OK};
 
-    QS_TRY(store->env->dir_list(store->env, store->dir, visit_name, &listing, error));
+    QS_TRY(qsi_env_dir_list(store->env, store->dir, visit_name, &listing, error));
     if (listing.status != QS_OK) {
         return qsi_fail(error, listing.status, "list of message files");
     }
