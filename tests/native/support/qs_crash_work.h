@@ -286,25 +286,31 @@ static inline qs_status crash_publish_one(qs_channel *channel, const char *excha
                               (qs_slice){body, bytes}, 0, receipt, QS_ERROR);
 }
 
-static inline void crash_work_publish(struct crash_work *work)
+static inline void crash_publish(struct crash_work *work, uint32_t channel,
+                                 struct crash_queue *queue, uint32_t bytes, bool persistent)
 {
-    struct crash_queue *queue = crash_any_queue(work);
     uint64_t id = work->model->next_id++;
-    uint32_t bytes = crash_any_bytes(work);
-    bool persistent = crash_chance(work, 85);
     qs_receipt receipt = {0};
 
     crash_expect(queue, id, bytes, persistent, 0);
-    if (crash_done(work, crash_publish_one(work->channels[crash_below(work, 2)], "", queue->name, id,
-                                           bytes, persistent, &receipt), "publish")) {
+    if (crash_done(work, crash_publish_one(work->channels[channel], "", queue->name, id, bytes,
+                                           persistent, &receipt), "publish")) {
         crash_published(work, id, &receipt);
     }
 }
 
-static inline void crash_work_fan_out(struct crash_work *work)
+static inline void crash_work_publish(struct crash_work *work)
+{
+    struct crash_queue *queue = crash_any_queue(work);
+    uint32_t bytes = crash_any_bytes(work);
+    bool persistent = crash_chance(work, 85);
+
+    crash_publish(work, crash_below(work, 2), queue, bytes, persistent);
+}
+
+static inline void crash_fan_out(struct crash_work *work, uint32_t channel, uint32_t bytes)
 {
     uint64_t id = work->model->next_id++;
-    uint32_t bytes = crash_any_bytes(work);
     qs_receipt receipt = {0};
 
     for (int i = 0; i < CRASH_QUEUES; i++) {
@@ -312,16 +318,20 @@ static inline void crash_work_fan_out(struct crash_work *work)
             crash_expect(&work->model->queues[i], id, bytes, true, 0);
         }
     }
-    if (crash_done(work, crash_publish_one(work->channels[crash_below(work, 2)], "fan", "", id,
-                                           bytes, true, &receipt), "publish to fan")) {
+    if (crash_done(work, crash_publish_one(work->channels[channel], "fan", "", id, bytes, true,
+                                           &receipt), "publish to fan")) {
         crash_published(work, id, &receipt);
     }
 }
 
-static inline void crash_work_batch(struct crash_work *work)
+static inline void crash_work_fan_out(struct crash_work *work)
+{
+    crash_fan_out(work, crash_below(work, 2), crash_any_bytes(work));
+}
+
+static inline void crash_publish_batch(struct crash_work *work, uint32_t channel, uint32_t count)
 {
     uint64_t first_id = work->model->next_id;
-    uint32_t count = 1 + crash_below(work, 12);
     struct qs_test_batch rows;
     qs_receipt receipt = {0};
     qs_batch batch;
@@ -336,11 +346,18 @@ static inline void crash_work_batch(struct crash_work *work)
         crash_expect(queue, id, bytes, true, 0);
     }
     batch = qs_test_batch_finish(&rows);
-    if (crash_done(work, qs_channel_publish_batch(work->channels[crash_below(work, 2)], &batch,
-                                                  &receipt, QS_ERROR), "publish batch")) {
+    if (crash_done(work, qs_channel_publish_batch(work->channels[channel], &batch, &receipt,
+                                                  QS_ERROR), "publish batch")) {
         crash_published(work, first_id, &receipt);
     }
     qs_test_batch_fini(&rows);
+}
+
+static inline void crash_work_batch(struct crash_work *work)
+{
+    uint32_t channel = crash_below(work, 2);
+
+    crash_publish_batch(work, channel, 1 + crash_below(work, 12));
 }
 
 /* -- waiting ---------------------------------------------------------------------------------- */
@@ -380,15 +397,22 @@ static inline void crash_work_wait_confirms(struct crash_work *work)
     }
 }
 
-static inline void crash_work_wait(struct crash_work *work)
+static inline void crash_work_sync(struct crash_work *work)
 {
-    if (crash_chance(work, 50)) {
-        crash_work_wait_confirms(work);
-    } else if (crash_done(work, qs_store_sync(work->store, QS_ERROR), "sync")) {
+    if (crash_done(work, qs_store_sync(work->store, QS_ERROR), "sync")) {
         crash_note_durable(work);
         if (crash_appended_lsn(work) != work->model->durable_lsn) {
             crash_violation(work->report, "sync returned before all was durable");
         }
+    }
+}
+
+static inline void crash_work_wait(struct crash_work *work)
+{
+    if (crash_chance(work, 50)) {
+        crash_work_wait_confirms(work);
+    } else {
+        crash_work_sync(work);
     }
 }
 
@@ -485,11 +509,9 @@ static inline void crash_work_get(struct crash_work *work)
 }
 
 /* The same by a consumer that comes and goes; what it got stays out. */
-static inline void crash_work_consume(struct crash_work *work)
+static inline void crash_consume(struct crash_work *work, struct crash_queue *queue, uint32_t count)
 {
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
-    struct crash_queue *queue = crash_any_queue(work);
-    uint32_t count = crash_below(work, 5);
     char tag[256];
 
     if (queue->exists != CRASH_PRESENT ||
@@ -514,6 +536,13 @@ static inline void crash_work_consume(struct crash_work *work)
         qs_message_release(&event.message);
     }
     crash_done(work, qs_channel_cancel(channel, crash_text("c"), QS_ERROR), "cancel");
+}
+
+static inline void crash_work_consume(struct crash_work *work)
+{
+    struct crash_queue *queue = crash_any_queue(work);
+
+    crash_consume(work, queue, crash_below(work, 5));
 }
 
 /* -- settling --------------------------------------------------------------------------------- */
@@ -588,31 +617,50 @@ static inline struct crash_copy *crash_any_out(struct crash_work *work, uint32_t
     return found;
 }
 
-static inline void crash_work_ack(struct crash_work *work)
+/* A reject without requeue is an ack as far as the disk goes. */
+static inline void crash_ack(struct crash_work *work, uint32_t channel, struct crash_copy *copy,
+                             bool multiple, bool rejects)
 {
-    uint32_t channel = crash_below(work, 2);
-    struct crash_copy *copy = crash_any_out(work, channel);
-    bool multiple = crash_chance(work, 30);
-    uint64_t tag = copy != NULL ? copy->tag : 0;
+    uint64_t tag = copy->tag;
     qs_status status;
 
-    if (copy == NULL) {
-        return;
-    }
     if (multiple) {
         crash_each_out(work, channel, tag, crash_set_settling, CRASH_UNDER_WAY);
     } else {
         copy->settle_lsn = CRASH_UNDER_WAY;
     }
-    /* A reject without requeue is an ack as far as the disk goes. */
-    if (crash_chance(work, 70)) {
-        status = qs_channel_ack(work->channels[channel], tag, multiple ? QS_MULTIPLE : 0, QS_ERROR);
-    } else {
-        status = qs_channel_nack(work->channels[channel], tag, multiple ? QS_MULTIPLE : 0, QS_ERROR);
-    }
+    status = (rejects ? qs_channel_nack : qs_channel_ack)(work->channels[channel], tag,
+                                                          multiple ? QS_MULTIPLE : 0, QS_ERROR);
     if (crash_done(work, status, "ack")) {
         crash_each_out(work, channel, 0, crash_set_settled, crash_appended_lsn(work));
         crash_note_durable(work);
+    }
+}
+
+static inline void crash_work_ack(struct crash_work *work)
+{
+    uint32_t channel = crash_below(work, 2);
+    struct crash_copy *copy = crash_any_out(work, channel);
+    bool multiple = crash_chance(work, 30);
+
+    if (copy != NULL) {
+        crash_ack(work, channel, copy, multiple, crash_chance(work, 30));
+    }
+}
+
+static inline void crash_requeue(struct crash_work *work, uint32_t channel, struct crash_copy *copy)
+{
+    if (crash_done(work, qs_channel_nack(work->channels[channel], copy->tag, QS_REQUEUE, QS_ERROR),
+                   "requeue")) {
+        copy->tag = 0;
+    }
+}
+
+static inline void crash_requeue_all(struct crash_work *work, uint32_t channel)
+{
+    if (crash_done(work, qs_channel_recover(work->channels[channel], QS_REQUEUE, QS_ERROR),
+                   "recover")) {
+        crash_each_out(work, channel, 0, crash_set_ready, 0);
     }
 }
 
@@ -622,19 +670,14 @@ static inline void crash_work_requeue(struct crash_work *work)
     struct crash_copy *copy = crash_any_out(work, channel);
 
     if (copy != NULL && crash_chance(work, 60)) {
-        if (crash_done(work, qs_channel_nack(work->channels[channel], copy->tag, QS_REQUEUE,
-                                             QS_ERROR), "requeue")) {
-            copy->tag = 0;
-        }
-    } else if (crash_done(work, qs_channel_recover(work->channels[channel], QS_REQUEUE, QS_ERROR),
-                          "recover")) {
-        crash_each_out(work, channel, 0, crash_set_ready, 0);
+        crash_requeue(work, channel, copy);
+    } else {
+        crash_requeue_all(work, channel);
     }
 }
 
-static inline void crash_work_purge(struct crash_work *work)
+static inline void crash_purge(struct crash_work *work, struct crash_queue *queue)
 {
-    struct crash_queue *queue = crash_any_queue(work);
     uint64_t count = 0, expected = 0;
 
     if (queue->exists != CRASH_PRESENT) {
@@ -661,6 +704,11 @@ static inline void crash_work_purge(struct crash_work *work)
             queue->copies[i].settle_lsn = work->model->durable_lsn;
         }
     }
+}
+
+static inline void crash_work_purge(struct crash_work *work)
+{
+    crash_purge(work, crash_any_queue(work));
 }
 
 /* -- transactions ----------------------------------------------------------------------------- */
@@ -749,7 +797,7 @@ static inline void crash_tx_committed(struct crash_work *work, uint32_t tx)
     }
 }
 
-static inline void crash_work_tx(struct crash_work *work)
+static inline void crash_tx(struct crash_work *work, bool rolls_back)
 {
     struct crash_tx_part parts[CRASH_TX_PARTS_MAX];
     uint32_t count, tx = work->model->tx_count + 1;
@@ -760,7 +808,7 @@ static inline void crash_work_tx(struct crash_work *work)
     if (count == 0) {
         return;
     }
-    if (crash_chance(work, 15)) { /* nothing of it happened, then */
+    if (rolls_back) { /* nothing of it happened, then */
         crash_done(work, qs_channel_tx_rollback(work->channels[CRASH_TX_CHANNEL], QS_ERROR),
                    "rollback");
         return;
@@ -780,6 +828,11 @@ static inline void crash_work_tx(struct crash_work *work)
                    "commit")) {
         crash_tx_committed(work, tx);
     }
+}
+
+static inline void crash_work_tx(struct crash_work *work)
+{
+    crash_tx(work, crash_chance(work, 15));
 }
 
 /* -- all of it -------------------------------------------------------------------------------- */

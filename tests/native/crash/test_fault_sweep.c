@@ -1,0 +1,640 @@
+/* Every public operation with its n-th environment call failing, in every way, and its n-th
+ * allocation, for n = 1, 2, ... until nothing fails any more.
+ *
+ * What must hold each time: no crash and no leak; an error means that nothing happened, where the
+ * call promises that; a success is true, also after a power cut right behind it; the store opens
+ * again on a disk that is well, with the four sentences intact; an interrupted or short call is
+ * none of the caller's business; and a disk that was full is as good as new once there is space.
+ *
+ * Arguments: seed. */
+#include "qs_crash_run.h"
+#include "qs_test_alloc.h"
+
+#define N_MAX 3000 /* a sweep that does not come to an end is a failure */
+
+/* What an error tells. */
+enum promise {
+    NOTHING_HAPPENED,
+    MAY_HAVE_HAPPENED, /* it was on its way to the disk */
+};
+
+enum start {
+    ON_NOTHING,
+    ON_CLOSED_STORE,
+    ON_CRASHED_STORE,
+    ON_OPEN_STORE,
+};
+
+struct operation {
+    const char *name;
+    enum start start;
+    enum promise promise;
+    void (*prepare)(struct crash_work *work); /* NULL: nothing */
+    void (*run)(struct crash_work *work);
+};
+
+struct fault {
+    const char *name;
+    enum qsi_fault_how how;
+    bool is_sticky;
+    bool is_invisible; /* but for syncs, where an interruption is final */
+};
+
+static const struct fault faults[] = {
+    {"input/output error", QSI_FAULT_EIO, false, false},
+    {"no space", QSI_FAULT_ENOSPC, false, false},
+    {"half written, then an error", QSI_FAULT_SHORT_EIO, false, false},
+    {"half transferred", QSI_FAULT_SHORT, false, true},
+    {"interrupted", QSI_FAULT_EINTR, false, true},
+    {"sync lost", QSI_FAULT_SYNC_LOST, false, false},
+    {"disk gone", QSI_FAULT_EIO, true, false},
+    {"disk full for good", QSI_FAULT_ENOSPC, true, false},
+    {"always half transferred", QSI_FAULT_SHORT, true, true},
+};
+
+/* ---- the operations ---- */
+
+static struct crash_queue *queue_of(struct crash_work *work, int index)
+{
+    return &work->model->queues[index];
+}
+
+static void declare(struct crash_work *work)
+{
+    crash_declare(work, queue_of(work, 4));
+}
+
+static void delete_fourth(struct crash_work *work)
+{
+    crash_delete(work, queue_of(work, 4));
+}
+
+static void declare_transient(struct crash_work *work)
+{
+    crash_declare(work, queue_of(work, CRASH_QUEUES - 1));
+}
+
+static void delete_transient(struct crash_work *work)
+{
+    crash_delete(work, queue_of(work, CRASH_QUEUES - 1));
+}
+
+static void bind_third(struct crash_work *work)
+{
+    crash_bind(work, queue_of(work, 3));
+}
+
+static void unbind_first(struct crash_work *work)
+{
+    crash_bind(work, queue_of(work, 0));
+}
+
+static void exchange_life(struct crash_work *work)
+{
+    qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
+
+    if (crash_done(work, qs_channel_exchange_declare(channel, crash_text("topic"),
+                                                     crash_text("topic"), QS_DURABLE, (qs_slice){0},
+                                                     QS_ERROR), "declare exchange") &&
+        crash_done(work, qs_channel_queue_bind(channel, crash_queue_name(queue_of(work, 2)),
+                                               crash_text("topic"), crash_text("a.#"),
+                                               (qs_slice){0}, QS_ERROR), "bind")) {
+        crash_done(work, qs_channel_exchange_delete(channel, crash_text("topic"), 0, QS_ERROR),
+                   "delete exchange");
+    }
+}
+
+static void publish_small(struct crash_work *work)
+{
+    crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 0), 100, true);
+}
+
+static void publish_large(struct crash_work *work)
+{
+    crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 0), 3000, true);
+}
+
+static void publish_transient(struct crash_work *work)
+{
+    crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 0), 3000, false);
+}
+
+static void publish_to_many(struct crash_work *work)
+{
+    crash_fan_out(work, CRASH_CONFIRM_CHANNEL, 150);
+}
+
+/* An unroutable message comes back, whole. */
+static void publish_mandatory(struct crash_work *work)
+{
+    qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
+    qs_slice body = {"body", 4};
+    qs_receipt receipt;
+    qs_event event;
+
+    if (crash_done(work, qs_channel_publish(channel, (qs_slice){0}, crash_text("nobody"),
+                                            (qs_slice){0}, body, QS_MANDATORY, &receipt, QS_ERROR),
+                   "publish mandatory") &&
+        crash_done(work, qs_channel_next_event(channel, QS_EVENT_RETURN, 0, &event, QS_ERROR),
+                   "return")) {
+        QS_CHECK(event.message.body.bytes == 4);
+        qs_message_release(&event.message);
+    }
+}
+
+static void publish_batch(struct crash_work *work)
+{
+    crash_publish_batch(work, CRASH_CONFIRM_CHANNEL, 20);
+}
+
+/* Commits until the journal has gone on in another file, and another. */
+static void publish_until_files_roll(struct crash_work *work)
+{
+    for (int i = 0; i < 30 && !work->is_over; i++) {
+        crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 1), i % 6 == 0 ? 15000 : 150,
+                      true);
+        if (!work->is_over) {
+            crash_work_sync(work);
+        }
+    }
+}
+
+static void publish_and_wait(struct crash_work *work)
+{
+    publish_small(work);
+    if (!work->is_over) {
+        publish_large(work);
+    }
+    if (!work->is_over) {
+        crash_work_wait_confirms(work);
+    }
+}
+
+static void publish_both(struct crash_work *work)
+{
+    publish_small(work);
+    publish_large(work);
+}
+
+static void wait_durable(struct crash_work *work)
+{
+    if (crash_done(work, qs_store_wait_durable(work->store, crash_appended_lsn(work), QS_FOREVER,
+                                               QS_ERROR), "wait durable")) {
+        crash_note_durable(work);
+    }
+}
+
+static void get_all(struct crash_work *work)
+{
+    while (!work->is_over && crash_get(work, queue_of(work, 0), CRASH_PLAIN_CHANNEL, 0) != NULL) {
+    }
+}
+
+static void get_all_without_ack(struct crash_work *work)
+{
+    while (!work->is_over &&
+           crash_get(work, queue_of(work, 0), CRASH_PLAIN_CHANNEL, QS_NO_ACK) != NULL) {
+    }
+}
+
+static void consume(struct crash_work *work)
+{
+    crash_consume(work, queue_of(work, 0), 20);
+}
+
+/* The rows are not looked at: what the store holds afterwards is. */
+static void get_batch(struct crash_work *work)
+{
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+
+    if (crash_done(work, qs_channel_get_batch(work->channels[CRASH_PLAIN_CHANNEL],
+                                              crash_queue_name(queue_of(work, 0)), 100, 1 << 20, 0,
+                                              0, &schema, &array, QS_ERROR), "get batch")) {
+        array.release(&array);
+        schema.release(&schema);
+    }
+}
+
+static void ack_one(struct crash_work *work)
+{
+    crash_ack(work, CRASH_PLAIN_CHANNEL, crash_any_out(work, CRASH_PLAIN_CHANNEL), false, false);
+}
+
+static void ack_many(struct crash_work *work)
+{
+    crash_ack(work, CRASH_PLAIN_CHANNEL, crash_any_out(work, CRASH_PLAIN_CHANNEL), true, false);
+}
+
+static void reject(struct crash_work *work)
+{
+    crash_ack(work, CRASH_PLAIN_CHANNEL, crash_any_out(work, CRASH_PLAIN_CHANNEL), false, true);
+}
+
+static void requeue(struct crash_work *work)
+{
+    crash_requeue(work, CRASH_PLAIN_CHANNEL, crash_any_out(work, CRASH_PLAIN_CHANNEL));
+}
+
+static void requeue_all(struct crash_work *work)
+{
+    crash_requeue_all(work, CRASH_PLAIN_CHANNEL);
+}
+
+static void ack_and_sync(struct crash_work *work)
+{
+    ack_many(work);
+    if (!work->is_over) {
+        crash_work_sync(work);
+    }
+}
+
+static void purge(struct crash_work *work)
+{
+    crash_purge(work, queue_of(work, 0));
+}
+
+static void delete_full_queue(struct crash_work *work)
+{
+    crash_delete(work, queue_of(work, 0));
+}
+
+static void commit_transaction(struct crash_work *work)
+{
+    crash_tx(work, false);
+}
+
+static void roll_back_transaction(struct crash_work *work)
+{
+    crash_tx(work, true);
+}
+
+static void open_new_channel(struct crash_work *work)
+{
+    crash_work_new_channel(work);
+}
+
+static void visit_queue(void *context, const qs_queue_info *queue)
+{
+    *(size_t *)context += queue->name.bytes;
+}
+
+static void look_around(struct crash_work *work)
+{
+    size_t name_bytes = 0;
+    qs_queue_status queue;
+    qs_stats stats;
+
+    qs_store_stats(work->store, &stats);
+    QS_CHECK(!stats.failed);
+    crash_done(work, qs_store_visit_queues(work->store, visit_queue, &name_bytes), "visit");
+    crash_done(work, qs_store_queue_status(work->store, crash_queue_name(queue_of(work, 0)), &queue,
+                                           QS_ERROR), "status");
+}
+
+static void open_store(struct crash_work *work)
+{
+    crash_open_store(work);
+}
+
+static void close_store(struct crash_work *work)
+{
+    crash_close_store(work);
+}
+
+static const struct operation operations[] = {
+    {"create", ON_NOTHING, NOTHING_HAPPENED, NULL, open_store},
+    {"open", ON_CLOSED_STORE, NOTHING_HAPPENED, NULL, open_store},
+    {"recover", ON_CRASHED_STORE, NOTHING_HAPPENED, NULL, open_store},
+    {"close", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_both, close_store},
+    {"declare a queue", ON_OPEN_STORE, MAY_HAVE_HAPPENED, delete_fourth, declare},
+    {"declare a transient queue", ON_OPEN_STORE, MAY_HAVE_HAPPENED, delete_transient,
+     declare_transient},
+    {"bind", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, bind_third},
+    {"unbind", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, unbind_first},
+    {"exchange", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, exchange_life},
+    {"publish embedded", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_small},
+    {"publish stored", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_large},
+    {"publish transient", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_transient},
+    {"publish to many", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_to_many},
+    {"publish mandatory", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_mandatory},
+    {"publish a batch", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_batch},
+    {"publish until files roll", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, publish_until_files_roll},
+    {"publish and wait for confirms", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, publish_and_wait},
+    {"sync", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_both, crash_work_sync},
+    {"wait durable", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_both, wait_durable},
+    {"get", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, get_all},
+    {"get without ack", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, get_all_without_ack},
+    {"get a batch", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, get_batch},
+    {"consume", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, consume},
+    {"ack", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, ack_one},
+    {"ack many", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, ack_many},
+    {"ack and sync", ON_OPEN_STORE, MAY_HAVE_HAPPENED, get_all, ack_and_sync},
+    {"reject", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, reject},
+    {"requeue", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, requeue},
+    {"requeue all", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, requeue_all},
+    {"purge", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, purge},
+    {"delete a queue", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, delete_full_queue},
+    {"commit", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, commit_transaction},
+    {"roll back", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, roll_back_transaction},
+    {"channel", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, open_new_channel},
+    {"look around", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, look_around},
+};
+#define OPERATION_COUNT (sizeof operations / sizeof operations[0])
+
+/* ---- the disks that the operations start on ---- */
+
+struct disk {
+    qs_env *mem;
+    struct crash_model model;
+};
+
+static struct disk disks[ON_OPEN_STORE]; /* by enum start */
+
+static void fill(struct crash_work *work)
+{
+    crash_set_up(work);
+    crash_bind(work, queue_of(work, 0));
+    crash_bind(work, queue_of(work, 1));
+    for (int i = 0; i < 6; i++) {
+        crash_publish(work, CRASH_PLAIN_CHANNEL, queue_of(work, i % 3), i % 2 == 0 ? 100 : 2000,
+                      true);
+    }
+    crash_publish_batch(work, CRASH_PLAIN_CHANNEL, 12);
+    crash_fan_out(work, CRASH_PLAIN_CHANNEL, 500);
+    crash_work_sync(work);
+    get_all(work);
+    ack_one(work);
+    crash_publish(work, CRASH_PLAIN_CHANNEL, queue_of(work, 0), 100, true);
+    crash_tx(work, false);
+}
+
+static void make_disk(struct disk *disk, bool is_filled, bool is_closed)
+{
+    struct crash_report report = {.told_max = 10, .cut = "preparing"};
+    struct crash_env env;
+    struct crash_work work = {.env = &env, .model = &disk->model, .report = &report, .random = 3};
+
+    disk->mem = qsi_env_mem_create(1);
+    crash_model_init(&disk->model);
+    crash_env_init(&env, disk->mem, CRASH_NO_BUG);
+    if (is_filled) {
+        QS_CHECK(crash_open_store(&work));
+        fill(&work);
+        QS_CHECK(!work.is_over);
+        if (!is_closed) {
+            env.is_dead = work.is_over = true;
+        }
+        crash_close_store(&work);
+    }
+    QS_CHECK(report.violations == 0);
+}
+
+/* ---- one case ---- */
+
+struct trial {
+    const struct operation *operation;
+    const struct fault *fault; /* NULL: the n-th allocation fails */
+    uint64_t n;
+    struct qs_test_alloc *alloc;
+    struct crash_report *report;
+    struct crash_model model;
+    qs_env *sim;
+    qs_env *faulty;
+    struct crash_env env;
+    struct crash_work work;
+    bool has_fired;
+};
+
+static void begin(struct trial *trial)
+{
+    enum start start = trial->operation->start;
+    const struct disk *disk = &disks[start == ON_OPEN_STORE ? ON_CLOSED_STORE : start];
+    qs_env *mem = qsi_env_mem_clone(disk->mem, 1);
+
+    QS_CHECK(mem != NULL);
+    trial->sim = qsi_env_sim_from_mem(mem, 1);
+    trial->faulty = qsi_env_fault_create(trial->sim);
+    QS_CHECK(trial->sim != NULL && trial->faulty != NULL);
+    crash_env_init(&trial->env, trial->faulty, CRASH_NO_BUG);
+    crash_model_copy(&trial->model, &disk->model);
+    trial->work = (struct crash_work){.env = &trial->env,
+                                      .model = &trial->model,
+                                      .report = trial->report,
+                                      .random = 11};
+    if (start == ON_OPEN_STORE) {
+        QS_CHECK(crash_open_store(&trial->work));
+        crash_set_up(&trial->work); /* the transient queue */
+    }
+    if (trial->operation->prepare != NULL) {
+        trial->operation->prepare(&trial->work);
+    }
+    QS_CHECK(!trial->work.is_over);
+}
+
+/* The part that faults may hit. */
+static void run(struct trial *trial)
+{
+    trial->work.has_faults = true;
+    if (trial->fault != NULL) {
+        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, trial->fault->how, trial->n,
+                          trial->fault->is_sticky);
+    } else {
+        qs_test_alloc_arm(trial->alloc, trial->n, false);
+    }
+    qs_test_error = (qs_error){0};
+    trial->operation->run(&trial->work);
+    trial->has_fired = trial->fault != NULL ? qsi_env_fault_fired(trial->faulty)
+                                            : trial->alloc->has_failed;
+    qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    qs_test_alloc_arm(trial->alloc, 0, false);
+}
+
+/* An error means that nothing happened: the model forgets that it was tried. */
+static void undo(struct crash_model *model)
+{
+    for (int i = 0; i < CRASH_QUEUES; i++) {
+        struct crash_queue *queue = &model->queues[i];
+
+        while (queue->count > 0 && queue->copies[queue->count - 1].publish_lsn == CRASH_UNDER_WAY) {
+            queue->count--;
+        }
+        for (uint32_t k = 0; k < queue->count; k++) {
+            if (queue->copies[k].settle_lsn == CRASH_UNDER_WAY) {
+                queue->copies[k].settle_lsn = 0;
+            }
+        }
+    }
+}
+
+/* What comes after the faults ends the same way each time; the kind of end takes turns. */
+static void finish(struct trial *trial)
+{
+    struct crash_work *work = &trial->work;
+
+    if (work->store == NULL) {
+        crash_close_channels(work);
+    } else if (trial->n % 2 == 0) {
+        work->is_over = work->is_over || trial->has_fired; /* it may close in failure */
+        crash_close_store(work);
+    } else {
+        work->is_over = trial->env.is_dead = true;
+        crash_close_store(work);
+    }
+}
+
+static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *name)
+{
+    qs_env *mem = qsi_env_sim_cut(trial->sim, how, trial->n);
+
+    QS_CHECK(mem != NULL);
+    trial->report->cut = name;
+    crash_check_disk(&trial->model, trial->report, mem);
+}
+
+static void tell(const struct trial *trial, const char *what)
+{
+    crash_violation(trial->report, "%s, %s %" PRIu64 ": %s: %s", trial->operation->name,
+                    trial->fault != NULL ? trial->fault->name : "allocation", trial->n, what,
+                    qs_test_error.text);
+}
+
+/* Errors that a caller cannot be asked to understand. */
+static void check_status(struct trial *trial)
+{
+    bool is_sync = strstr(qs_test_error.text, "sync") != NULL;
+
+    if (!trial->work.is_over) {
+        return;
+    }
+    if (!trial->has_fired) {
+        tell(trial, "failed without a fault");
+    } else if (trial->fault != NULL && trial->fault->is_invisible && !is_sync) {
+        tell(trial, "is visible");
+    } else if (qs_test_error.status == QS_OK || qs_test_error.text[0] == '\0') {
+        tell(trial, "failed without a word");
+    } else if (qs_test_error.status == QS_EINTR) {
+        tell(trial, "QS_EINTR");
+    }
+}
+
+static bool sweep_one(struct trial *trial)
+{
+    uint64_t violations = trial->report->violations;
+    uint64_t alive = trial->alloc->alive;
+
+    begin(trial);
+    run(trial);
+    check_status(trial);
+    if (trial->work.is_over && trial->operation->promise == NOTHING_HAPPENED) {
+        undo(&trial->model);
+    }
+    check_cut(trial, QSI_CUT_DROP_ALL, "all dropped behind the fault");
+    check_cut(trial, QSI_CUT_RANDOM, "random behind the fault");
+    finish(trial);
+    check_cut(trial, QSI_CUT_KEEP_ALL, "reopened");
+    check_cut(trial, QSI_CUT_RANDOM, "random after the end");
+    crash_model_fini(&trial->model);
+    qsi_env_fault_destroy(trial->faulty);
+    qsi_env_sim_destroy(trial->sim);
+    if (trial->alloc->alive != alive) {
+        tell(trial, "leaks");
+    }
+    if (trial->report->violations > violations && trial->report->violations < 40) {
+        tell(trial, "see above");
+    }
+    return trial->has_fired;
+}
+
+static uint64_t sweep(struct trial *trial)
+{
+    for (trial->n = 1; trial->n < N_MAX; trial->n++) {
+        trial->report->seed = trial->n;
+        if (!sweep_one(trial)) {
+            break;
+        }
+    }
+    QS_CHECK(trial->n < N_MAX);
+    return trial->n - 1;
+}
+
+/* ---- a full disk ---- */
+
+/* No space for another file is QS_ESTORE_FULL, and nobody has to open the store again for it. */
+static void test_store_accepts_again_when_space_returns(struct qs_test_alloc *alloc,
+                                                        struct crash_report *report)
+{
+    static const struct operation operation = {"publish until full", ON_OPEN_STORE,
+                                               NOTHING_HAPPENED, NULL, publish_until_files_roll};
+    struct trial trial = {.operation = &operation, .alloc = alloc, .report = report};
+    uint64_t full_count = 0;
+
+    for (trial.n = 1;; trial.n++) {
+        bool has_fired;
+
+        begin(&trial);
+        trial.work.has_faults = true;
+        qsi_env_fault_arm(trial.faulty, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, trial.n, false);
+        publish_until_files_roll(&trial.work);
+        has_fired = qsi_env_fault_fired(trial.faulty);
+        if (trial.work.is_over) {
+            QS_CHECK(qs_test_error.status == QS_ESTORE_FULL);
+            undo(&trial.model);
+            full_count++;
+            trial.work.is_over = trial.work.has_faults = false;
+            publish_until_files_roll(&trial.work);
+            QS_CHECK(!trial.work.is_over);
+        }
+        check_cut(&trial, QSI_CUT_DROP_ALL, "space returned");
+        crash_close_store(&trial.work);
+        check_cut(&trial, QSI_CUT_DROP_ALL, "space returned, closed");
+        crash_model_fini(&trial.model);
+        qsi_env_fault_destroy(trial.faulty);
+        qsi_env_sim_destroy(trial.sim);
+        if (!has_fired) {
+            break;
+        }
+    }
+    printf("full disk: %" PRIu64 " times, accepts again\n", full_count);
+    QS_CHECK(full_count > 0);
+}
+
+int main(int argc, char **argv)
+{
+    struct crash_report report = {.told_max = 60};
+    struct qs_test_alloc alloc;
+    uint64_t trials = 0;
+
+    (void)qs_test_seed(argc, argv);
+    qs_test_alloc_install(&alloc);
+    make_disk(&disks[ON_NOTHING], false, false);
+    make_disk(&disks[ON_CLOSED_STORE], true, true);
+    make_disk(&disks[ON_CRASHED_STORE], true, false);
+    for (size_t i = 0; i < OPERATION_COUNT; i++) {
+        struct trial trial = {.operation = &operations[i], .alloc = &alloc, .report = &report};
+        uint64_t allocations = sweep(&trial), calls = 0;
+
+        for (size_t k = 0; k < sizeof faults / sizeof faults[0]; k++) {
+            uint64_t count;
+
+            trial.fault = &faults[k];
+            count = sweep(&trial);
+            trials += count;
+            calls = faults[k].how == QSI_FAULT_EIO && !faults[k].is_sticky ? count : calls;
+        }
+        trials += allocations;
+        printf("%s: %" PRIu64 " calls, %" PRIu64 " allocations\n", operations[i].name, calls,
+               allocations);
+    }
+    test_store_accepts_again_when_space_returns(&alloc, &report);
+    for (int i = 0; i < ON_OPEN_STORE; i++) {
+        qsi_env_mem_destroy(disks[i].mem);
+        crash_model_fini(&disks[i].model);
+    }
+    QS_CHECK(alloc.alive == 0);
+    qs_allocator_set(NULL);
+    printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", trials,
+           report.states, report.violations);
+    QS_CHECK(report.violations == 0);
+    return 0;
+}
