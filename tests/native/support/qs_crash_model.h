@@ -45,7 +45,7 @@ struct crash_copy {
 };
 
 struct crash_queue {
-    char name[8];
+    char name[16];
     bool is_durable;
     enum crash_certainty exists;
     enum crash_certainty is_bound; /* to the fanout exchange */
