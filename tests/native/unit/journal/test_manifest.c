@@ -1,0 +1,293 @@
+/* MANIFEST, names and headers of journal files: round trips, and all damage refused. */
+#include "file.h"
+#include "journal_file.h"
+#include "le.h"
+#include "manifest.h"
+
+#include "env_test.h"
+#include "qs_test.h"
+#include "qs_test_alloc.h"
+
+#include "qstore/codec.h"
+
+#include <stdlib.h>
+
+static struct qs_test_alloc memory;
+static qs_env *env;
+static qs_dir *root;
+
+static void open_root(void)
+{
+    bool created;
+
+    env = qsi_env_mem_create(1);
+    QS_CHECK(env != NULL);
+    QS_CHECK_OK(env->dir_open_root(env, "store", true, &root, &created, QS_ERROR));
+}
+
+static void close_root(void)
+{
+    env->dir_close(env, root);
+    qsi_env_mem_destroy(env);
+}
+
+static void fill(struct qsi_manifest *manifest, uint32_t sessions)
+{
+    memset(manifest, 0, sizeof *manifest);
+    memcpy(manifest->uuid, "0123456789abcdef", QSI_UUID_BYTES);
+    manifest->segment_entries = 16384;
+    manifest->clean = sessions % 2 == 0;
+    manifest->failed = sessions % 3 == 0;
+    manifest->end_lsn = UINT64_C(1) << 50;
+    for (uint32_t i = 0; i < sessions; i++) {
+        struct qsi_session session = {UINT64_C(0xabcdef0123456789) * (i + 1), 1000 * i, i + 1,
+                                      i % 2 == 1};
+
+        QS_CHECK_OK(qsi_manifest_add_session(manifest, &session));
+    }
+}
+
+static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest *b)
+{
+    QS_CHECK(memcmp(a->uuid, b->uuid, QSI_UUID_BYTES) == 0);
+    QS_CHECK(a->segment_entries == b->segment_entries && a->clean == b->clean &&
+             a->failed == b->failed && a->end_lsn == b->end_lsn &&
+             a->session_count == b->session_count);
+    for (uint32_t i = 0; i < a->session_count; i++) {
+        QS_CHECK(a->sessions[i].salt == b->sessions[i].salt &&
+                 a->sessions[i].base_lsn == b->sessions[i].base_lsn &&
+                 a->sessions[i].first_file == b->sessions[i].first_file &&
+                 a->sessions[i].after_crash == b->sessions[i].after_crash);
+    }
+}
+
+static void test_manifest_round_trips(void)
+{
+    static const uint32_t counts[] = {1, 2, 3, 6, 500};
+
+    open_root();
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct qsi_manifest written, read;
+
+        fill(&written, counts[i]);
+        QS_CHECK_OK(qsi_manifest_store(&written, env, root, QS_ERROR));
+        QS_CHECK_OK(qsi_manifest_load(&read, env, root, QS_ERROR));
+        check_equal(&written, &read);
+        QS_CHECK(qsi_manifest_is_ended(&read) == (written.clean || written.failed));
+        qsi_manifest_fini(&written);
+        qsi_manifest_fini(&read);
+        qsi_manifest_fini(&read);
+    }
+    close_root();
+}
+
+static void test_a_missing_manifest_is_told_apart(void)
+{
+    struct qsi_manifest manifest;
+
+    open_root();
+    QS_CHECK_STATUS(QS_ENOENT, qsi_manifest_load(&manifest, env, root, QS_ERROR));
+    QS_CHECK(manifest.sessions == NULL);
+    close_root();
+}
+
+static qs_status load_bytes(const uint8_t *data, size_t bytes)
+{
+    struct qsi_manifest manifest;
+    qs_status status;
+
+    QS_CHECK_OK(qsi_file_replace(env, root, "MANIFEST", data, bytes, QS_ERROR));
+    status = qsi_manifest_load(&manifest, env, root, QS_ERROR);
+    QS_CHECK(status == QS_OK || manifest.sessions == NULL);
+    qsi_manifest_fini(&manifest);
+    return status;
+}
+
+static void reseal(uint8_t *data, size_t bytes)
+{
+    qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
+}
+
+static void test_every_damage_is_refused(void)
+{
+    struct qsi_manifest manifest;
+    uint8_t *data = NULL, *longer;
+    size_t bytes = 0;
+
+    open_root();
+    fill(&manifest, 3);
+    QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
+    QS_CHECK_OK(qsi_file_load(env, root, "MANIFEST", 10000, &data, &bytes, QS_ERROR));
+    QS_CHECK(load_bytes(data, bytes) == QS_OK);
+    for (size_t bit = 0; bit < 8 * bytes; bit++) {
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        QS_CHECK(load_bytes(data, bytes) == QS_ECORRUPT);
+        QS_CHECK(strcmp(QS_ERROR->path, "MANIFEST") == 0);
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    for (size_t shorter = 0; shorter < bytes; shorter++) {
+        QS_CHECK(load_bytes(data, shorter) == QS_ECORRUPT);
+        if (shorter > 60) { /* with a checksum that is right, too */
+            uint8_t *cut = malloc(shorter);
+
+            QS_CHECK(cut != NULL);
+            memcpy(cut, data, shorter);
+            reseal(cut, shorter);
+            QS_CHECK(load_bytes(cut, shorter) == QS_ECORRUPT);
+            free(cut);
+        }
+    }
+    longer = calloc(1, bytes + 24);
+    QS_CHECK(longer != NULL);
+    memcpy(longer, data, bytes - 4);
+    reseal(longer, bytes + 24);
+    QS_CHECK(load_bytes(longer, bytes + 24) == QS_ECORRUPT);
+    free(longer);
+    for (int i = 0; i < 2; i++) { /* of a later version: not damage */
+        uint32_t good = qsi_get_u32(data + 8 + 4 * i);
+
+        qsi_put_u32(data + 8 + 4 * i, good + 1);
+        reseal(data, bytes);
+        QS_CHECK(load_bytes(data, bytes) == QS_EVERSION);
+        qsi_put_u32(data + 8 + 4 * i, good);
+    }
+    qsi_put_u32(data + 16, 99); /* features that may be ignored */
+    reseal(data, bytes);
+    QS_CHECK(load_bytes(data, bytes) == QS_OK);
+    qsi_put_u32(data + 52, 0); /* no session */
+    reseal(data, bytes);
+    QS_CHECK(load_bytes(data, bytes) == QS_ECORRUPT);
+    qsi_put_u32(data + 52, UINT32_MAX);
+    reseal(data, bytes);
+    QS_CHECK(load_bytes(data, bytes) == QS_ECORRUPT);
+    free(data);
+    qsi_manifest_fini(&manifest);
+    close_root();
+}
+
+/* Any call failing leaves the old manifest or the new one. */
+static void test_storing_is_atomic(void)
+{
+    for (uint64_t n = 1;; n++) {
+        struct qsi_manifest old, new, read;
+        qs_env *fault;
+        bool fired;
+        qs_status status;
+
+        open_root();
+        fill(&old, 2);
+        fill(&new, 5);
+        QS_CHECK_OK(qsi_manifest_store(&old, env, root, QS_ERROR));
+        env->dir_close(env, root);
+        fault = qsi_env_fault_create(env);
+        QS_CHECK(fault != NULL);
+        QS_CHECK_OK(fault->dir_open_root(fault, "store", false, &root, &fired, QS_ERROR));
+        qsi_env_fault_arm(fault, QSI_FAULT_ANY, n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC,
+                          (n + 1) / 2, false);
+        status = qsi_manifest_store(&new, fault, root, QS_ERROR);
+        fired = qsi_env_fault_fired(fault);
+        QS_CHECK(fired || status == QS_OK);
+        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+        QS_CHECK_OK(qsi_manifest_load(&read, fault, root, QS_ERROR));
+        check_equal(&read, read.session_count == old.session_count && status != QS_OK ? &old
+                                                                                      : &new);
+        qsi_manifest_fini(&old);
+        qsi_manifest_fini(&new);
+        qsi_manifest_fini(&read);
+        fault->dir_close(fault, root);
+        qsi_env_fault_destroy(fault);
+        qsi_env_mem_destroy(env);
+        if (!fired) {
+            break;
+        }
+    }
+}
+
+static void test_loading_may_fail_for_want_of_memory(void)
+{
+    open_root();
+    for (uint64_t n = 1;; n++) {
+        struct qsi_manifest manifest;
+        qs_status status;
+
+        fill(&manifest, 3);
+        QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
+        qsi_manifest_fini(&manifest);
+        qs_test_alloc_arm(&memory, n, false);
+        status = qsi_manifest_load(&manifest, env, root, QS_ERROR);
+        qs_test_alloc_arm(&memory, 0, false);
+        QS_CHECK(status == QS_OK || (status == QS_ENOMEM && manifest.sessions == NULL));
+        qsi_manifest_fini(&manifest);
+        if (status == QS_OK) {
+            break;
+        }
+    }
+    close_root();
+}
+
+/* ---- names and headers of journal files ---- */
+
+static void test_names_of_journal_files(void)
+{
+    static const char *const foreign[] = {
+        "",  "1.jnl",          "000000001.jnl", "00000000001.jnl", "0000000001.jnl.bak",
+        "x", "0000000001.JNL", "000000000a.jnl", "0000000000.jnl",  "4294967295.jnl",
+        ".jnl", "-000000001.jnl", " 000000001.jnl", "9999999999.jnl", "0000000001jnl.",
+    };
+    static const uint32_t numbers[] = {1, 9, 10, 123456789, UINT32_MAX - 1};
+    char name[QSI_JOURNAL_NAME_BYTES];
+    uint32_t number;
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        qsi_journal_name(name, numbers[i]);
+        QS_CHECK(strlen(name) == 14 && qsi_journal_number(name, &number) && number == numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (qsi_journal_number(foreign[i], &number)) {
+            fprintf(stderr, "'%s' passes as %u\n", foreign[i], number);
+            QS_CHECK(!"foreign name");
+        }
+    }
+}
+
+static void test_headers_of_journal_files(void)
+{
+    struct qsi_journal_header header = {.number = 7, .salt = 11, .next_salt = 12, .base_lsn = 13};
+    struct qsi_journal_header read;
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES], uuid[QSI_UUID_BYTES];
+
+    memcpy(header.uuid, "0123456789abcdef", QSI_UUID_BYTES);
+    memcpy(uuid, header.uuid, sizeof uuid);
+    qsi_journal_header_encode(page, &header);
+    QS_CHECK(qsi_journal_header_decode(&read, page, uuid, 7, 11));
+    QS_CHECK(read.number == 7 && read.salt == 11 && read.next_salt == 12 && read.base_lsn == 13);
+    QS_CHECK(qsi_journal_header_salt(page) == 11 && qsi_journal_header_is_begun(page));
+    QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 8, 11));
+    QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 12));
+    uuid[3] ^= 1;
+    QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 11));
+    uuid[3] ^= 1;
+    for (int bit = 0; bit < 8 * 64; bit++) {
+        page[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 11));
+        page[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    memset(page, 0, sizeof page);
+    QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 0, 0));
+    QS_CHECK(!qsi_journal_header_is_begun(page));
+}
+
+int main(void)
+{
+    test_names_of_journal_files();
+    test_headers_of_journal_files();
+    test_manifest_round_trips();
+    test_a_missing_manifest_is_told_apart();
+    test_every_damage_is_refused();
+    test_storing_is_atomic();
+    qs_test_alloc_install(&memory);
+    test_loading_may_fail_for_want_of_memory();
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+    return 0;
+}

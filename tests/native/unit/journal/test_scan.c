@@ -1,0 +1,544 @@
+/* Reading damaged journals: what the last commit left half written is cut off, everything else is refused with its
+ * place.
+ *
+ * Each test damages copies of one good disk.  The random part flips bits anywhere; its seed is printed and is the first
+ * argument. */
+#include "journal_fixture.h"
+#include "qs_test_alloc.h"
+
+#define RECORDS 40
+
+static struct seen good, seen;
+
+/* Forty commits of one record, over several files.  clean: the end is written down. */
+static void start_good(struct fixture *fixture, bool clean)
+{
+    fixture_start(fixture);
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        append_and_commit(fixture, 5000 + 8 * i);
+    }
+    if (clean) {
+        QS_CHECK_OK(qsi_journal_close_clean(fixture->journal, &fixture->manifest, QS_ERROR));
+    }
+    qsi_journal_close(fixture->journal);
+    fixture->journal = NULL;
+    QS_CHECK_OK(scan(fixture, &good));
+    check_seen(&good, RECORDS);
+    QS_CHECK(good.block_count == RECORDS && good.result.last_file >= 5);
+}
+
+static void check_corrupt(const struct fixture *fixture, uint32_t number, uint64_t offset)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+
+    qsi_journal_name(name, number);
+    QS_CHECK_STATUS(QS_ECORRUPT, scan(fixture, &seen));
+    if (strcmp(QS_ERROR->path, name) != 0 || QS_ERROR->offset != offset) {
+        fprintf(stderr, "not %s, %" PRIu64 ": %s\n", name, offset, QS_ERROR->text);
+        QS_CHECK(!"place of the damage");
+    }
+    QS_CHECK(strstr(QS_ERROR->text, name) != NULL);
+    for (uint32_t i = 0; i < seen.count; i++) {
+        QS_CHECK(seen.numbers[i] == i + 1);
+    }
+}
+
+/* ---- blocks ---- */
+
+static void test_a_flipped_bit_in_any_block_but_the_last_is_damage(bool clean)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, clean);
+    for (uint32_t i = 0; i + 1 < RECORDS; i++) {
+        const struct qsi_scan_block *block = &good.blocks[i];
+        const uint64_t places[] = {0,  4,  8,  16, 24, 32,
+                                   36, 40, 60, 64, QSI_BLOCK_HEADER_BYTES + 2500,
+                                   QSI_BLOCK_HEADER_BYTES + block->block.payload_bytes - 1};
+
+        for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
+            fixture_copy(&copy, &fixture);
+            damage(&copy, block->block.file_number, block->offset + places[k], 1,
+                   (uint8_t)(1u << (i + k) % 8));
+            check_corrupt(&copy, block->block.file_number, block->offset);
+            check_seen(&seen, i);
+            fixture_stop(&copy);
+        }
+    }
+    fixture_stop(&fixture);
+}
+
+static void test_the_last_block_is_cut_off_when_it_is_torn(void)
+{
+    struct fixture fixture, copy;
+    const struct qsi_scan_block *last;
+
+    start_good(&fixture, false);
+    last = &good.blocks[RECORDS - 1];
+    for (int how = 0; how < 5; how++) {
+        uint64_t bytes = qsi_block_bytes(last->block.payload_bytes);
+
+        fixture_copy(&copy, &fixture);
+        switch (how) {
+        case 0: /* a bit */
+            damage(&copy, last->block.file_number, last->offset + 1000, 1, 16);
+            break;
+        case 1: /* the second page was not written */
+            damage(&copy, last->block.file_number, last->offset + 4096, bytes - 4096, 0);
+            break;
+        case 2: /* the first page was not written: nothing tells that there was a block */
+            damage(&copy, last->block.file_number, last->offset, 4096, 0);
+            break;
+        case 3: /* nothing was */
+            damage(&copy, last->block.file_number, last->offset, bytes, 0);
+            break;
+        default:
+            truncate_file(&copy, last->block.file_number, last->offset + 4096);
+        }
+        QS_CHECK_OK(scan(&copy, &seen));
+        check_seen(&seen, RECORDS - 1);
+        QS_CHECK(seen.result.end_lsn == last->block.lsn &&
+                 seen.result.end_offset == last->offset &&
+                 seen.result.last_file == last->block.file_number);
+        QS_CHECK(seen.result.torn_bytes ==
+                 (how == 2 || how == 3 ? 0 : how == 4 ? 4096 : bytes));
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
+/* After an orderly close nothing can be torn. */
+static void test_the_last_block_of_a_clean_journal_is_damage(void)
+{
+    struct fixture fixture, copy;
+    const struct qsi_scan_block *last;
+
+    start_good(&fixture, true);
+    last = &good.blocks[RECORDS - 1];
+    fixture_copy(&copy, &fixture);
+    damage(&copy, last->block.file_number, last->offset + 1000, 1, 16);
+    check_corrupt(&copy, last->block.file_number, last->offset);
+    fixture_stop(&copy);
+    fixture_copy(&copy, &fixture);
+    truncate_file(&copy, last->block.file_number, last->offset);
+    check_corrupt(&copy, last->block.file_number, last->offset);
+    fixture_stop(&copy);
+    fixture_stop(&fixture);
+}
+
+/* The blocks of one commit reach the disk in any order: none of them proves another. */
+static void test_any_block_of_the_last_commit_may_be_torn(void)
+{
+    struct fixture fixture, copy;
+
+    fixture_start(&fixture);
+    append_and_commit(&fixture, 16);
+    for (int i = 0; i < 3; i++) { /* the first of them fills the file */
+        append(&fixture, 40000);
+    }
+    commit(&fixture);
+    QS_CHECK_OK(scan(&fixture, &good));
+    check_seen(&good, 4);
+    QS_CHECK(good.block_count == 3 && good.blocks[1].block.file_number == 1 &&
+             good.blocks[2].block.file_number > 1);
+    fixture_copy(&copy, &fixture);
+    damage(&copy, good.blocks[2].block.file_number, good.blocks[2].offset + 100, 1, 1);
+    QS_CHECK_OK(scan(&copy, &seen));
+    check_seen(&seen, 2);
+    fixture_stop(&copy);
+    /* A file with a header proves that the ones before it were synced. */
+    fixture_copy(&copy, &fixture);
+    damage(&copy, good.blocks[1].block.file_number, good.blocks[1].offset + 100, 1, 1);
+    check_corrupt(&copy, good.blocks[1].block.file_number, good.blocks[1].offset);
+    fixture_stop(&copy);
+    fixture_stop(&fixture);
+}
+
+/* What a commit tells of its records must be so, although its checksum is right. */
+static void test_a_block_is_made_of_whole_records(void)
+{
+    for (int how = 0; how < 3; how++) {
+        struct fixture fixture;
+        struct qsi_chunk *chunk = qsi_chunk_create(64);
+
+        QS_CHECK(chunk != NULL);
+        memset(chunk->data, 0, 64);
+        qsi_put_u32(chunk->data, 32);
+        qsi_put_u32(chunk->data + 32, how == 0 ? 40 : how == 1 ? 0 : 32);
+        chunk->used = 64;
+        fixture_start(&fixture);
+        QS_CHECK_OK(qsi_journal_reserve(fixture.journal, 1));
+        qsi_journal_append(fixture.journal, chunk, 0, 64, how == 2 ? 3 : 2, false);
+        qsi_chunk_unref(chunk);
+        commit(&fixture);
+        check_corrupt(&fixture, 1, QSI_JOURNAL_HEADER_BYTES);
+        QS_CHECK(seen.block_count == 0);
+        fixture_stop(&fixture);
+    }
+}
+
+/* ---- files ---- */
+
+/* Where the scan stands when file number is not what it should be. */
+static void check_breaks_before(const struct fixture *copy, uint32_t number)
+{
+    uint32_t i = 0;
+
+    while (good.blocks[i].block.file_number < number) {
+        i++;
+    }
+    QS_CHECK_STATUS(QS_ECORRUPT, scan(copy, &seen));
+    check_seen(&seen, i);
+}
+
+static void test_a_missing_file_is_damage(bool clean)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, clean);
+    for (uint32_t number = 1; number <= good.result.last_file; number++) {
+        fixture_copy(&copy, &fixture);
+        remove_file(&copy, number);
+        if (number == good.result.last_file && !clean) {
+            QS_CHECK_OK(scan(&copy, &seen)); /* nothing that is left tells of it */
+            QS_CHECK(seen.count < RECORDS);
+        } else {
+            check_breaks_before(&copy, number);
+        }
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
+static void test_a_damaged_header_is_damage(bool clean)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, clean);
+    for (uint32_t number = 1; number <= good.result.last_file; number++) {
+        static const uint64_t places[] = {0, 8, 12, 16, 32, 40, 48, 60};
+
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            fixture_copy(&copy, &fixture);
+            damage(&copy, number, places[i], 1, 4);
+            /* Several commits are in each file: a later one proves an earlier one. */
+            check_breaks_before(&copy, number);
+            fixture_stop(&copy);
+        }
+    }
+    fixture_stop(&fixture);
+}
+
+static void test_a_shortened_file_is_damage(void)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, false);
+    for (uint32_t i = 0; i + 1 < RECORDS; i++) {
+        const struct qsi_scan_block *block = &good.blocks[i];
+
+        if (block->block.file_number == good.result.last_file) {
+            break;
+        }
+        fixture_copy(&copy, &fixture);
+        truncate_file(&copy, block->block.file_number, block->offset + 4096);
+        check_corrupt(&copy, block->block.file_number, block->offset);
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
+static void test_foreign_names_are_ignored(void)
+{
+    static const char *const names[] = {"notes.txt", "1.jnl", "0000000001.jnl.bak",
+                                        "0000000000.jnl", "lost+found"};
+    struct fixture fixture;
+
+    start_good(&fixture, false);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        qs_file *file;
+
+        QS_CHECK_OK(fixture.env->open(fixture.env, fixture.dir, names[i],
+                                      QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, QS_ERROR));
+        fixture.env->close(fixture.env, file);
+    }
+    check_scan(&fixture, RECORDS);
+    fixture_stop(&fixture);
+}
+
+/* Files of another store belong to no session: they carry another uuid, and blocks of another salt. */
+static void test_files_of_another_store_are_not_read(void)
+{
+    struct fixture fixture;
+
+    start_good(&fixture, false);
+    fixture.manifest.uuid[0] ^= 1;
+    fixture.manifest.sessions[0].salt ^= 1;
+    QS_CHECK_OK(scan(&fixture, &seen));
+    QS_CHECK(seen.count == 0 && seen.result.last_file == 0);
+    fixture_stop(&fixture);
+}
+
+/* ---- sessions ---- */
+
+static void test_damage_in_an_earlier_session_is_never_torn(void)
+{
+    struct fixture fixture, copy;
+
+    fixture_start(&fixture);
+    append_and_commit(&fixture, 5000);
+    append_and_commit(&fixture, 5000);
+    qsi_journal_close(fixture.journal);
+    QS_CHECK_OK(scan(&fixture, &good));
+    fixture_begin(&fixture, good.result.last_file, good.result.end_lsn);
+    append_and_commit(&fixture, 5000);
+    for (uint32_t i = 0; i < 2; i++) {
+        fixture_copy(&copy, &fixture);
+        damage(&copy, 1, good.blocks[i].offset + 200, 1, 1);
+        check_corrupt(&copy, 1, good.blocks[i].offset);
+        fixture_stop(&copy);
+    }
+    fixture_copy(&copy, &fixture);
+    remove_file(&copy, 1);
+    QS_CHECK_STATUS(QS_ECORRUPT, scan(&copy, &seen));
+    QS_CHECK(seen.count == 0);
+    fixture_stop(&copy);
+    check_scan(&fixture, 3);
+    fixture_stop(&fixture);
+}
+
+/* What was torn once stays cut off, although it could be read again later. */
+static void test_what_was_cut_off_does_not_come_back(void)
+{
+    struct fixture fixture;
+
+    fixture_start(&fixture);
+    append_and_commit(&fixture, 5000);
+    append_and_commit(&fixture, 5000);
+    qsi_journal_close(fixture.journal);
+    QS_CHECK_OK(scan(&fixture, &good));
+    fixture.next = 2; /* the second one was not readable, say */
+    fixture_begin(&fixture, 1, good.blocks[1].block.lsn);
+    append_and_commit(&fixture, 6000);
+    QS_CHECK_OK(scan(&fixture, &seen));
+    check_seen(&seen, 2);
+    QS_CHECK(seen.blocks[1].session == 1 && seen.blocks[1].block.file_number == 2);
+    QS_CHECK(seen.result.end_lsn == 11000);
+    fixture_stop(&fixture);
+}
+
+/* ---- groups ---- */
+
+static void test_an_incomplete_chain_is_told_by_its_last_block(void)
+{
+    struct fixture fixture, copy;
+
+    fixture_start(&fixture);
+    append_and_commit(&fixture, 16);
+    for (int i = 0; i < 12; i++) {
+        append_group(&fixture, 20000, i < 11);
+    }
+    commit(&fixture);
+    QS_CHECK_OK(scan(&fixture, &good));
+    check_seen(&good, 13);
+    for (uint32_t i = good.block_count - 1; i > 0; i--) {
+        const struct qsi_scan_block *block = &good.blocks[i];
+
+        if (block->block.file_number != good.result.last_file) {
+            break;
+        }
+        fixture_copy(&copy, &fixture);
+        damage(&copy, block->block.file_number, block->offset + 80, 1, 1);
+        QS_CHECK_OK(scan(&copy, &seen));
+        QS_CHECK(seen.block_count == i && seen.count < 13);
+        QS_CHECK((seen.blocks[i - 1].block.flags & QSI_BLOCK_MORE) != 0);
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
+/* ---- the visitor, faults, memory ---- */
+
+static qs_status refuse_third(void *context, const struct qsi_scan_block *block, qs_error *error)
+{
+    uint32_t *count = context;
+
+    (void)block;
+    (void)error;
+    *count += 1;
+    return *count == 3 ? QS_EVERSION : QS_OK;
+}
+
+static void test_a_visitor_can_end_the_scan(void)
+{
+    struct fixture fixture;
+    struct qsi_scan_result result;
+    uint32_t count = 0;
+
+    start_good(&fixture, false);
+    QS_CHECK_STATUS(QS_EVERSION,
+                    qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest, false,
+                                     refuse_third, &count, &result, QS_ERROR));
+    QS_CHECK(count == 3 && result.blocks == 2);
+    fixture_stop(&fixture);
+}
+
+static void test_a_read_error_is_not_taken_for_the_end(void)
+{
+    struct fixture fixture;
+    uint64_t n = 1;
+
+    for (;; n++) {
+        qs_env *fault;
+        qs_status status;
+
+        start_good(&fixture, false);
+        fixture.env->dir_close(fixture.env, fixture.dir);
+        fixture.env->dir_close(fixture.env, fixture.root);
+        fault = qsi_env_fault_create(fixture.memory);
+        QS_CHECK(fault != NULL);
+        fixture.env = fault;
+        fixture_open_dirs(&fixture);
+        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        status = scan(&fixture, &seen);
+        QS_CHECK(status == (qsi_env_fault_fired(fault) ? QS_EIO : QS_OK));
+        fixture_stop(&fixture);
+        qsi_env_fault_destroy(fault);
+        if (status == QS_OK) {
+            break;
+        }
+    }
+    QS_CHECK(n > RECORDS);
+}
+
+static void test_missing_memory_is_not_taken_for_the_end(void)
+{
+    static struct qs_test_alloc memory;
+    struct fixture fixture;
+
+    qs_test_alloc_install(&memory);
+    start_good(&fixture, false);
+    for (uint64_t n = 1;; n++) {
+        qs_status status;
+
+        qs_test_alloc_arm(&memory, n, false);
+        status = scan(&fixture, &seen);
+        if (!memory.has_failed) {
+            QS_CHECK(status == QS_OK);
+            break;
+        }
+        qs_test_alloc_arm(&memory, 0, false);
+        QS_CHECK(status == QS_ENOMEM);
+    }
+    qs_test_alloc_arm(&memory, 0, false);
+    fixture_stop(&fixture);
+    QS_CHECK(memory.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+/* ---- bits anywhere ---- */
+
+static uint64_t random_state;
+
+static uint32_t random_below(uint32_t limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random_state >> 33) % limit;
+}
+
+/* Never a wrong record, never a missing one in the middle: a prefix or a refusal, and a refusal whenever a block
+ * that a later one proves is gone. */
+static void test_a_flipped_bit_is_found_or_does_no_harm(bool clean)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, clean);
+    for (int turn = 0; turn < 400; turn++) {
+        uint32_t number = 1 + random_below(good.result.last_file);
+        uint64_t bytes = 0, offset;
+        qs_status status;
+
+        fixture_copy(&copy, &fixture);
+        QS_CHECK(file_exists(&copy, number, &bytes) && bytes > 0);
+        offset = random_below((uint32_t)bytes);
+        damage(&copy, number, offset, 1, (uint8_t)(1u << random_below(8)));
+        status = scan(&copy, &seen);
+        QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
+        for (uint32_t i = 0; i < seen.count; i++) {
+            QS_CHECK(seen.numbers[i] == i + 1);
+        }
+        QS_CHECK(status != QS_OK || seen.count >= RECORDS - (clean ? 0 : 1));
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
+/* ---- salvage ---- */
+
+static void test_salvage_passes_over_damage_and_counts_it(void)
+{
+    struct fixture fixture, copy;
+
+    start_good(&fixture, true);
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        const struct qsi_scan_block *block = &good.blocks[i];
+
+        fixture_copy(&copy, &fixture);
+        damage(&copy, block->block.file_number, block->offset + 300, 1, 1);
+        QS_CHECK_OK(scan_how(&copy, true, &seen));
+        QS_CHECK(seen.count == RECORDS - 1 && seen.result.lost_ranges == 1);
+        QS_CHECK(seen.result.lost_bytes == block->block.payload_bytes);
+        for (uint32_t k = 0; k < seen.count; k++) {
+            QS_CHECK(seen.numbers[k] == k + 1 + (k >= i));
+        }
+        QS_CHECK(seen.result.end_lsn == good.result.end_lsn);
+        fixture_stop(&copy);
+    }
+    for (uint32_t number = 1; number <= good.result.last_file; number++) {
+        uint32_t inside = 0;
+
+        for (uint32_t i = 0; i < RECORDS; i++) {
+            inside += good.blocks[i].block.file_number == number;
+        }
+        fixture_copy(&copy, &fixture); /* a header: its blocks are whole, and those behind them */
+        damage(&copy, number, 40, 1, 1);
+        QS_CHECK_OK(scan_how(&copy, true, &seen));
+        check_seen(&seen, RECORDS);
+        fixture_stop(&copy);
+        fixture_copy(&copy, &fixture); /* a file */
+        remove_file(&copy, number);
+        QS_CHECK_OK(scan_how(&copy, true, &seen));
+        QS_CHECK(seen.count == RECORDS - inside && seen.result.lost_ranges == 1);
+        fixture_stop(&copy);
+    }
+    QS_CHECK_OK(scan_how(&fixture, true, &seen));
+    check_seen(&seen, RECORDS);
+    QS_CHECK(seen.result.lost_ranges == 0 && seen.result.lost_bytes == 0);
+    fixture_stop(&fixture);
+}
+
+int main(int argc, char **argv)
+{
+    random_state = qs_test_seed(argc, argv);
+    for (int clean = 0; clean < 2; clean++) {
+        test_a_flipped_bit_in_any_block_but_the_last_is_damage(clean);
+        test_a_missing_file_is_damage(clean);
+        test_a_damaged_header_is_damage(clean);
+        test_a_flipped_bit_is_found_or_does_no_harm(clean);
+    }
+    test_the_last_block_is_cut_off_when_it_is_torn();
+    test_the_last_block_of_a_clean_journal_is_damage();
+    test_any_block_of_the_last_commit_may_be_torn();
+    test_a_block_is_made_of_whole_records();
+    test_a_shortened_file_is_damage();
+    test_foreign_names_are_ignored();
+    test_files_of_another_store_are_not_read();
+    test_damage_in_an_earlier_session_is_never_torn();
+    test_what_was_cut_off_does_not_come_back();
+    test_an_incomplete_chain_is_told_by_its_last_block();
+    test_a_visitor_can_end_the_scan();
+    test_a_read_error_is_not_taken_for_the_end();
+    test_missing_memory_is_not_taken_for_the_end();
+    test_salvage_passes_over_damage_and_counts_it();
+    return 0;
+}
