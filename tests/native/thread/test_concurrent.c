@@ -12,7 +12,7 @@
 #define QUEUES 3
 #define SINGLE_PUBLISHERS 2
 #define PUBLISHERS (SINGLE_PUBLISHERS + 1) /* the last one publishes batches */
-#define MESSAGES 1200                      /* of each publisher */
+#define MESSAGES 4800                      /* of each publisher */
 #define BATCH_ROWS 40
 #define LARGE_EVERY 16
 #define LARGE_BYTES 3000
@@ -31,7 +31,7 @@ struct consumer {
     struct shared *shared;
     int queue;
     qs_channel *channel;
-    uint32_t next[PUBLISHERS];       /* the least number that may come */
+    uint32_t next[PUBLISHERS]; /* the least number that may come */
     uint32_t counts[PUBLISHERS];
 };
 
@@ -102,8 +102,7 @@ static void *publish_singles(void *argument)
         qs_receipt receipt;
 
         QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[number % QUEUES]),
-                                       properties, (qs_slice){body, bytes}, 0, &receipt,
-                                       QS_ERROR));
+                                       properties, (qs_slice){body, bytes}, 0, &receipt, QS_ERROR));
         QS_CHECK(receipt.first_number == number + 1);
         if (number % 100 == 99) {
             QS_CHECK_OK(qs_channel_wait_confirms(channel, QS_FOREVER, &nacked, QS_ERROR));
@@ -147,8 +146,8 @@ static void *publish_batches(void *argument)
     while (confirmed < MESSAGES) { /* pipelined: the events tell */
         qs_event event;
 
-        QS_CHECK_OK(qs_channel_next_event(channel, QS_EVENT_ACK | QS_EVENT_NACK, QS_FOREVER,
-                                          &event, QS_ERROR));
+        QS_CHECK_OK(qs_channel_next_event(channel, QS_EVENT_ACK | QS_EVENT_NACK, QS_FOREVER, &event,
+                                          QS_ERROR));
         QS_CHECK(event.kind == QS_EVENT_ACK && event.publish_number > confirmed);
         confirmed = event.publish_number;
     }
@@ -166,8 +165,8 @@ static void *consume_by_get(void *argument)
 
     while (!atomic_load(&consumer->shared->done)) {
         qs_message message;
-        qs_status status = qs_channel_get(consumer->channel, text(queue_names[consumer->queue]),
-                                          0, &message, QS_ERROR);
+        qs_status status = qs_channel_get(consumer->channel, text(queue_names[consumer->queue]), 0,
+                                          &message, QS_ERROR);
 
         if (status == QS_EEMPTY) {
             sched_yield();
@@ -177,8 +176,8 @@ static void *consume_by_get(void *argument)
         check_body(consumer, message.body, message.redelivered);
         qs_message_release(&message);
         if (++turn % 50 == 0 && !message.redelivered) {
-            QS_CHECK_OK(qs_channel_nack(consumer->channel, message.delivery_tag, QS_REQUEUE,
-                                        QS_ERROR));
+            QS_CHECK_OK(
+                qs_channel_nack(consumer->channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
         } else {
             QS_CHECK_OK(qs_channel_ack(consumer->channel, message.delivery_tag, 0, QS_ERROR));
             settled(consumer, 1);
@@ -195,8 +194,8 @@ static void *consume_by_batch(void *argument)
         struct received received;
         int64_t rows;
 
-        QS_CHECK_OK(qs_channel_get_batch(consumer->channel, text(queue_names[consumer->queue]),
-                                         100, 1u << 20, 0, SECOND / 50, &received.schema,
+        QS_CHECK_OK(qs_channel_get_batch(consumer->channel, text(queue_names[consumer->queue]), 100,
+                                         1u << 20, 0, SECOND / 50, &received.schema,
                                          &received.array, QS_ERROR));
         rows = received.array.length;
         for (int64_t row = 0; row < rows; row++) {
@@ -223,16 +222,15 @@ static void *consume_by_event(void *argument)
                                    NONE, tag, QS_ERROR));
     while (!atomic_load(&consumer->shared->done)) {
         qs_event event;
-        qs_status status = qs_channel_next_event(consumer->channel, QS_EVENT_DELIVERY,
-                                                 SECOND / 50, &event, QS_ERROR);
+        qs_status status = qs_channel_next_event(consumer->channel, QS_EVENT_DELIVERY, SECOND / 50,
+                                                 &event, QS_ERROR);
 
         if (status == QS_EEMPTY) {
             continue;
         }
         QS_CHECK(status == QS_OK);
         check_body(consumer, event.message.body, event.message.redelivered);
-        QS_CHECK_OK(
-            qs_channel_ack(consumer->channel, event.message.delivery_tag, 0, QS_ERROR));
+        QS_CHECK_OK(qs_channel_ack(consumer->channel, event.message.delivery_tag, 0, QS_ERROR));
         qs_message_release(&event.message);
         settled(consumer, 1);
     }
@@ -254,8 +252,8 @@ static void *change_topology(void *argument)
         qs_message message;
         uint64_t count;
 
-        QS_CHECK_OK(qs_channel_queue_declare(channel, text("temporary"), flags, NONE, &ok,
-                                             QS_ERROR));
+        QS_CHECK_OK(
+            qs_channel_queue_declare(channel, text("temporary"), flags, NONE, &ok, QS_ERROR));
         QS_CHECK_OK(qs_channel_queue_bind(channel, text("temporary"), text("amq.topic"),
                                           text("a.#"), NONE, QS_ERROR));
         for (int i = 0; i < 3; i++) {
@@ -308,8 +306,8 @@ static void *read_statistics(void *argument)
 
         qs_store_stats(shared->engine.store, &stats);
         QS_CHECK(stats.durable_lsn <= stats.appended_lsn && !stats.failed);
-        QS_CHECK_OK(qs_store_queue_status(shared->engine.store, text(queue_names[0]), &status,
-                                          QS_ERROR));
+        QS_CHECK_OK(
+            qs_store_queue_status(shared->engine.store, text(queue_names[0]), &status, QS_ERROR));
         QS_CHECK(status.alpha + status.beta == status.messages_ready + status.messages_unacked);
         QS_CHECK_OK(qs_store_visit_queues(shared->engine.store, ignore_queue, &bytes));
         QS_CHECK(bytes >= 1);
@@ -350,7 +348,8 @@ static void check_totals(struct shared *shared)
     QS_CHECK(atomic_load(&shared->received) == PUBLISHERS * MESSAGES);
     QS_CHECK(stats.messages_published >= PUBLISHERS * MESSAGES);
     QS_CHECK(stats.messages_acked + stats.messages_requeued >= stats.messages_delivered);
-    QS_CHECK(stats.bytes_stored > (uint64_t)(PUBLISHERS * MESSAGES / LARGE_EVERY) * LARGE_BYTES / 2);
+    QS_CHECK(stats.bytes_stored >
+             (uint64_t)(PUBLISHERS * MESSAGES / LARGE_EVERY) * LARGE_BYTES / 2);
     QS_CHECK(!stats.failed);
 }
 
@@ -409,8 +408,7 @@ static void *publish_and_wait(void *argument)
 
         QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[0]), PERSISTENT,
                                        text("waited for"), 0, &receipt, QS_ERROR));
-        QS_CHECK_OK(
-            qs_store_wait_durable(shared->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
+        QS_CHECK_OK(qs_store_wait_durable(shared->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
     }
     qs_channel_close(channel);
     return NULL;
@@ -474,17 +472,17 @@ static void *wait_for_ever(void *argument)
     char tag[256];
 
     if (waiter->kind == 0) {
-        QS_CHECK_OK(qs_channel_consume(channel, text(queue_names[0]), NONE, 0, NONE, tag,
-                                       QS_ERROR));
+        QS_CHECK_OK(
+            qs_channel_consume(channel, text(queue_names[0]), NONE, 0, NONE, tag, QS_ERROR));
     }
     pthread_barrier_wait(waiter->ready);
     if (waiter->kind == 1) {
         status = qs_channel_get_batch(channel, text(queue_names[1]), 10, 1000, 0, QS_FOREVER,
                                       &received.schema, &received.array, QS_ERROR);
     } else {
-        status = qs_channel_next_event(channel,
-                                       waiter->kind == 0 ? QS_EVENT_DELIVERY : QS_EVENT_ACK,
-                                       QS_FOREVER, &event, QS_ERROR);
+        status =
+            qs_channel_next_event(channel, waiter->kind == 0 ? QS_EVENT_DELIVERY : QS_EVENT_ACK,
+                                  QS_FOREVER, &event, QS_ERROR);
     }
     QS_CHECK(status == QS_ESTORE_CLOSED);
     QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_confirm_select(channel, QS_ERROR));

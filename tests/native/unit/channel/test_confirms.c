@@ -2,7 +2,6 @@
  *
  * The random part keeps a verdict for each number; its seed is printed and is the first argument. */
 #include "confirms.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 
@@ -24,9 +23,9 @@ static void expect(struct qsi_confirms *confirms, uint64_t durable, bool failed,
     enum qsi_verdict got =
         qsi_confirms_next(confirms, durable, failed, &got_number, &got_multiple, &got_count);
 
-    if (got != verdict || (got != QSI_VERDICT_NONE && (got_number != number ||
-                                                       got_multiple != multiple ||
-                                                       got_count != count))) {
+    if (got != verdict ||
+        (got != QSI_VERDICT_NONE &&
+         (got_number != number || got_multiple != multiple || got_count != count))) {
         fprintf(stderr, "verdict %d of %" PRIu64 " (%d), %" PRIu64 " messages\n", (int)got,
                 got_number, got_multiple, got_count);
         QS_CHECK(!"verdict");

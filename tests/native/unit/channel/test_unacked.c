@@ -1,10 +1,9 @@
 /* Unacked deliveries by tag: any tags, in any order, few at a time or all.
  *
  * The random part compares with an array of flags; its seed is printed and is the first argument. */
-#include "unacked.h"
-
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+#include "unacked.h"
 
 #include <stdlib.h>
 
@@ -43,7 +42,8 @@ static void note(void *context, const struct qsi_extent *extent, uint64_t tags)
     }
 }
 
-static uint64_t take(struct qsi_unacked *unacked, uint64_t first, uint64_t last, struct taken *taken)
+static uint64_t take(struct qsi_unacked *unacked, uint64_t first, uint64_t last,
+                     struct taken *taken)
 {
     uint64_t before = taken->tags;
 

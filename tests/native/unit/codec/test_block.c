@@ -50,8 +50,7 @@ static void test_parts_make_the_same_block_however_they_are_cut(void)
     fill(payload);
     encode(whole, payload);
     for (size_t cut = 0; cut <= PAYLOAD_BYTES; cut++) {
-        qs_part parts[3] = {
-            {payload, cut}, {NULL, 0}, {payload + cut, PAYLOAD_BYTES - cut}};
+        qs_part parts[3] = {{payload, cut}, {NULL, 0}, {payload + cut, PAYLOAD_BYTES - cut}};
 
         qsi_block_encode(header, &sample, parts, 3);
         QS_CHECK(memcmp(whole, header, sizeof header) == 0);

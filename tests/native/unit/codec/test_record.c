@@ -3,15 +3,15 @@
  * Records lie in memory of exactly their size, so that a sanitizer sees each byte that is read past the end.  The
  * random part writes nonsense into good records: whatever check lets through must be readable.  Its seed is
  * printed and is the first argument. */
-#include "record.h"
 #include "qs_test.h"
+#include "record.h"
 
 #include <stdlib.h>
 
 struct sample {
     uint32_t rows, routes, destinations;
     uint8_t flags;
-    uint32_t stored_every;   /* with HAS_STORED */
+    uint32_t stored_every; /* with HAS_STORED */
 };
 
 /* What row, route and destination i hold, the same each time. */
@@ -184,9 +184,9 @@ static void check_record(const struct sample *sample, const uint8_t *record)
         check_bytes(qsi_messages_properties(&view, row), blob_bytes(sample, row),
                     per_row ? row + 1 : 99);
         check_bytes(qsi_messages_body(&view, row), body_bytes(row), row + 2);
-        QS_CHECK(qsi_messages_is_stored(&view, row) ==
-                 ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 &&
-                  row % sample->stored_every == 0));
+        QS_CHECK(
+            qsi_messages_is_stored(&view, row) ==
+            ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0));
     }
 }
 
@@ -229,8 +229,8 @@ static void test_a_record_is_no_longer_than_four_gigabytes(void)
 
 /* ---- malformed ---- */
 
-static const struct sample small = {
-    9, 3, 2, QSI_MESSAGES_PROPERTIES_PER_ROW | QSI_MESSAGES_HAS_STORED, 2};
+static const struct sample small = {9, 3, 2,
+                                    QSI_MESSAGES_PROPERTIES_PER_ROW | QSI_MESSAGES_HAS_STORED, 2};
 
 static void check_refused(const uint8_t *record)
 {
@@ -243,8 +243,8 @@ static void check_refused(const uint8_t *record)
 static void check_refuses_others(uint8_t *record, size_t at)
 {
     uint32_t good = qsi_get_u32(record + at);
-    const uint32_t others[] = {good + 1, good - 1, good + 8, 0, UINT32_MAX, UINT32_MAX / 2,
-                               UINT32_MAX - 7};
+    const uint32_t others[] = {good + 1,   good - 1,       good + 8,      0,
+                               UINT32_MAX, UINT32_MAX / 2, UINT32_MAX - 7};
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (others[i] == good) {
@@ -388,10 +388,8 @@ static uint64_t read_all(const uint8_t *record)
         sum += qsi_messages_destination_queue(&view, i) + qsi_messages_destination_rows(&view, i);
     }
     for (uint32_t row = 0; row < view.row_count; row++) {
-        struct qsi_route_view route =
-            qsi_messages_route(&view, qsi_messages_row_route(&view, row));
-        struct qsi_slice slices[] = {route.exchange, route.key,
-                                     qsi_messages_properties(&view, row),
+        struct qsi_route_view route = qsi_messages_route(&view, qsi_messages_row_route(&view, row));
+        struct qsi_slice slices[] = {route.exchange, route.key, qsi_messages_properties(&view, row),
                                      qsi_messages_body(&view, row)};
 
         for (size_t i = 0; i < 4; i++) {
@@ -419,10 +417,9 @@ static void test_what_check_lets_through_is_readable(uint64_t seed)
     uint32_t let_through = 0;
 
     for (int turn = 0; turn < 20000; turn++) {
-        struct sample sample = {1 + (uint32_t)random_next(&seed) % 20,
-                                1 + (uint32_t)random_next(&seed) % 4,
-                                (uint32_t)random_next(&seed) % 4,
-                                (uint8_t)(random_next(&seed) % 8), 2};
+        struct sample sample = {
+            1 + (uint32_t)random_next(&seed) % 20, 1 + (uint32_t)random_next(&seed) % 4,
+            (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 8), 2};
         uint8_t *record = make_record(&sample);
         uint32_t bytes = qsi_record_length(record);
         uint32_t count = 1 + (uint32_t)random_next(&seed) % 3;

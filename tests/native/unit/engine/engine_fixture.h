@@ -119,20 +119,19 @@ static inline void engine_new_channel(struct engine *engine)
 }
 
 /* The call ends the channel with this status; another one takes its place. */
-#define CHECK_CHANNEL_ERROR(engine, expected, call)                                        \
-    do {                                                                                   \
-        QS_CHECK_STATUS(expected, call);                                                   \
-        QS_CHECK_STATUS(QS_ECHANNEL_CLOSED,                                                \
-                        qs_channel_confirm_select((engine)->channel, QS_ERROR));           \
-        engine_new_channel(engine);                                                        \
+#define CHECK_CHANNEL_ERROR(engine, expected, call)                              \
+    do {                                                                         \
+        QS_CHECK_STATUS(expected, call);                                         \
+        QS_CHECK_STATUS(QS_ECHANNEL_CLOSED,                                      \
+                        qs_channel_confirm_select((engine)->channel, QS_ERROR)); \
+        engine_new_channel(engine);                                              \
     } while (0)
 
 static inline void declare(struct engine *engine, const char *queue, uint32_t flags)
 {
     qs_declare_ok ok;
 
-    QS_CHECK_OK(
-        qs_channel_queue_declare(engine->channel, text(queue), flags, NONE, &ok, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), flags, NONE, &ok, QS_ERROR));
 }
 
 static inline void declare_exchange(struct engine *engine, const char *exchange, const char *type,
@@ -145,8 +144,8 @@ static inline void declare_exchange(struct engine *engine, const char *exchange,
 static inline void bind_queue(struct engine *engine, const char *queue, const char *exchange,
                               const char *key)
 {
-    QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text(queue), text(exchange), text(key),
-                                      NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_bind(engine->channel, text(queue), text(exchange), text(key), NONE,
+                                      QS_ERROR));
 }
 
 static inline qs_receipt publish_to(struct engine *engine, const char *exchange, const char *key,
@@ -191,8 +190,7 @@ static inline void get_nothing(struct engine *engine, const char *queue)
 {
     qs_message message;
 
-    QS_CHECK_STATUS(QS_EEMPTY,
-                    qs_channel_get(engine->channel, text(queue), 0, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine->channel, text(queue), 0, &message, QS_ERROR));
 }
 
 static inline void ack(struct engine *engine, uint64_t tag, uint32_t flags)
@@ -233,8 +231,7 @@ static inline qs_event expect_event(struct engine *engine, uint32_t kinds, uint3
 {
     qs_event event;
 
-    QS_CHECK_OK(
-        qs_channel_next_event(engine->channel, kinds, 10 * SECOND, &event, QS_ERROR));
+    QS_CHECK_OK(qs_channel_next_event(engine->channel, kinds, 10 * SECOND, &event, QS_ERROR));
     if (event.kind != kind) {
         fprintf(stderr, "event of kind %u, not %u\n", event.kind, kind);
         QS_CHECK(event.kind == kind);
@@ -276,10 +273,10 @@ static inline void run_tests(engine_test *const *tests, size_t count)
         }
     }
 }
-#define RUN_TESTS(...)                                          \
-    do {                                                        \
-        engine_test *const tests[] = {__VA_ARGS__};             \
-        run_tests(tests, sizeof tests / sizeof tests[0]);       \
+#define RUN_TESTS(...)                                    \
+    do {                                                  \
+        engine_test *const tests[] = {__VA_ARGS__};       \
+        run_tests(tests, sizeof tests / sizeof tests[0]); \
     } while (0)
 
 #endif

@@ -27,8 +27,8 @@ static qs_status try_publish(struct engine *engine, const char *body)
 {
     qs_receipt receipt;
 
-    return qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body), 0,
-                              &receipt, QS_ERROR);
+    return qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body), 0, &receipt,
+                              QS_ERROR);
 }
 
 /* ---- no space ---- */
@@ -116,8 +116,8 @@ static void check_failed_store(struct engine *engine, const char *large)
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_channel_queue_declare(engine->channel, text("new"),
                                                                QS_DURABLE, NONE, &ok, QS_ERROR));
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
-                    qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(large),
-                                       0, &receipt, QS_ERROR));
+                    qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(large), 0,
+                                       &receipt, QS_ERROR));
     /* What was not confirmed is nacked. */
     QS_CHECK_OK(qs_channel_wait_confirms(engine->channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(nacked);
@@ -155,8 +155,8 @@ static void test_a_failed_sync_is_final(enum place place, enum qsi_fault_kind ki
     if (try_publish(&engine, "lost") != QS_OK) { /* a thread has met the fault already */
         QS_CHECK(place == ON_DISK);
     }
-    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_wait_durable(engine.store, receipt.lsn, QS_FOREVER,
-                                                            QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_FAILED,
+                    qs_store_wait_durable(engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
     QS_CHECK(qsi_env_fault_fired(engine.env));
     if (place == IN_MEMORY) {
         check_failed_store(&engine, large);
@@ -249,8 +249,7 @@ static qs_status do_declare(struct engine *engine)
 {
     qs_declare_ok ok;
 
-    return qs_channel_queue_declare(engine->channel, text("new"), QS_DURABLE, NONE, &ok,
-                                    QS_ERROR);
+    return qs_channel_queue_declare(engine->channel, text("new"), QS_DURABLE, NONE, &ok, QS_ERROR);
 }
 
 static qs_status do_bind(struct engine *engine)
@@ -283,8 +282,8 @@ static qs_status do_publish(struct engine *engine)
 {
     qs_receipt receipt;
 
-    return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT, text("new"),
-                              0, &receipt, QS_ERROR);
+    return qs_channel_publish(engine->channel, text("amq.fanout"), NONE, PERSISTENT, text("new"), 0,
+                              &receipt, QS_ERROR);
 }
 
 static qs_status do_publish_large(struct engine *engine)
@@ -314,8 +313,7 @@ static qs_status do_publish_batch(struct engine *engine)
 static qs_status do_get(struct engine *engine)
 {
     qs_message message;
-    qs_status status =
-        qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR);
+    qs_status status = qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR);
 
     if (status == QS_OK) {
         qs_message_release(&message);
@@ -326,8 +324,7 @@ static qs_status do_get(struct engine *engine)
 static qs_status do_get_large(struct engine *engine)
 {
     qs_message message;
-    qs_status status =
-        qs_channel_get(engine->channel, text("r"), QS_NO_ACK, &message, QS_ERROR);
+    qs_status status = qs_channel_get(engine->channel, text("r"), QS_NO_ACK, &message, QS_ERROR);
 
     if (status == QS_OK) {
         qs_message_release(&message);
@@ -338,9 +335,8 @@ static qs_status do_get_large(struct engine *engine)
 static qs_status do_get_batch(struct engine *engine)
 {
     struct received received;
-    qs_status status =
-        qs_channel_get_batch(engine->channel, text("q"), 100, UINT64_MAX, 0, 0, &received.schema,
-                             &received.array, QS_ERROR);
+    qs_status status = qs_channel_get_batch(engine->channel, text("q"), 100, UINT64_MAX, 0, 0,
+                                            &received.schema, &received.array, QS_ERROR);
 
     if (status == QS_OK) {
         received_release(&received);
@@ -352,8 +348,7 @@ static qs_status do_consume(struct engine *engine)
 {
     char tag[256];
     qs_event event;
-    qs_status status =
-        qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR);
+    qs_status status = qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR);
 
     if (status == QS_OK) {
         status = qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
@@ -375,12 +370,11 @@ static qs_status do_transaction(struct engine *engine)
                                     &receipt, QS_ERROR);
     }
     if (status == QS_OK) {
-        status = qs_channel_publish(engine->channel, NONE, text("r"), PERSISTENT,
-                                    text(large_body), 0, &receipt, QS_ERROR);
+        status = qs_channel_publish(engine->channel, NONE, text("r"), PERSISTENT, text(large_body),
+                                    0, &receipt, QS_ERROR);
     }
-    return status == QS_OK
-               ? qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR)
-               : status;
+    return status == QS_OK ? qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR)
+                           : status;
 }
 
 static qs_status do_settle(struct engine *engine)

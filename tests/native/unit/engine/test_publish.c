@@ -307,18 +307,13 @@ static void test_bodies_of_every_size_survive(struct engine *engine)
 int main(void)
 {
     RUN_TESTS(test_default_exchange_leads_to_the_queue_of_that_name,
-              test_empty_messages_have_no_bytes,
-              test_exchanges_route_to_every_queue_once,
-              test_fanout_journals_the_body_once,
-              test_large_bodies_are_stored_once,
-              test_large_transient_bodies_are_not_stored,
-              test_publish_is_refused,
-              test_confirms_come_when_durable_and_coalesce,
-              test_waiting_for_an_event_commits,
+              test_empty_messages_have_no_bytes, test_exchanges_route_to_every_queue_once,
+              test_fanout_journals_the_body_once, test_large_bodies_are_stored_once,
+              test_large_transient_bodies_are_not_stored, test_publish_is_refused,
+              test_confirms_come_when_durable_and_coalesce, test_waiting_for_an_event_commits,
               test_transient_and_unroutable_publishes_are_confirmed_at_once,
               test_mandatory_messages_come_back_before_their_ack,
               test_returns_nobody_took_go_with_the_channel,
-              test_waiting_for_confirms_needs_confirm_mode,
-              test_bodies_of_every_size_survive);
+              test_waiting_for_confirms_needs_confirm_mode, test_bodies_of_every_size_survive);
     return 0;
 }

@@ -9,8 +9,7 @@ static qs_receipt publish_table(struct engine *engine, struct table *table, cons
 {
     qs_receipt receipt;
 
-    QS_CHECK_OK(
-        table_publish(engine->channel, table, exchange, key, flags, &receipt, QS_ERROR));
+    QS_CHECK_OK(table_publish(engine->channel, table, exchange, key, flags, &receipt, QS_ERROR));
     QS_CHECK(receipt.count == (uint64_t)table->array.length);
     return receipt;
 }
@@ -213,7 +212,8 @@ static void test_large_bodies_among_small_ones(struct engine *engine)
     table_add_strings(&table, "routing_key", "u", keys);
     table_add_bytes(&table, "delivery_mode", modes);
     publish_table(engine, &table, "", "", 0);
-    stored = stats_of(engine).bytes_stored; /* rows 0 and 6: 2 is transient and 4 in a transient queue */
+    stored =
+        stats_of(engine).bytes_stored; /* rows 0 and 6: 2 is transient and 4 in a transient queue */
     QS_CHECK(stored > 40000 && stored < 41000);
     for (int turn = 0; turn < 2; turn++) {
         static const uint32_t all[] = {0, 1, 2, 3, 5, 6, 7};
@@ -324,10 +324,7 @@ static void test_a_refused_batch_publishes_nothing(struct engine *engine)
     declare_exchange(engine, "internal", "fanout", QS_INTERNAL);
     for (int i = 0; i < 6; i++) {
         table_init(&tables[i], 3);
-        table_add_strings(&tables[i], "body", "z",
-                          i == 0   ? with_null
-                          : i == 5 ? too_large
-                                   : three);
+        table_add_strings(&tables[i], "body", "z", i == 0 ? with_null : i == 5 ? too_large : three);
     }
     table_add_strings(&tables[1], "exchange", "u", missing);
     table_add_strings(&tables[2], "exchange", "u", internal);
@@ -415,16 +412,11 @@ static void test_many_routes_in_one_batch(struct engine *engine)
 int main(void)
 {
     RUN_TESTS(test_rows_arrive_in_order_and_persistent,
-              test_batches_are_numbered_and_confirmed_as_one,
-              test_rows_find_their_queues_by_key,
+              test_batches_are_numbered_and_confirmed_as_one, test_rows_find_their_queues_by_key,
               test_exchange_column_leads_to_fanout_and_topic,
-              test_fanout_of_a_batch_journals_its_bodies_once,
-              test_delivery_modes_by_row,
-              test_large_bodies_among_small_ones,
-              test_big_batches_are_divided,
-              test_mandatory_rows_come_back,
-              test_a_refused_batch_publishes_nothing,
-              test_several_record_batches_are_one_publish,
-              test_many_routes_in_one_batch);
+              test_fanout_of_a_batch_journals_its_bodies_once, test_delivery_modes_by_row,
+              test_large_bodies_among_small_ones, test_big_batches_are_divided,
+              test_mandatory_rows_come_back, test_a_refused_batch_publishes_nothing,
+              test_several_record_batches_are_one_publish, test_many_routes_in_one_batch);
     return 0;
 }

@@ -341,8 +341,8 @@ static void consume(struct engine *engine, const char *queue, const char *tag, u
 {
     char name[256];
 
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text(queue), text(tag), flags, NONE, name,
-                                   QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_consume(engine->channel, text(queue), text(tag), flags, NONE, name, QS_ERROR));
     QS_CHECK(tag[0] == '\0' || strcmp(name, tag) == 0);
 }
 
@@ -390,12 +390,12 @@ static void test_consumer_tags_are_made_up_or_refused(struct engine *engine)
                                                   tag, QS_ERROR));
     name[255] = '\0';
     consume(engine, "q", name, 0);
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_ALLOWED,
-                        qs_channel_consume(engine->channel, text("q"), text(name), 0, NONE, tag,
-                                           QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_consume(engine->channel, text("x"), NONE, 0, NONE, tag,
-                                           QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_NOT_ALLOWED,
+        qs_channel_consume(engine->channel, text("q"), text(name), 0, NONE, tag, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_NOT_FOUND,
+        qs_channel_consume(engine->channel, text("x"), NONE, 0, NONE, tag, QS_ERROR));
     free(name);
 }
 
@@ -412,9 +412,9 @@ static void test_exclusive_consumer_is_alone(struct engine *engine)
     qs_channel_close(other);
     QS_CHECK_OK(qs_channel_cancel(engine->channel, text("alone"), QS_ERROR));
     consume(engine, "q", "one", 0);
-    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE,
-                                           tag, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_ACCESS_REFUSED,
+        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, tag, QS_ERROR));
     consume(engine, "q", "alone again", QS_EXCLUSIVE);
 }
 
@@ -530,28 +530,19 @@ static void test_next_event_waits_no_longer_than_it_is_told(struct engine *engin
 
 int main(void)
 {
-    RUN_TESTS(test_tags_count_up_and_acked_messages_are_gone,
-              test_no_ack_needs_none,
-              test_unknown_tag_ends_the_channel,
-              test_multiple_acks_all_before_in_every_queue,
-              test_acks_out_of_order,
-              test_requeued_messages_return_to_their_place,
-              test_rejected_messages_are_dropped,
-              test_recover_requeues_everything,
+    RUN_TESTS(test_tags_count_up_and_acked_messages_are_gone, test_no_ack_needs_none,
+              test_unknown_tag_ends_the_channel, test_multiple_acks_all_before_in_every_queue,
+              test_acks_out_of_order, test_requeued_messages_return_to_their_place,
+              test_rejected_messages_are_dropped, test_recover_requeues_everything,
               test_closing_a_channel_requeues_what_it_held,
               test_a_message_outlives_its_ack_its_queue_and_its_store,
               test_a_message_published_after_an_empty_get_is_found,
-              test_get_of_a_missing_queue_ends_the_channel,
-              test_get_batch_takes_what_is_there,
+              test_get_of_a_missing_queue_ends_the_channel, test_get_batch_takes_what_is_there,
               test_get_batch_is_bounded_in_bytes_but_never_stuck,
-              test_get_batch_waits_no_longer_than_it_is_told,
-              test_consumers_take_turns,
-              test_consumer_tags_are_made_up_or_refused,
-              test_exclusive_consumer_is_alone,
-              test_prefetch_bounds_what_a_consumer_has_out,
-              test_global_prefetch_bounds_the_channel,
-              test_no_ack_consumer_ignores_prefetch,
-              test_deleting_a_queue_cancels_its_consumers,
+              test_get_batch_waits_no_longer_than_it_is_told, test_consumers_take_turns,
+              test_consumer_tags_are_made_up_or_refused, test_exclusive_consumer_is_alone,
+              test_prefetch_bounds_what_a_consumer_has_out, test_global_prefetch_bounds_the_channel,
+              test_no_ack_consumer_ignores_prefetch, test_deleting_a_queue_cancels_its_consumers,
               test_a_deliverys_tag_outlives_its_consumer,
               test_next_event_waits_no_longer_than_it_is_told);
     return 0;

@@ -115,8 +115,7 @@ static void test_delivery_counts_go_on_after_a_crash(void)
     engine_crash(&engine, &dead);
     message = get(&engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
-    QS_CHECK_OK(
-        qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine.channel, message.delivery_tag, QS_REQUEUE, QS_ERROR));
     message = get(&engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 2);
     message = get(&engine, "q", "2");
@@ -274,10 +273,8 @@ static void test_a_killed_process_loses_nothing_that_was_confirmed(void)
 
 int main(void)
 {
-    RUN_TESTS(test_reopening_recovers_everything,
-              test_transient_things_end_with_their_process,
-              test_persistent_messages_among_transient_ones,
-              test_many_sessions);
+    RUN_TESTS(test_reopening_recovers_everything, test_transient_things_end_with_their_process,
+              test_persistent_messages_among_transient_ones, test_many_sessions);
     test_a_crash_recovers_everything_as_redelivered();
     test_after_a_crash_new_messages_are_new();
     test_delivery_counts_go_on_after_a_crash();

@@ -13,8 +13,8 @@ static void test_open_needs_a_store_or_leave_to_create(void)
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
         engine_init(&engine, (enum place)place);
         engine.options.create = false;
-        QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND, qs_store_open(&store, engine.path, &engine.options,
-                                                           engine.env, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND,
+                        qs_store_open(&store, engine.path, &engine.options, engine.env, QS_ERROR));
         QS_CHECK(store == NULL);
         QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND, qs_store_open(&store, "/nowhere/at/all",
                                                            &engine.options, engine.env, QS_ERROR));
@@ -85,8 +85,8 @@ static void test_options_that_make_no_sense_are_refused(void)
              !seen.background);
     engine_close(&engine);
     engine.options.segment_entries = 2048; /* fixed at creation */
-    QS_CHECK_STATUS(QS_EINVAL, qs_store_open(&store, engine.path, &engine.options, engine.env,
-                                             QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_store_open(&store, engine.path, &engine.options, engine.env, QS_ERROR));
     engine_fini(&engine);
 }
 
@@ -96,8 +96,8 @@ static void test_a_second_owner_is_told_of_the_first(struct engine *engine)
     qs_store *second;
 
     snprintf(pid, sizeof pid, " %ld", (long)getpid());
-    QS_CHECK_STATUS(QS_ESTORE_LOCKED, qs_store_open(&second, engine->path, &engine->options,
-                                                    engine->env, QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED,
+                    qs_store_open(&second, engine->path, &engine->options, engine->env, QS_ERROR));
     QS_CHECK(second == NULL);
     QS_CHECK(engine->memory != NULL || strstr(QS_ERROR->text, pid) != NULL);
     declare(engine, "q", QS_DURABLE); /* and the first one goes on */
@@ -198,8 +198,8 @@ static void test_a_child_opens_the_store_when_the_parent_has_closed_it(void)
         CHILD_CHECK(2, qs_store_open(&engine.store, engine.path, &engine.options, engine.env,
                                      NULL) == QS_OK);
         CHILD_CHECK(3, qs_channel_open(&engine.channel, engine.store, NULL) == QS_OK);
-        CHILD_CHECK(4, qs_channel_get(engine.channel, text("q"), QS_NO_ACK, &message, NULL) ==
-                           QS_OK);
+        CHILD_CHECK(4,
+                    qs_channel_get(engine.channel, text("q"), QS_NO_ACK, &message, NULL) == QS_OK);
         qs_message_release(&message);
         qs_channel_close(engine.channel);
         CHILD_CHECK(5, qs_store_close(engine.store, NULL) == QS_OK);
@@ -265,8 +265,8 @@ static void test_sync_makes_everything_durable(struct engine *engine)
     QS_CHECK(after.durable_lsn == qs_store_durable_lsn(engine->store));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     QS_CHECK(stats_of(engine).commits == after.commits);
-    QS_CHECK_STATUS(QS_EINVAL, qs_store_wait_durable(engine->store, after.appended_lsn + 1, 0,
-                                                     QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_store_wait_durable(engine->store, after.appended_lsn + 1, 0, QS_ERROR));
     QS_CHECK_OK(qs_store_wait_durable(engine->store, 0, 0, QS_ERROR));
 }
 
@@ -376,9 +376,7 @@ int main(void)
     test_close_ends_open_channels();
     test_rates_follow_the_clock();
     test_without_sync_nothing_is_synced_but_what_opens_a_store();
-    RUN_TESTS(test_a_second_owner_is_told_of_the_first,
-              test_sync_makes_everything_durable,
-              test_statistics_count,
-              test_channels_come_and_go);
+    RUN_TESTS(test_a_second_owner_is_told_of_the_first, test_sync_makes_everything_durable,
+              test_statistics_count, test_channels_come_and_go);
     return 0;
 }

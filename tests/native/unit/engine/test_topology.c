@@ -4,7 +4,7 @@
 
 /* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
 static const uint8_t table_a[] = {1, 'a', 'S', 0, 0, 0, 1, '1'};
-static const uint8_t table_ttl[] = {13, 'x', '-', 'm', 'e', 's', 's', 'a', 'g', 'e',
+static const uint8_t table_ttl[] = {13,  'x', '-', 'm', 'e', 's', 's', 'a', 'g', 'e',
                                     '-', 't', 't', 'l', 'I', 0,   0,   0,   9};
 #define ARGUMENTS(table) ((qs_slice){table, sizeof(table)})
 
@@ -84,8 +84,7 @@ static void test_server_named_queues_differ(struct engine *engine)
     engine_reopen(engine);
     get(engine, first.queue, "to a made-up name");
     QS_CHECK(has_queue(engine, second.queue));
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        try_declare(engine, "", QS_PASSIVE, NONE, &first));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, try_declare(engine, "", QS_PASSIVE, NONE, &first));
 }
 
 static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
@@ -103,15 +102,15 @@ static void test_exclusive_queue_belongs_to_its_channel(struct engine *engine)
         char tag[256];
 
         QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
-        status = verb == 0   ? qs_channel_get(other, text("mine"), 0, &message, QS_ERROR)
-                 : verb == 1 ? qs_channel_queue_declare(other, text("mine"), QS_EXCLUSIVE, NONE,
-                                                        &ok, QS_ERROR)
-                 : verb == 2 ? qs_channel_queue_declare(other, text("mine"), QS_PASSIVE, NONE, &ok,
-                                                        QS_ERROR)
-                 : verb == 3 ? qs_channel_queue_purge(other, text("mine"), &count, QS_ERROR)
-                 : verb == 4 ? qs_channel_queue_delete(other, text("mine"), 0, &count, QS_ERROR)
-                             : qs_channel_consume(other, text("mine"), NONE, 0, NONE, tag,
-                                                  QS_ERROR);
+        status =
+            verb == 0 ? qs_channel_get(other, text("mine"), 0, &message, QS_ERROR)
+            : verb == 1
+                ? qs_channel_queue_declare(other, text("mine"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR)
+            : verb == 2
+                ? qs_channel_queue_declare(other, text("mine"), QS_PASSIVE, NONE, &ok, QS_ERROR)
+            : verb == 3 ? qs_channel_queue_purge(other, text("mine"), &count, QS_ERROR)
+            : verb == 4 ? qs_channel_queue_delete(other, text("mine"), 0, &count, QS_ERROR)
+                        : qs_channel_consume(other, text("mine"), NONE, 0, NONE, tag, QS_ERROR);
         QS_CHECK(status == QS_RESOURCE_LOCKED);
         qs_channel_close(other);
     }
@@ -202,8 +201,7 @@ static void test_nack_of_a_deleted_queues_message_drops_it(struct engine *engine
     old = get(engine, "q", "old");
     QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
     declare(engine, "q", QS_DURABLE);
-    QS_CHECK_OK(
-        qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(engine->channel, old.delivery_tag, QS_REQUEUE, QS_ERROR));
     check_counts(engine, "q", 0, 0);
 }
 
@@ -246,20 +244,20 @@ static void test_exchanges_are_declared_and_deleted(struct engine *engine)
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
                         qs_channel_exchange_declare(engine->channel, text("y"), text(""),
                                                     QS_PASSIVE, NONE, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_COMMAND_INVALID,
-                        qs_channel_exchange_declare(engine->channel, text("y"), text("odd"), 0,
-                                                    NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_COMMAND_INVALID,
+        qs_channel_exchange_declare(engine->channel, text("y"), text("odd"), 0, NONE, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_exchange_declare(engine->channel, text("amq.y"),
-                                                    text("topic"), 0, NONE, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_exchange_delete(engine->channel, text("amq.topic"), 0,
-                                                   QS_ERROR));
+                        qs_channel_exchange_declare(engine->channel, text("amq.y"), text("topic"),
+                                                    0, NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_ACCESS_REFUSED,
+        qs_channel_exchange_delete(engine->channel, text("amq.topic"), 0, QS_ERROR));
     declare(engine, "q", QS_DURABLE);
     bind_queue(engine, "q", "x", "k");
-    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_exchange_delete(engine->channel, text("x"), QS_IF_UNUSED,
-                                                   QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_PRECONDITION_FAILED,
+        qs_channel_exchange_delete(engine->channel, text("x"), QS_IF_UNUSED, QS_ERROR));
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("x"), 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_exchange_delete(engine->channel, text("x"), 0, QS_ERROR));
     engine_reopen(engine);
@@ -278,8 +276,8 @@ static void test_durable_exchanges_and_bindings_come_back(struct engine *engine)
     bind_queue(engine, "lost", "kept", "");
     bind_queue(engine, "q", "amq.topic", "a.*");
     bind_queue(engine, "q", "amq.topic", "b.#");
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"),
-                                        text("b.#"), NONE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"), text("b.#"),
+                                        NONE, QS_ERROR));
     QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("amq.topic"),
                                         text("never bound"), NONE, QS_ERROR));
     engine_reopen(engine);
@@ -300,18 +298,17 @@ static void test_bindings_are_refused_where_an_end_is_missing(struct engine *eng
     char *key = make_body(256, 0);
 
     declare(engine, "q", QS_DURABLE);
-    CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
-                        qs_channel_queue_bind(engine->channel, text("q"), text("none"), text(""),
-                                              NONE, QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_NOT_FOUND,
+        qs_channel_queue_bind(engine->channel, text("q"), text("none"), text(""), NONE, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
                         qs_channel_queue_bind(engine->channel, text("none"), text("amq.fanout"),
                                               text(""), NONE, QS_ERROR));
-    CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
-                        qs_channel_queue_bind(engine->channel, text("q"), text(""), text("q"),
-                                              NONE, QS_ERROR));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_bind(engine->channel, text("q"),
-                                                     text("amq.direct"), text(key), NONE,
-                                                     QS_ERROR));
+    CHECK_CHANNEL_ERROR(
+        engine, QS_ACCESS_REFUSED,
+        qs_channel_queue_bind(engine->channel, text("q"), text(""), text("q"), NONE, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_bind(engine->channel, text("q"), text("amq.direct"),
+                                                     text(key), NONE, QS_ERROR));
     key[255] = '\0';
     bind_queue(engine, "q", "amq.direct", key);
     publish_to(engine, "amq.direct", key, PERSISTENT, text("long key"));
@@ -327,8 +324,8 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE,
-                                        QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE, QS_ERROR));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
                         qs_channel_exchange_declare(engine->channel, text("x"), text(""),
                                                     QS_PASSIVE, NONE, QS_ERROR));
@@ -341,16 +338,16 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *
 
 /* A transient binding kept the exchange alive while its durable one was gone for a moment; replay knows nothing of
  * transient bindings and must not delete it then. */
-static void test_auto_delete_exchange_survives_what_a_transient_binding_survived(
-    struct engine *engine)
+static void
+test_auto_delete_exchange_survives_what_a_transient_binding_survived(struct engine *engine)
 {
     declare_exchange(engine, "x", "direct", QS_DURABLE | QS_AUTO_DELETE);
     declare(engine, "q", QS_DURABLE);
     declare(engine, "transient", 0);
     bind_queue(engine, "transient", "x", "k");
     bind_queue(engine, "q", "x", "k");
-    QS_CHECK_OK(qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE,
-                                        QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_unbind(engine->channel, text("q"), text("x"), text("k"), NONE, QS_ERROR));
     bind_queue(engine, "q", "x", "k");
     engine_reopen(engine);
     publish_to(engine, "x", "k", PERSISTENT, text("1"));
@@ -438,25 +435,19 @@ static void test_visitors_see_what_there_is(struct engine *engine)
 
 int main(void)
 {
-    RUN_TESTS(test_declare_tells_counts_and_accepts_the_same_again,
-              test_declare_otherwise_is_refused,
-              test_declare_of_nonsense_leaves_the_channel_open,
-              test_arguments_are_kept,
-              test_server_named_queues_differ,
-              test_exclusive_queue_belongs_to_its_channel,
-              test_auto_delete_queue_goes_with_its_last_consumer,
-              test_auto_delete_queue_without_consumers_stays,
-              test_delete_takes_conditions,
-              test_a_queue_declared_again_is_another_one,
-              test_nack_of_a_deleted_queues_message_drops_it,
-              test_purge_drops_ready_messages_and_leaves_unacked_ones,
-              test_exchanges_are_declared_and_deleted,
-              test_durable_exchanges_and_bindings_come_back,
-              test_bindings_are_refused_where_an_end_is_missing,
-              test_auto_delete_exchange_goes_with_its_last_binding,
-              test_auto_delete_exchange_survives_what_a_transient_binding_survived,
-              test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone,
-              test_internal_exchange_takes_nothing_from_publishers,
-              test_visitors_see_what_there_is);
+    RUN_TESTS(
+        test_declare_tells_counts_and_accepts_the_same_again, test_declare_otherwise_is_refused,
+        test_declare_of_nonsense_leaves_the_channel_open, test_arguments_are_kept,
+        test_server_named_queues_differ, test_exclusive_queue_belongs_to_its_channel,
+        test_auto_delete_queue_goes_with_its_last_consumer,
+        test_auto_delete_queue_without_consumers_stays, test_delete_takes_conditions,
+        test_a_queue_declared_again_is_another_one, test_nack_of_a_deleted_queues_message_drops_it,
+        test_purge_drops_ready_messages_and_leaves_unacked_ones,
+        test_exchanges_are_declared_and_deleted, test_durable_exchanges_and_bindings_come_back,
+        test_bindings_are_refused_where_an_end_is_missing,
+        test_auto_delete_exchange_goes_with_its_last_binding,
+        test_auto_delete_exchange_survives_what_a_transient_binding_survived,
+        test_auto_delete_exchange_gone_with_an_exclusive_queue_stays_gone,
+        test_internal_exchange_takes_nothing_from_publishers, test_visitors_see_what_there_is);
     return 0;
 }

@@ -156,8 +156,8 @@ static void test_a_key_is_committed_once(struct engine *engine)
     QS_CHECK(!qs_store_transaction_known(engine->store, NONE));
     publish(engine, "q", "1 again");
     QS_CHECK(commit_key(engine, "batch 7"));
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_tx_commit(engine->channel, text(long_key), &repeated,
-                                                    QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_channel_tx_commit(engine->channel, text(long_key), &repeated, QS_ERROR));
     QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
     check_counts(engine, "q", 1, 0);
     free(long_key);
@@ -277,8 +277,8 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
     struct engine engine = {.path = "store"};
     char *body = make_body(CUT_BYTES, 2);
 
-    cutting = (struct cutting){
-        .sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key};
+    cutting =
+        (struct cutting){.sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key};
     QS_CHECK(cutting.sim != NULL);
     engine.env = cutting.sim;
     qs_options_default(&engine.options);
@@ -320,14 +320,10 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 
 int main(void)
 {
-    RUN_TESTS(test_work_shows_at_the_commit,
-              test_rollback_drops_publishes_and_forgets_acks,
-              test_closing_the_channel_rolls_back,
-              test_acks_are_checked_when_they_come,
-              test_modes_exclude_each_other,
-              test_returns_arrive_at_the_commit,
-              test_a_key_is_committed_once,
-              test_a_queue_deleted_meanwhile_gets_nothing,
+    RUN_TESTS(test_work_shows_at_the_commit, test_rollback_drops_publishes_and_forgets_acks,
+              test_closing_the_channel_rolls_back, test_acks_are_checked_when_they_come,
+              test_modes_exclude_each_other, test_returns_arrive_at_the_commit,
+              test_a_key_is_committed_once, test_a_queue_deleted_meanwhile_gets_nothing,
               test_batches_join_the_transaction);
     check_commit_is_atomic(true, true, false);
     check_commit_is_atomic(true, false, true);

@@ -238,8 +238,8 @@ static inline void damage(const struct fixture *fixture, uint32_t number, uint64
 
     QS_CHECK(data != NULL);
     qsi_journal_name(name, number);
-    QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, name, QS_OPEN_WRITE, &file,
-                                   QS_ERROR));
+    QS_CHECK_OK(
+        fixture->env->open(fixture->env, fixture->dir, name, QS_OPEN_WRITE, &file, QS_ERROR));
     QS_CHECK_OK(qsi_file_read(fixture->env, file, data, bytes, offset, &got, QS_ERROR));
     QS_CHECK(got == bytes);
     for (size_t i = 0; i < bytes; i++) {
@@ -256,8 +256,8 @@ static inline void truncate_file(const struct fixture *fixture, uint32_t number,
     qs_file *file;
 
     qsi_journal_name(name, number);
-    QS_CHECK_OK(fixture->env->open(fixture->env, fixture->dir, name, QS_OPEN_WRITE, &file,
-                                   QS_ERROR));
+    QS_CHECK_OK(
+        fixture->env->open(fixture->env, fixture->dir, name, QS_OPEN_WRITE, &file, QS_ERROR));
     QS_CHECK_OK(fixture->env->truncate(fixture->env, file, bytes, QS_ERROR));
     fixture->env->close(fixture->env, file);
 }

@@ -1,14 +1,13 @@
 /* MANIFEST, names and headers of journal files: round trips, and all damage refused. */
+#include "qstore/codec.h"
+
+#include "env_test.h"
 #include "file.h"
 #include "journal_file.h"
 #include "le.h"
 #include "manifest.h"
-
-#include "env_test.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
-
-#include "qstore/codec.h"
 
 #include <stdlib.h>
 
@@ -189,8 +188,8 @@ static void test_storing_is_atomic(void)
         QS_CHECK(fired || status == QS_OK);
         qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
         QS_CHECK_OK(qsi_manifest_load(&read, fault, root, QS_ERROR));
-        check_equal(&read, read.session_count == old.session_count && status != QS_OK ? &old
-                                                                                      : &new);
+        check_equal(&read,
+                    read.session_count == old.session_count && status != QS_OK ? &old : &new);
         qsi_manifest_fini(&old);
         qsi_manifest_fini(&new);
         qsi_manifest_fini(&read);
@@ -230,9 +229,9 @@ static void test_loading_may_fail_for_want_of_memory(void)
 static void test_names_of_journal_files(void)
 {
     static const char *const foreign[] = {
-        "",  "1.jnl",          "000000001.jnl", "00000000001.jnl", "0000000001.jnl.bak",
-        "x", "0000000001.JNL", "000000000a.jnl", "0000000000.jnl",  "4294967295.jnl",
-        ".jnl", "-000000001.jnl", " 000000001.jnl", "9999999999.jnl", "0000000001jnl.",
+        "",     "1.jnl",          "000000001.jnl",  "00000000001.jnl", "0000000001.jnl.bak",
+        "x",    "0000000001.JNL", "000000000a.jnl", "0000000000.jnl",  "4294967295.jnl",
+        ".jnl", "-000000001.jnl", " 000000001.jnl", "9999999999.jnl",  "0000000001jnl.",
     };
     static const uint32_t numbers[] = {1, 9, 10, 123456789, UINT32_MAX - 1};
     char name[QSI_JOURNAL_NAME_BYTES];

@@ -52,8 +52,17 @@ static void test_a_flipped_bit_in_any_block_but_the_last_is_damage(bool clean)
     start_good(&fixture, clean);
     for (uint32_t i = 0; i + 1 < RECORDS; i++) {
         const struct qsi_scan_block *block = &good.blocks[i];
-        const uint64_t places[] = {0,  4,  8,  16, 24, 32,
-                                   36, 40, 60, 64, QSI_BLOCK_HEADER_BYTES + 2500,
+        const uint64_t places[] = {0,
+                                   4,
+                                   8,
+                                   16,
+                                   24,
+                                   32,
+                                   36,
+                                   40,
+                                   60,
+                                   64,
+                                   QSI_BLOCK_HEADER_BYTES + 2500,
                                    QSI_BLOCK_HEADER_BYTES + block->block.payload_bytes - 1};
 
         for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
@@ -97,11 +106,9 @@ static void test_the_last_block_is_cut_off_when_it_is_torn(void)
         }
         QS_CHECK_OK(scan(&copy, &seen));
         check_seen(&seen, RECORDS - 1);
-        QS_CHECK(seen.result.end_lsn == last->block.lsn &&
-                 seen.result.end_offset == last->offset &&
+        QS_CHECK(seen.result.end_lsn == last->block.lsn && seen.result.end_offset == last->offset &&
                  seen.result.last_file == last->block.file_number);
-        QS_CHECK(seen.result.torn_bytes ==
-                 (how == 2 || how == 3 ? 0 : how == 4 ? 4096 : bytes));
+        QS_CHECK(seen.result.torn_bytes == (how == 2 || how == 3 ? 0 : how == 4 ? 4096 : bytes));
         fixture_stop(&copy);
     }
     fixture_stop(&fixture);
@@ -376,9 +383,8 @@ static void test_a_visitor_can_end_the_scan(void)
     uint32_t count = 0;
 
     start_good(&fixture, false);
-    QS_CHECK_STATUS(QS_EVERSION,
-                    qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest, false,
-                                     refuse_third, &count, &result, QS_ERROR));
+    QS_CHECK_STATUS(QS_EVERSION, qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest,
+                                                  false, refuse_third, &count, &result, QS_ERROR));
     QS_CHECK(count == 3 && result.blocks == 2);
     fixture_stop(&fixture);
 }

@@ -2,11 +2,10 @@
  *
  * The random part does everything to a queue and to a plain array of messages, and compares; its seed is printed and is
  * the first argument. */
-#include "queue.h"
-
 #include "alloc.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+#include "queue.h"
 
 #include <stdlib.h>
 
@@ -49,8 +48,7 @@ static uint32_t put_record(struct qsi_chunk *chunk, uint32_t rows, uint32_t stor
 
 static struct qsi_chunk *make_chunk(uint32_t rows, uint32_t stored_every)
 {
-    struct qsi_chunk *chunk =
-        qsi_chunk_create(lay_out(rows, stored_every > 0).record_bytes);
+    struct qsi_chunk *chunk = qsi_chunk_create(lay_out(rows, stored_every > 0).record_bytes);
 
     QS_CHECK(chunk != NULL);
     QS_CHECK(put_record(chunk, rows, stored_every) == 0);
@@ -92,8 +90,8 @@ static uint64_t push_single(struct qsi_queue *queue, bool journalled, bool store
         QS_CHECK(arena != NULL);
     }
     QS_CHECK_OK(qsi_queue_reserve_message(queue, arena, journalled));
-    return qsi_queue_push_message(queue, arena, put_record(arena, 1, stored ? 1 : 0), 10, journalled,
-                                  stored);
+    return qsi_queue_push_message(queue, arena, put_record(arena, 1, stored ? 1 : 0), 10,
+                                  journalled, stored);
 }
 
 static void drop_arena(void)
@@ -620,8 +618,8 @@ static void model_settle(struct model *model, bool requeue)
     for (uint64_t i = 0; i < 200 && seq + i < model->count; i++) {
         struct model_message *message = &model->messages[seq + i];
 
-        if (message->state != OUT || (run != NULL && (message->run != run ||
-                                                      message->row / QSI_WORD_BITS != word))) {
+        if (message->state != OUT ||
+            (run != NULL && (message->run != run || message->row / QSI_WORD_BITS != word))) {
             continue;
         }
         run = message->run;
