@@ -8,7 +8,6 @@
 #include "error.h"
 #include "file.h"
 
-#define FILE_BYTES_MIN (64u << 10)
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small and its files grow fourfold */
 #define GROWTH 4
 #define COMMIT_BYTES (2u << 20)
@@ -338,7 +337,7 @@ static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_fr
     if (size > journal->options.file_bytes) {
         size = journal->options.file_bytes;
     }
-    return size >= least ? size : qsi_round_up(least, FILE_BYTES_MIN);
+    return size >= least ? size : qsi_round_up(least, QSI_JOURNAL_FILE_BYTES_MIN);
 }
 
 static bool grows_fast(struct qsi_journal *journal)
@@ -556,6 +555,7 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     size_t count = 0;
 
     if (!journal->header_written) {
+        journal->header.pages = (uint32_t)(journal->file_bytes / QSI_BLOCK_ALIGN);
         qsi_journal_header_encode(file_header, &journal->header);
         parts[count++] = (qs_part){file_header, sizeof file_header};
         at = 0;
@@ -637,7 +637,7 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     }
     QS_TRY(qsi_env_size(journal->env, journal->file, &journal->file_bytes, error));
     journal->file_bytes &= ~(uint64_t)(QSI_BLOCK_ALIGN - 1);
-    if (journal->file_bytes < FILE_BYTES_MIN) {
+    if (journal->file_bytes < QSI_JOURNAL_FILE_BYTES_MIN) {
         journal->env->close(journal->env, journal->file);
         journal->file = NULL;
         return qsi_env_remove(journal->env, journal->dir, name, error);
@@ -667,18 +667,17 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
     return QS_OK;
 }
 
-static qs_status first_file(struct qsi_journal *journal, uint32_t used_upto, qs_error *error)
+static qs_status first_file(struct qsi_journal *journal, struct leftovers *leftovers, qs_error *error)
 {
-    struct leftovers leftovers = {.used_upto = used_upto, .highest = used_upto};
     struct qsi_spare spare = {0};
 
-    QS_TRY(qsi_env_dir_list(journal->env, journal->dir, visit_leftover, &leftovers, error));
-    if (leftovers.highest >= UINT32_MAX - 1) {
-        return qsi_fail(error, QS_EINVAL, "journal file numbers are used up: is there a foreign %u.jnl?", leftovers.highest);
+    QS_TRY(qsi_env_dir_list(journal->env, journal->dir, visit_leftover, leftovers, error));
+    if (leftovers->highest >= UINT32_MAX - 1) {
+        return qsi_fail(error, QS_EINVAL, "journal file numbers are used up: is there a foreign %u.jnl?", leftovers->highest);
     }
-    journal->next_number = leftovers.highest + 1;
-    if (leftovers.count > 0 && !journal->options.anew) {
-        QS_TRY(recycle(journal, leftovers.numbers[0], error));
+    journal->next_number = leftovers->highest + 1;
+    if (leftovers->count > 0 && !journal->options.anew) {
+        QS_TRY(recycle(journal, leftovers->numbers[0], error));
     }
     if (journal->file == NULL) {
         spare.number = take_number(journal);
@@ -691,7 +690,7 @@ static qs_status first_file(struct qsi_journal *journal, uint32_t used_upto, qs_
     journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
     journal->last_spare_lsn = journal->appended_lsn;
     journal->last_spare_bytes = journal->file_bytes < FIRST_FILE_BYTES ? journal->file_bytes : FIRST_FILE_BYTES;
-    return remove_others(journal, &leftovers, error);
+    return QS_OK;
 }
 
 static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest, uint64_t end_lsn,
@@ -721,6 +720,7 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
                            const struct qsi_journal_options *options, struct qsi_manifest *manifest,
                            uint32_t used_upto, uint64_t end_lsn, qs_error *error)
 {
+    struct leftovers leftovers = {.used_upto = used_upto, .highest = used_upto};
     struct qsi_journal *journal = qsi_zalloc(sizeof *journal);
     qs_status status;
 
@@ -735,12 +735,16 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     memcpy(journal->header.uuid, options->uuid, QSI_UUID_BYTES);
     journal->appended_lsn = journal->durable_lsn = journal->block_lsn = end_lsn;
     journal->write_at = QSI_JOURNAL_HEADER_BYTES;
-    status = first_file(journal, used_upto, error);
+    status = first_file(journal, &leftovers, error);
     if (status != QS_OK) {
         goto out;
     }
     journal->room_bytes = journal->file_bytes - journal->write_at;
     status = begin_session(journal, manifest, end_lsn, error);
+    if (status != QS_OK) {
+        goto out;
+    }
+    status = remove_others(journal, &leftovers, error);
     if (status != QS_OK) {
         goto out;
     }

@@ -1,7 +1,7 @@
 /* Journal file header, little-endian, in a page of its own:
  *
  *  0 magic "QSJOURN1" | 8 version u32 | 12 number u32 | 16 uuid 16 bytes | 32 salt u64 | 40 next_salt u64
- * 48 base_lsn u64 | 56 reserved u32 | 60 crc32c u32 of the 60 bytes before; the rest of the page is zeros */
+ * 48 base_lsn u64 | 56 pages u32 | 60 crc32c u32 of the 60 bytes before; the rest of the page is zeros */
 #include "journal_file.h"
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +45,7 @@ void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES], const stru
     qsi_put_u64(out + 32, header->salt);
     qsi_put_u64(out + 40, header->next_salt);
     qsi_put_u64(out + 48, header->base_lsn);
+    qsi_put_u32(out + 56, header->pages);
     qsi_put_u32(out + CRC_AT, qs_crc32c(0, out, CRC_AT));
 }
 
@@ -67,6 +68,7 @@ bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint
     header_out->salt = qsi_get_u64(in + 32);
     header_out->next_salt = qsi_get_u64(in + 40);
     header_out->base_lsn = qsi_get_u64(in + 48);
+    header_out->pages = qsi_get_u32(in + 56);
     return qsi_journal_header_is_begun(in) && qsi_get_u32(in + 8) == FILE_VERSION &&
            qs_crc32c(0, in, CRC_AT) == qsi_get_u32(in + CRC_AT) && memcmp(header_out->uuid, uuid, QSI_UUID_BYTES) == 0 &&
            header_out->number == number && header_out->salt == salt;

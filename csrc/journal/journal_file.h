@@ -8,6 +8,7 @@
 #include "manifest.h"
 
 #define QSI_JOURNAL_HEADER_BYTES QSI_BLOCK_ALIGN /* of a file, before its first block */
+#define QSI_JOURNAL_FILE_BYTES_MIN (64u << 10)
 #define QSI_JOURNAL_NAME_BYTES 16                /* "0000000001.jnl" and a NUL */
 
 struct qsi_journal_header {
@@ -16,6 +17,7 @@ struct qsi_journal_header {
     uint64_t salt;      /* of every block in this file; known from outside: the file before, or the manifest */
     uint64_t next_salt; /* of the file that the session goes on in */
     uint64_t base_lsn;  /* of the first block */
+    uint32_t pages;     /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
 };
 
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);

@@ -496,6 +496,37 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
     return last != NULL ? measure_torn(scan, last, error) : QS_OK;
 }
 
+/* Files are made in full size and durable before anything refers to them, and lose their ends when their session is closed: a
+ * session that was not closed shows by that what is missing of a file. */
+static qs_status check_size(const struct scan *scan, const struct scan_file *file, uint64_t bytes_min, qs_error *error)
+{
+    if (scan->end_lsn != UINT64_MAX || scan->salvage || file->bytes >= bytes_min) {
+        return QS_OK;
+    }
+    return qsi_fail_corrupt(error, file->name, file->bytes, "the file has %llu bytes; it was made with %llu and not closed",
+                            (unsigned long long)file->bytes, (unsigned long long)bytes_min);
+}
+
+/* The first file of a session is there before MANIFEST names it. */
+static qs_status check_first_file(struct scan *scan, uint32_t number, qs_error *error)
+{
+    struct scan_file file = {0};
+    qs_status status;
+
+    if (scan->end_lsn != UINT64_MAX || scan->salvage) {
+        return QS_OK;
+    }
+    status = open_file(scan, &file, number, error);
+    if (status == QS_ENOENT) {
+        return qsi_fail_corrupt(error, file.name, 0, "the file is missing");
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    close_file(scan, &file);
+    return check_size(scan, &file, QSI_JOURNAL_FILE_BYTES_MIN, error);
+}
+
 static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *error)
 {
     const struct qsi_manifest *manifest = scan->manifest;
@@ -510,6 +541,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     scan->end_lsn = !is_last                          ? manifest->sessions[session + 1].base_lsn
                     : qsi_manifest_is_ended(manifest) ? manifest->end_lsn
                                                       : UINT64_MAX;
+    QS_TRY(check_first_file(scan, low, error));
     for (;;) {
         struct scan_file file = {0};
         qs_status status = QS_EEMPTY;
@@ -535,7 +567,10 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
                                     "the journal breaks off at LSN %llu; its next file begins at %llu",
                                     (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
         }
-        status = scan_blocks(scan, &file, session, error);
+        status = check_size(scan, &file, (uint64_t)file.header.pages * QSI_BLOCK_ALIGN, error);
+        if (status == QS_OK) {
+            status = scan_blocks(scan, &file, session, error);
+        }
         close_file(scan, &file);
         if (status != QS_OK) {
             return status;
