@@ -457,6 +457,28 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     return status;
 }
 
+/* REQUIRES lock; releases it meanwhile.  Room in the journal for what these channels requeue when they are shut: without, the
+ * messages would come again unflagged after an orderly close.  It can be done without: on a full disk, or in a failed store. */
+static void make_room_to_shut(struct qs_store *store, const struct qs_channel *only)
+{
+    bool released = true;
+    qs_status status = QS_OK;
+
+    while (released && status == QS_OK) {
+        uint64_t bytes = 0;
+        for (struct qsi_list *node = store->channels.next; node != &store->channels; node = node->next) {
+            const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
+            if (!channel->closed && (only == NULL || only == channel)) {
+                bytes += qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
+            }
+        }
+        released = false;
+        if (bytes > 0) {
+            status = qsi_commit_make_room(store, bytes, bytes, &released, NULL);
+        }
+    }
+}
+
 qs_status qs_store_close(qs_store *store, qs_error *error)
 {
     qs_status status;
@@ -470,6 +492,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_mutex_lock(&store->mutex);
     QS_ASSERT(!store->closed);
     store->closed = true;
+    make_room_to_shut(store, NULL);
     for (struct qsi_list *node = store->channels.next; node != &store->channels; node = node->next) {
         qsi_channel_shut(QSI_LIST_OWNER(node, struct qs_channel, in_store));
     }
@@ -558,6 +581,9 @@ void qs_channel_close(qs_channel *channel)
     }
     store = channel->store;
     qsi_mutex_lock(&store->mutex);
+    if (!store->closed) {
+        make_room_to_shut(store, channel);
+    }
     qsi_channel_shut(channel);
     qsi_list_remove(&channel->in_store);
     qsi_unacked_fini(&channel->unacked);
