@@ -164,9 +164,7 @@ static void lead(struct qs_store *store)
     if (store->durable_waiters > 0) {
         qsi_cond_broadcast(&store->durable);
     }
-    if (store->event_waiters > 0) {
-        qsi_cond_broadcast(&store->events);
-    }
+    qsi_events_announce(store);
     if (qsi_journal_wants_spare(store->journal) || qsi_message_store_needs_maintenance(store->messages)) {
         qsi_cond_signal(&store->chores);
     }
@@ -221,7 +219,8 @@ void qsi_commit_kick(struct qs_store *store)
 {
     if (store->committer_sleeps) {
         store->committer_sleeps = false;
-        qsi_cond_signal(&store->work);
+        /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take it. */
+        qsi_cond_broadcast(&store->work);
     }
 }
 
@@ -424,6 +423,7 @@ uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint6
 
 void qsi_events_announce(struct qs_store *store)
 {
+    store->event_count += 1;
     if (store->event_waiters > 0) {
         qsi_cond_broadcast(&store->events);
     }

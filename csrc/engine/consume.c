@@ -293,20 +293,20 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
 static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_error *error)
 {
     struct qs_store *store = channel->store;
-    struct store_consumer *consumer = choose_consumer(channel);
+    struct store_consumer *consumer = NULL;
     struct qsi_body_ref ref;
     qs_status status;
-    bool no_ack;
+    bool no_ack = false;
 
-    if (consumer == NULL) {
-        return QS_EEMPTY;
-    }
-    no_ack = consumer->no_ack;
-    if (no_ack) {
-        QS_TRY(qsi_make_settle_room(channel, true, 1, error));
-        if (consumer->queue == NULL) {
-            return QS_EEMPTY; /* deleted while room was made */
+    /* Others may take the message, or delete the queue, while room is made. */
+    for (bool released = true; released;) {
+        released = false;
+        consumer = choose_consumer(channel);
+        if (consumer == NULL) {
+            return QS_EEMPTY;
         }
+        no_ack = consumer->no_ack;
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
     }
     if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "delivery");
@@ -375,9 +375,13 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     now = store->env->monotonic_ns(store->env);
     deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
     for (;;) {
+        uint64_t seen = store->event_count;
         status = poll_event(channel, kinds, event_out, error);
         if (status != QS_EEMPTY || timeout_ns == 0) {
             break;
+        }
+        if (seen != store->event_count && !channel->closed) {
+            continue; /* the lock was released on the way, and something came */
         }
         now = store->env->monotonic_ns(store->env);
         if (now >= deadline) {

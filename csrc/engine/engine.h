@@ -85,7 +85,7 @@ struct qs_store {
     struct qsi_message_store *messages;
     struct qsi_router router;
     struct qsi_map queues_by_id; /* u64 -> store_queue: recovery */
-    struct qsi_map transactions; /* committed keys */
+    struct qsi_map transactions; /* committed keys -> the LSN after which they are durable, as a pointer */
     uint64_t next_queue_id;
     uint64_t next_server_name;
     struct qsi_chunk *arena;            /* open chunk for journalled records */
@@ -102,6 +102,7 @@ struct qs_store {
     qs_error failure;
     uint32_t durable_waiters;
     uint32_t event_waiters;
+    uint64_t event_count;        /* announced: who looked before one of them looks again before it waits */
     uint32_t group_size;         /* waiters that the last commit served */
     uint64_t batch_began_ns;     /* first append of the open batch */
     bool preparing;
@@ -261,8 +262,9 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
 /* Without the lock: reads what qsi_deliver_one left out.  Ends in qs_message_release. */
 qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body_ref *ref,
                            qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; may release it meanwhile.  Room to settle as many messages at once. */
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; may release it meanwhile, and tells so.  Room to settle as many messages at once. */
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, bool *released_out,
+                               qs_error *error) QS_MUST_CHECK;
 
 /* ---- consume.c ---- */
 

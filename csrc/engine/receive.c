@@ -21,15 +21,15 @@ void qs_message_release(qs_message *message)
 
 /* ---- one message ---- */
 
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, qs_error *error)
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, bool *released_out, qs_error *error)
 {
     uint64_t bytes = count * QSI_SETTLE_BYTES;
-    bool released;
 
+    *released_out = false;
     if (!no_ack) {
         return QS_OK;
     }
-    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, released_out, error));
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -133,8 +133,9 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
                           struct qsi_body_ref *ref, qs_error *error)
 {
     struct store_queue *queue;
+    bool released;
 
-    QS_TRY(qsi_make_settle_room(channel, no_ack, 1, error));
+    QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
     QS_TRY(qsi_require_queue(channel, name, &queue, error));
     if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "delivery");
@@ -320,12 +321,13 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
     uint64_t deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
     struct store_queue *queue = NULL;
     qs_status status = QS_OK;
+    bool released;
 
     for (;;) {
         if (channel->closed) {
             return qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED, "closed meanwhile");
         }
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, error));
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         if (queue->core.ready_count > 0) {
             break;

@@ -150,7 +150,7 @@ static qs_status replay_transaction(struct qs_store *store, const struct qsi_top
 {
     struct qsi_slice key = record->strings[0];
 
-    if (key.bytes > 0 && qsi_map_put(&store->transactions, key.data, key.bytes, store) != QS_OK) {
+    if (key.bytes > 0 && qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction key");
     }
     return QS_OK;

@@ -150,7 +150,7 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     store->failure = *cause;
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->prepared);
-    qsi_cond_broadcast(&store->events);
+    qsi_events_announce(store);
 }
 
 /* ---- options ---- */

@@ -123,6 +123,18 @@ static qs_status make_room(struct commit *commit, qs_error *error)
     return QS_OK;
 }
 
+/* 0: no transaction was committed with that key. */
+static uint64_t key_lsn(const struct qs_store *store, struct qsi_slice key)
+{
+    return key.bytes > 0 ? (uintptr_t)qsi_map_get(&store->transactions, key.data, key.bytes) : 0;
+}
+
+static qs_status note_key(struct qs_store *store, struct qsi_slice key, uint64_t lsn)
+{
+    _Static_assert(sizeof(uintptr_t) >= sizeof lsn, "an LSN in a pointer");
+    return qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)lsn);
+}
+
 /* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
 {
@@ -140,7 +152,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
             return qsi_fail(error, QS_ENOMEM, "transaction");
         }
     }
-    if (keyed && qsi_map_put(&store->transactions, commit->key.strings[0].data, commit->key.strings[0].bytes, store) != QS_OK) {
+    if (keyed && note_key(store, commit->key.strings[0], UINT64_MAX) != QS_OK) {
         qsi_chunk_unref(tail);
         return qsi_fail(error, QS_ENOMEM, "transaction key");
     }
@@ -164,6 +176,9 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
+    if (keyed && note_key(store, commit->key.strings[0], *lsn_out) != QS_OK) {
+        QS_ASSERT(false); /* it has its entry */
+    }
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);
     qsi_tx_drop(channel);
@@ -173,16 +188,16 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
 static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
 {
     struct qs_channel *channel = commit->channel;
-    struct qsi_slice key = commit->key.strings[0];
     uint64_t lsn;
 
     QS_TRY(check_selected(channel, error));
     QS_TRY(make_room(commit, error));
-    *repeated_out = key.bytes > 0 && qsi_map_get(&channel->store->transactions, key.data, key.bytes) != NULL;
+    lsn = key_lsn(channel->store, commit->key.strings[0]);
+    *repeated_out = lsn != 0;
     if (*repeated_out) {
         qsi_tx_drop(channel);
         /* The first commit with this key may still be on its way to the disk. */
-        return qsi_commit_wait(channel->store, qsi_journal_appended_lsn(channel->store->journal), QS_FOREVER, error);
+        return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     QS_TRY(apply(commit, &lsn, error));
     return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
@@ -209,7 +224,9 @@ bool qs_store_transaction_known(qs_store *store, qs_slice key)
     bool known = false;
 
     if (qsi_store_enter(store, NULL) == QS_OK) {
-        known = key.bytes > 0 && qsi_map_get(&store->transactions, key.data, key.bytes) != NULL;
+        uint64_t lsn = key_lsn(store, qsi_slice_of(key));
+        /* One that is on its way to the disk may yet fail, or be gone after a power cut. */
+        known = lsn != 0 && qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK;
         qsi_store_leave(store);
     }
     return known;

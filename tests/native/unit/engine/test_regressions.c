@@ -50,7 +50,8 @@ static void test_names_of_a_stored_delivery_without_ack_were_freed(struct engine
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", large);
     engine_reopen(engine);
-    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, QS_NO_ACK, NONE, tag, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_consume(engine->channel, text("q"), NONE, QS_NO_ACK, NONE, tag, QS_ERROR));
     event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
     QS_CHECK(holds(event.message.routing_key, "q") && holds(event.message.body, large));
     qs_message_release(&event.message);
@@ -103,7 +104,8 @@ static void redeclare_exchange_after(uint32_t messages)
         publish(&engine, "q", "m");
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     }
-    QS_CHECK_OK(qs_channel_queue_unbind(engine.channel, text("q"), text("e"), text("k"), NONE, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_unbind(engine.channel, text("q"), text("e"), text("k"), NONE, QS_ERROR));
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
     engine_reopen(&engine);
     declare_exchange(&engine, "e", "topic", QS_DURABLE | QS_AUTO_DELETE);
@@ -154,8 +156,8 @@ static void test_messages_got_without_ack_came_back_after_a_close(void)
     }
     keeper = keep_every(&engine, 2, count);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_get_batch(engine.channel, text("q"), count, UINT64_MAX, QS_NO_ACK, 0, &schema, &array,
-                                     QS_ERROR));
+    QS_CHECK_OK(qs_channel_get_batch(engine.channel, text("q"), count, UINT64_MAX, QS_NO_ACK, 0,
+                                     &schema, &array, QS_ERROR));
     QS_CHECK((uint64_t)array.length == count / 2);
     schema.release(&schema);
     array.release(&array);
@@ -221,8 +223,8 @@ static bool is_refused_with_damaged_file(unsigned number)
     QS_CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 7);
     damaged = damage_header(&engine, number);
     if (damaged) {
-        QS_CHECK_STATUS(QS_ECORRUPT,
-                        qs_store_open(&engine.store, engine.path, &engine.options, engine.env, QS_ERROR));
+        QS_CHECK_STATUS(QS_ECORRUPT, qs_store_open(&engine.store, engine.path, &engine.options,
+                                                   engine.env, QS_ERROR));
     }
     engine_fini(&engine);
     return damaged;
@@ -281,6 +283,30 @@ static void test_a_store_opened_twice_after_a_failed_commit_was_refused(void)
     QS_CHECK(n > 5);
 }
 
+static void test_the_key_of_a_transaction_that_failed_was_known(void)
+{
+    struct engine engine;
+    bool repeated;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.env = qsi_env_fault_create(engine.memory);
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
+    publish(&engine, "q", "m");
+    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, text("durable"), &repeated, QS_ERROR));
+    publish(&engine, "q", "m");
+    qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED,
+                    qs_channel_tx_commit(engine.channel, text("failed"), &repeated, QS_ERROR));
+    QS_CHECK(qs_store_transaction_known(engine.store, text("durable")));
+    QS_CHECK(!qs_store_transaction_known(engine.store, text("failed")));
+    qs_channel_close(engine.channel);
+    QS_CHECK(qs_store_close(engine.store, QS_ERROR) != QS_OK);
+    qsi_env_fault_destroy(engine.env);
+    engine_fini(&engine);
+}
+
 int main(void)
 {
     RUN_TESTS(test_commit_of_acks_that_overlap_ended_the_process,
@@ -291,5 +317,6 @@ int main(void)
     test_messages_got_without_ack_came_back_after_a_close();
     test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence();
     test_a_store_opened_twice_after_a_failed_commit_was_refused();
+    test_the_key_of_a_transaction_that_failed_was_known();
     return 0;
 }
