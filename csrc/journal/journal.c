@@ -649,7 +649,7 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     return QS_OK;
 }
 
-/* Kills do not leave a growing heap of unused files. */
+/* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old one may name one of them. */
 static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers, qs_error *error)
 {
     for (uint32_t i = 0; i < leftovers->count; i++) {
