@@ -200,6 +200,10 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
 static void mark_all_seen(struct qs_store *store)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    if (status == QS_EINVAL ||
+        status >= QS_CONTENT_TOO_LARGE) { /* what routing says of a record that makes no sense */
+        status = QS_ECORRUPT;
+    }
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core);

@@ -4,13 +4,16 @@
  * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
  * 56 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
-#include <string.h>
+
+#include "qstore/codec.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 #include "file.h"
 #include "le.h"
-#include "qstore/codec.h"
+
+#include <string.h>
 
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
@@ -19,6 +22,7 @@
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
+#define LSN_MAX (UINT64_MAX / 4) /* no journal gets there, and sums with it do not overflow */
 #define FLAG_CLEAN 1u
 #define FLAG_FAILED 2u
 
@@ -42,7 +46,8 @@ qs_status qsi_manifest_add_session(struct qsi_manifest *manifest, const struct q
     return QS_OK;
 }
 
-static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size_t bytes, qs_error *error)
+static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size_t bytes,
+                        qs_error *error)
 {
     uint32_t session_count;
 
@@ -53,12 +58,16 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
         return qsi_fail_corrupt(error, MANIFEST_NAME, 0, "checksum mismatch");
     }
     if (qsi_get_u32(data + 8) != MANIFEST_VERSION || qsi_get_u32(data + 12) != 0) {
-        return qsi_fail(error, QS_EVERSION, "MANIFEST: version %u, features %#x; this build reads version %d without any",
-                        qsi_get_u32(data + 8), qsi_get_u32(data + 12), MANIFEST_VERSION);
+        return qsi_fail(
+            error, QS_EVERSION,
+            "MANIFEST: version %u, features %#x; this build reads version %d without any",
+            qsi_get_u32(data + 8), qsi_get_u32(data + 12), MANIFEST_VERSION);
     }
     session_count = qsi_get_u32(data + 52);
-    if (session_count == 0 || bytes != FIXED_BYTES + (uint64_t)session_count * SESSION_BYTES + CRC_BYTES) {
-        return qsi_fail_corrupt(error, MANIFEST_NAME, 52, "%u sessions in %zu bytes", session_count, bytes);
+    if (session_count == 0 ||
+        bytes != FIXED_BYTES + (uint64_t)session_count * SESSION_BYTES + CRC_BYTES) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 52, "%u sessions in %zu bytes", session_count,
+                                bytes);
     }
     manifest->clean = (qsi_get_u32(data + 20) & FLAG_CLEAN) != 0;
     manifest->failed = (qsi_get_u32(data + 20) & FLAG_FAILED) != 0;
@@ -70,6 +79,10 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
         return qsi_fail(error, QS_ENOMEM, "%u sessions", session_count);
     }
     manifest->session_count = session_count;
+    if (manifest->end_lsn > LSN_MAX) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 40, "LSN %llu",
+                                (unsigned long long)manifest->end_lsn);
+    }
     for (uint32_t i = 0; i < session_count; i++) {
         const uint8_t *at = data + FIXED_BYTES + (size_t)i * SESSION_BYTES;
         manifest->sessions[i] = (struct qsi_session){
@@ -78,11 +91,17 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
             .first_file = qsi_get_u32(at + 16),
             .after_crash = qsi_get_u32(at + 20) != 0,
         };
+        if (manifest->sessions[i].base_lsn > LSN_MAX) {
+            return qsi_fail_corrupt(error, MANIFEST_NAME, (uint64_t)(at + 8 - data),
+                                    "session %u: LSN %llu", i,
+                                    (unsigned long long)manifest->sessions[i].base_lsn);
+        }
     }
     return QS_OK;
 }
 
-qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root, qs_error *error)
+qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root,
+                            qs_error *error)
 {
     uint8_t *data = NULL;
     size_t bytes = 0;
@@ -101,7 +120,8 @@ qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_d
     return status;
 }
 
-qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root, qs_error *error)
+qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root,
+                             qs_error *error)
 {
     size_t bytes = FIXED_BYTES + (size_t)manifest->session_count * SESSION_BYTES + CRC_BYTES;
     uint8_t *data = qsi_zalloc(bytes);
@@ -112,11 +132,13 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     }
     if (bytes > MANIFEST_BYTES_MAX) {
         qsi_free(data);
-        return qsi_fail(error, QS_EINVAL, "the store was opened %u times without a checkpoint", manifest->session_count);
+        return qsi_fail(error, QS_EINVAL, "the store was opened %u times without a checkpoint",
+                        manifest->session_count);
     }
     memcpy(data, MANIFEST_MAGIC, 8);
     qsi_put_u32(data + 8, MANIFEST_VERSION);
-    qsi_put_u32(data + 20, (manifest->clean ? FLAG_CLEAN : 0) | (manifest->failed ? FLAG_FAILED : 0));
+    qsi_put_u32(data + 20,
+                (manifest->clean ? FLAG_CLEAN : 0) | (manifest->failed ? FLAG_FAILED : 0));
     memcpy(data + 24, manifest->uuid, QSI_UUID_BYTES);
     qsi_put_u64(data + 40, manifest->end_lsn);
     qsi_put_u32(data + 48, manifest->segment_entries);
