@@ -44,7 +44,7 @@ from .flights import (
     messages,
     reconcile,
 )
-from .session import local_session
+from .session import local_session, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,7 +248,7 @@ def _run(path: Path, scratch: Path, stages: Stages) -> Outcome:
                 show_rows,
             )
     finally:
-        spark.stop()
+        stop_session(spark)
     with stages.stage("publish(), July to December", rows["publish"]) as show_rows:
         outcome.halves["publish"] = through_child(path, csv, scratch, rows["publish"], show_rows)
     with stages.stage("Killed; opening again"):

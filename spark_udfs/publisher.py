@@ -58,8 +58,9 @@ def publish(
 ) -> PublishResult:
     """Publish every row of a frame and wait until each is confirmed.
 
-    At most ``window`` batches of at most 65,536 rows are under way; a Spark DataFrame hands over
-    one partition at a time, in batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows.
+    At most ``window`` batches of at most 65,536 rows are under way.  A Spark DataFrame hands over
+    one partition at a time, in batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows:
+    Spark's Java process has to hold the largest partition, a few times over.
 
     Args:
         df: a Spark DataFrame, or anything with ``__arrow_c_stream__`` (pyarrow, polars, pandas,
@@ -148,15 +149,10 @@ def _batches(df: Any, body: str) -> Iterator[pa.RecordBatch]:
 def _stream(df: Any, body: str) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    by_cells = False
     if hasattr(df, "mapInArrow"):
         columns = [(field.name, field.dataType.simpleString()) for field in df.schema.fields]
         check_columns(columns, body=body)
-        # Spark before 4.1 has no stream, and the stream of 4.3 fails on a timestamp (it knows no
-        # time zone).
-        by_cells = not hasattr(df, "__arrow_c_stream__") or "timestamp" in dict(columns)
-    if by_cells:
-        for row in df.mapInArrow(_to_ipc, "ipc binary").toLocalIterator():
+        for row in _cells(df):
             with pa.ipc.open_stream(row.ipc) as reader:
                 yield from reader
     elif hasattr(df, "__arrow_c_stream__"):
@@ -165,6 +161,20 @@ def _stream(df: Any, body: str) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(df)
     else:
         raise TypeError(f"{type(df).__name__} has no __arrow_c_stream__")
+
+
+def _cells(df: Any) -> Iterator[Any]:
+    """A Spark frame's batches as rows of one binary cell, one partition after the other.
+
+    Spark's own ``__arrow_c_stream__`` does the same through ``DataFrame.toLocalIterator``; but its
+    Java (4.3) keeps what those jobs answered for as long as it lives, and it fails on timestamps.
+    Jobs of an RDD are forgotten.
+    """
+    cells = df.mapInArrow(_to_ipc, "ipc binary")
+    if hasattr(df, "_jdf"):
+        cells = cells.rdd
+    rows: Iterator[Any] = cells.toLocalIterator()  # Spark Connect has no RDDs: it streams
+    return rows
 
 
 def _to_ipc(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import atexit
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_LOWEST = 17
+_JAVA_END_S = 20.0
 _SOCKET_NAME_MAX = 107  # sun_path is 108 bytes with its NUL on Linux
 _LOG4J = """\
 rootLogger.level = {level}
@@ -164,6 +166,28 @@ def local_session(
 
         spark.dataSource.register(QStoreDataSource)
     return spark
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session, and the Java process, which would stay as long as this one.
+
+    Returns when that is gone, so that what it wrote can be removed.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return  # Java was here first
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process.stdin.close()  # Java ends when it reads the end
+    try:
+        process.wait(_JAVA_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _holds_sockets(directory: Path) -> bool:
