@@ -7,6 +7,8 @@
  *
  * usage: bench_publish DIR [rounds]; prints one JSON object a line for each work and round, rounds interleaved. */
 #define _GNU_SOURCE
+#include "qstore/qstore.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -15,7 +17,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "qstore/qstore.h"
 
 #define ROWS 10000u
 #define BODY_BYTES 100u
@@ -132,7 +133,9 @@ static void open_bench(struct bench *bench, const char *dir, const char *name)
     snprintf(bench->path, sizeof bench->path, "%s/%s.%d", dir, name, (int)getpid());
     check(qs_store_open(&bench->store, bench->path, NULL, NULL, &error), &error, "open");
     check(qs_channel_open(&bench->channel, bench->store, &error), &error, "channel");
-    check(qs_channel_queue_declare(bench->channel, queue_name, QS_DURABLE, (qs_slice){0}, &ok, &error), &error, "declare");
+    check(qs_channel_queue_declare(bench->channel, queue_name, QS_DURABLE, (qs_slice){0}, &ok,
+                                   &error),
+          &error, "declare");
     check(qs_channel_confirm_select(bench->channel, &error), &error, "confirm");
     usleep(200000); /* the spare file is made behind the scenes */
 }
@@ -178,9 +181,13 @@ static double run_batches(const char *dir)
     const void *struct_buffers[1] = {NULL};
     struct ArrowSchema body_schema = {.format = "z", .name = "body", .release = no_release_schema};
     struct ArrowSchema *schema_children[1] = {&body_schema};
-    struct ArrowSchema schema = {
-        .format = "+s", .name = "", .n_children = 1, .children = schema_children, .release = no_release_schema};
-    struct ArrowArray body = {.length = ROWS, .n_buffers = 3, .buffers = body_buffers, .release = no_release_array};
+    struct ArrowSchema schema = {.format = "+s",
+                                 .name = "",
+                                 .n_children = 1,
+                                 .children = schema_children,
+                                 .release = no_release_schema};
+    struct ArrowArray body = {
+        .length = ROWS, .n_buffers = 3, .buffers = body_buffers, .release = no_release_array};
     struct ArrowArray *children[1] = {&body};
     struct ArrowArray array = {.length = ROWS,
                                .n_buffers = 1,
@@ -189,8 +196,11 @@ static double run_batches(const char *dir)
                                .children = children,
                                .release = no_release_array};
     const struct ArrowArray *arrays[1] = {&array};
-    qs_batch batch = {
-        .schema = &schema, .arrays = arrays, .array_count = 1, .body_column = "body", .routing_key = queue_name};
+    qs_batch batch = {.schema = &schema,
+                      .arrays = arrays,
+                      .array_count = 1,
+                      .body_column = "body",
+                      .routing_key = queue_name};
     struct bench bench;
     qs_error error = {0};
     qs_receipt receipt;
@@ -203,7 +213,8 @@ static double run_batches(const char *dir)
     open_bench(&bench, dir, "batch");
     began = seconds();
     for (uint32_t i = 0; i < BATCHES; i++) {
-        check(qs_channel_publish_batch(bench.channel, &batch, &receipt, &error), &error, "publish_batch");
+        check(qs_channel_publish_batch(bench.channel, &batch, &receipt, &error), &error,
+              "publish_batch");
     }
     wait_all(&bench);
     began = seconds() - began;
@@ -222,8 +233,8 @@ static double run_singles(const char *dir)
     open_bench(&bench, dir, "single");
     began = seconds();
     for (uint32_t i = 0; i < SINGLES; i++) {
-        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent, (qs_slice){body, sizeof body}, 0,
-                                 &receipt, &error),
+        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent,
+                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
               &error, "publish");
     }
     wait_all(&bench);
@@ -243,8 +254,8 @@ static double run_waits(const char *dir)
     open_bench(&bench, dir, "wait");
     for (uint32_t i = 0; i < WAITS; i++) {
         double began = seconds();
-        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent, (qs_slice){body, sizeof body}, 0,
-                                 &receipt, &error),
+        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent,
+                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
               &error, "publish");
         wait_all(&bench);
         times[i] = seconds() - began;
@@ -270,10 +281,11 @@ static void *run_waiter(void *argument)
 
     check(qs_channel_open(&channel, waiter->bench->store, &error), &error, "channel");
     for (uint32_t i = 0; i < waiter->count; i++) {
-        check(qs_channel_publish(channel, (qs_slice){"", 0}, queue_name, persistent, (qs_slice){body, sizeof body}, 0, &receipt,
-                                 &error),
+        check(qs_channel_publish(channel, (qs_slice){"", 0}, queue_name, persistent,
+                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
               &error, "publish");
-        check(qs_store_wait_durable(waiter->bench->store, receipt.lsn, QS_FOREVER, &error), &error, "wait");
+        check(qs_store_wait_durable(waiter->bench->store, receipt.lsn, QS_FOREVER, &error), &error,
+              "wait");
     }
     qs_channel_close(channel);
     return NULL;
@@ -315,11 +327,13 @@ int main(int argc, char **argv)
         double raw_wait = raw_latency(dir);
         double wait = run_waits(dir);
         double one = run_threads(dir, 1), eight = run_threads(dir, 8);
-        printf("{\"round\": %d, \"raw_bytes_per_s\": %.0f, \"batch_messages_per_s\": %.0f, \"batch_of_raw\": %.3f, "
-               "\"single_messages_per_s\": %.0f, \"raw_sync_p50_us\": %.1f, \"wait_p50_us\": %.1f, \"wait_of_raw\": %.2f, "
+        printf("{\"round\": %d, \"raw_bytes_per_s\": %.0f, \"batch_messages_per_s\": %.0f, "
+               "\"batch_of_raw\": %.3f, "
+               "\"single_messages_per_s\": %.0f, \"raw_sync_p50_us\": %.1f, \"wait_p50_us\": %.1f, "
+               "\"wait_of_raw\": %.2f, "
                "\"threads_1_per_s\": %.0f, \"threads_8_per_s\": %.0f, \"threads_8_of_1\": %.2f}\n",
-               round, raw_bytes, batch, batch * BODY_BYTES / raw_bytes, single, raw_wait * 1e6, wait * 1e6, wait / raw_wait,
-               one, eight, eight / one);
+               round, raw_bytes, batch, batch * BODY_BYTES / raw_bytes, single, raw_wait * 1e6,
+               wait * 1e6, wait / raw_wait, one, eight, eight / one);
         fflush(stdout);
     }
     return 0;

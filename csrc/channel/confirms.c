@@ -1,8 +1,10 @@
 /* Publisher confirms.  Invariant: pending is in order of number and of LSN. */
 #include "confirms.h"
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 static qs_status reserve(struct qsi_number_ranges *ranges)
 {
@@ -13,7 +15,8 @@ static qs_status reserve(struct qsi_number_ranges *ranges)
         return QS_OK;
     }
     if (ranges->first > ranges->capacity / 2) {
-        memmove(ranges->items, ranges->items + ranges->first, ranges->count * sizeof *ranges->items);
+        memmove(ranges->items, ranges->items + ranges->first,
+                ranges->count * sizeof *ranges->items);
         ranges->first = 0;
         return QS_OK;
     }
@@ -43,7 +46,8 @@ static void pop_front(struct qsi_number_ranges *ranges)
 /* Neighbours that share a fate are one range. */
 static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last, uint64_t lsn)
 {
-    struct qsi_number_range *tail = ranges->count > 0 ? &ranges->items[ranges->first + ranges->count - 1] : NULL;
+    struct qsi_number_range *tail =
+        ranges->count > 0 ? &ranges->items[ranges->first + ranges->count - 1] : NULL;
 
     if (tail != NULL && tail->last + 1 == first && tail->lsn == lsn) {
         tail->last = last;
@@ -116,8 +120,8 @@ static uint64_t take_covered(struct qsi_confirms *confirms, uint64_t upto)
     return count;
 }
 
-enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed, uint64_t *number_out,
-                                   bool *multiple_out, uint64_t *count_out)
+enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
+                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out)
 {
     uint64_t count = take_pending(confirms, durable_lsn, number_out);
     bool ack = count > 0;

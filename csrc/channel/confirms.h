@@ -5,9 +5,10 @@
 #ifndef QSI_CONFIRMS_H
 #define QSI_CONFIRMS_H
 
+#include "qstore/status.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include "qstore/status.h"
 
 struct qsi_number_range {
     uint64_t first;
@@ -24,10 +25,10 @@ struct qsi_number_ranges {
 
 struct qsi_confirms {
     bool selected;
-    bool nacked;        /* since the last wait */
-    bool nack_told;     /* a wait has told of nacks that are not reported yet */
+    bool nacked;    /* since the last wait */
+    bool nack_told; /* a wait has told of nacks that are not reported yet */
     uint64_t last_number;
-    uint64_t reported;  /* highest number acked or nacked with multiple */
+    uint64_t reported;                  /* highest number acked or nacked with multiple */
     struct qsi_number_ranges pending;   /* wait for their LSN */
     struct qsi_number_ranges immediate; /* may be reported now, each on its own */
 };
@@ -42,7 +43,7 @@ uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 
 enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
 /* The next verdict to report.  failed: what is not durable by now never will be.  *count_out: messages it covers. */
-enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed, uint64_t *number_out,
-                                   bool *multiple_out, uint64_t *count_out);
+enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
+                                   uint64_t *number_out, bool *multiple_out, uint64_t *count_out);
 
 #endif

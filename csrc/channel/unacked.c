@@ -1,8 +1,10 @@
 /* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the front one is not empty. */
 #include "unacked.h"
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 #define COMPACT_MIN 64
 
@@ -26,7 +28,8 @@ qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count
         return QS_OK;
     }
     if (unacked->first > unacked->capacity / 2) {
-        memmove(unacked->extents, unacked->extents + unacked->first, unacked->count * sizeof *unacked->extents);
+        memmove(unacked->extents, unacked->extents + unacked->first,
+                unacked->count * sizeof *unacked->extents);
         unacked->first = 0;
         return qsi_unacked_reserve(unacked, extent_count);
     }
@@ -42,11 +45,13 @@ qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count
     return QS_OK;
 }
 
-static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *queue, const struct qsi_stretch *stretch,
-                         uint64_t first_tag, const void *consumer)
+static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *queue,
+                         const struct qsi_stretch *stretch, uint64_t first_tag,
+                         const void *consumer)
 {
     return last->queue == queue && last->run == stretch->run && last->consumer == consumer &&
-           last->first_tag + last->count == first_tag && last->first_row + last->count == stretch->row &&
+           last->first_tag + last->count == first_tag &&
+           last->first_row + last->count == stretch->row &&
            last->first_row / QSI_WORD_BITS == stretch->row / QSI_WORD_BITS;
 }
 
@@ -55,14 +60,15 @@ static uint64_t low_bits(uint32_t count)
     return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
 }
 
-uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue, const struct qsi_stretch *stretch,
-                         void *consumer)
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
+                         const struct qsi_stretch *stretch, void *consumer)
 {
     uint64_t first_tag = qsi_unacked_skip(unacked, stretch->count);
     struct qsi_extent *last = unacked->count > 0 ? extent_at(unacked, unacked->count - 1) : NULL;
 
     unacked->outstanding_count += stretch->count;
-    if (last != NULL && last->outstanding != 0 && extends_last(last, queue, stretch, first_tag, consumer)) {
+    if (last != NULL && last->outstanding != 0 &&
+        extends_last(last, queue, stretch, first_tag, consumer)) {
         last->outstanding |= low_bits(stretch->count) << last->count;
         last->count += stretch->count;
         return first_tag;
@@ -158,8 +164,8 @@ static void drop_empty(struct qsi_unacked *unacked)
     unacked->empty_count = 0;
 }
 
-void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag, qsi_extent_visitor *visit,
-                      void *context)
+void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
+                      qsi_extent_visitor *visit, void *context)
 {
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
         struct qsi_extent *extent = extent_at(unacked, i);
@@ -179,7 +185,8 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
     drop_empty(unacked);
 }
 
-uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
+uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
+                               uint64_t last_tag)
 {
     uint64_t stretches = 0;
 
@@ -190,7 +197,8 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
             break;
         }
         bits = bits_within(extent, first_tag, last_tag);
-        stretches += (uint64_t)__builtin_popcountll(bits & ~(bits << 1)); /* bits that begin a stretch */
+        stretches +=
+            (uint64_t)__builtin_popcountll(bits & ~(bits << 1)); /* bits that begin a stretch */
     }
     return stretches;
 }

@@ -13,7 +13,7 @@ struct qsi_extent {
     uint64_t outstanding; /* bit i: tag first_tag + i */
     struct qsi_queue *queue;
     struct qsi_run *run;
-    void *consumer;       /* whose credit the messages hold, or NULL */
+    void *consumer; /* whose credit the messages hold, or NULL */
     uint32_t first_row;
     uint32_t count;
 };
@@ -23,8 +23,8 @@ struct qsi_unacked {
     uint32_t first;
     uint32_t count;
     uint32_t capacity;
-    uint32_t empty_count;       /* extents without outstanding tags among them */
-    uint64_t last_tag;          /* 0: none yet */
+    uint32_t empty_count; /* extents without outstanding tags among them */
+    uint64_t last_tag;    /* 0: none yet */
     uint64_t outstanding_count;
 };
 
@@ -41,8 +41,8 @@ static inline uint32_t qsi_extent_word(const struct qsi_extent *extent)
 void qsi_unacked_fini(struct qsi_unacked *unacked);
 qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count) QS_MUST_CHECK;
 /* Hands out tags for a stretch; returns the first.  REQUIRES room for one extent. */
-uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue, const struct qsi_stretch *stretch,
-                         void *consumer);
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
+                         const struct qsi_stretch *stretch, void *consumer);
 /* Tags for messages that need no ack. */
 static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t count)
 {
@@ -61,9 +61,10 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 /* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.  visit gets each extent with the
  * bits taken, already cleared. */
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
-void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag, qsi_extent_visitor *visit,
-                      void *context);
+void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
+                      qsi_extent_visitor *visit, void *context);
 /* How many stretches of consecutive tags a take of that range would find. */
-uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
+                               uint64_t last_tag);
 
 #endif

@@ -811,8 +811,8 @@ static qs_status require_body(const struct column *root, const char *body_name)
                     "no column is called \"%s\", which is to hold the bodies", body_name);
 }
 
-static qs_status open_column(const struct column *root, struct qsi_arrow_batch *batch, const struct column *column,
-                             const char *body_name, uint32_t *seen)
+static qs_status open_column(const struct column *root, struct qsi_arrow_batch *batch,
+                             const struct column *column, const char *body_name, uint32_t *seen)
 {
     size_t index = known_index(column->name, body_name);
 
@@ -853,8 +853,7 @@ static qs_status open_root(const struct column *root)
     QS_TRY(open_validity(root, &validity));
     row = first_null(validity, root->first, root->rows);
     if (row < root->rows) {
-        return qsi_fail(root->error, QS_EINVAL, "row %" PRIu64 " is null",
-                        root->rows_before + row);
+        return qsi_fail(root->error, QS_EINVAL, "row %" PRIu64 " is null", root->rows_before + row);
     }
     return QS_OK;
 }

@@ -3,10 +3,13 @@
  *  0 magic u32 | 4 flags u32 | 8 lsn u64 | 16 durable_upto u64 | 24 salt u64 | 32 file_number u32
  * 36 payload_bytes u32 | 40 record_count u32 | 44 reserved, 16 bytes of zeros | 60 crc32c u32 of all before and the payload */
 #include "block.h"
-#include <string.h>
+
+#include "qstore/codec.h"
+
 #include "check.h"
 #include "le.h"
-#include "qstore/codec.h"
+
+#include <string.h>
 
 #define BLOCK_MAGIC 0x424a5351u /* "QSJB" */
 #define CRC_AT 60
@@ -35,7 +38,8 @@ void qsi_block_encode(uint8_t header_out[QSI_BLOCK_HEADER_BYTES], const struct q
     qsi_put_u32(header_out + CRC_AT, crc);
 }
 
-bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOCK_HEADER_BYTES], uint64_t salt)
+bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOCK_HEADER_BYTES],
+                      uint64_t salt)
 {
     *block_out = (struct qsi_block){
         .flags = qsi_get_u32(header + 4),
@@ -49,7 +53,8 @@ bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOC
     return qsi_get_u32(header) == BLOCK_MAGIC && block_out->salt == salt;
 }
 
-bool qsi_block_check(const uint8_t header[QSI_BLOCK_HEADER_BYTES], const uint8_t *payload, uint32_t payload_bytes)
+bool qsi_block_check(const uint8_t header[QSI_BLOCK_HEADER_BYTES], const uint8_t *payload,
+                     uint32_t payload_bytes)
 {
     uint32_t crc = qs_crc32c(qs_crc32c(0, header, CRC_AT), payload, payload_bytes);
 

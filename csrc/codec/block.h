@@ -4,11 +4,12 @@
 #ifndef QSI_BLOCK_H
 #define QSI_BLOCK_H
 
+#include "qstore/env.h"
+#include "qstore/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "qstore/env.h"
-#include "qstore/status.h"
 
 /* Blocks begin and end at this alignment: a write never touches a page or a physical sector that holds durable bytes. */
 #define QSI_BLOCK_ALIGN 4096
@@ -29,7 +30,8 @@ struct qsi_block {
 /* Bytes a block takes in the file. */
 static inline uint64_t qsi_block_bytes(uint64_t payload_bytes)
 {
-    return (QSI_BLOCK_HEADER_BYTES + payload_bytes + QSI_BLOCK_ALIGN - 1) & ~(uint64_t)(QSI_BLOCK_ALIGN - 1);
+    return (QSI_BLOCK_HEADER_BYTES + payload_bytes + QSI_BLOCK_ALIGN - 1) &
+           ~(uint64_t)(QSI_BLOCK_ALIGN - 1);
 }
 
 /* Writes the header of a block whose payload is the given parts, checksum included. */
@@ -37,9 +39,11 @@ void qsi_block_encode(uint8_t header_out[QSI_BLOCK_HEADER_BYTES], const struct q
                       const qs_part *payload, size_t payload_count);
 
 /* Reads a header without its checksum: false when these bytes do not begin a block of this generation. */
-bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOCK_HEADER_BYTES], uint64_t salt);
+bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOCK_HEADER_BYTES],
+                      uint64_t salt);
 
 /* Whether header and payload carry the checksum that was written. */
-bool qsi_block_check(const uint8_t header[QSI_BLOCK_HEADER_BYTES], const uint8_t *payload, uint32_t payload_bytes);
+bool qsi_block_check(const uint8_t header[QSI_BLOCK_HEADER_BYTES], const uint8_t *payload,
+                     uint32_t payload_bytes);
 
 #endif

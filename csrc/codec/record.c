@@ -1,5 +1,6 @@
 /* Layout, writing and checking of records. */
 #include "record.h"
+
 #include "check.h"
 #include "error.h"
 
@@ -19,7 +20,8 @@ bool qsi_record_fits(const uint8_t *at, uint64_t bytes)
         return false;
     }
     record_bytes = qsi_record_length(at);
-    return record_bytes >= QSI_RECORD_HEAD_BYTES && record_bytes <= bytes && record_bytes % QSI_RECORD_ALIGN == 0;
+    return record_bytes >= QSI_RECORD_HEAD_BYTES && record_bytes <= bytes &&
+           record_bytes % QSI_RECORD_ALIGN == 0;
 }
 
 /* ---- messages ---- */
@@ -44,7 +46,8 @@ static uint8_t code_width(uint32_t route_count)
 
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error)
 {
-    uint64_t at = QSI_MESSAGES_HEADER_BYTES + (uint64_t)layout->destination_count * QSI_MESSAGES_DESTINATION_BYTES;
+    uint64_t at = QSI_MESSAGES_HEADER_BYTES +
+                  (uint64_t)layout->destination_count * QSI_MESSAGES_DESTINATION_BYTES;
 
     layout->row_route_width = code_width(layout->route_count);
     layout->routes_at = at;
@@ -52,10 +55,12 @@ qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *erro
     layout->row_routes_at = at;
     at += (uint64_t)layout->row_count * layout->row_route_width;
     layout->properties_at = at;
-    at += (layout->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count) : 4;
+    at += (layout->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count)
+                                                                 : 4;
     at += layout->properties_bytes;
     layout->bodies_at = at;
-    at += stored_bytes(layout->flags, layout->row_count) + offsets_bytes(layout->row_count) + layout->bodies_bytes;
+    at += stored_bytes(layout->flags, layout->row_count) + offsets_bytes(layout->row_count) +
+          layout->bodies_bytes;
     layout->record_bytes = qsi_record_align(at);
     if (layout->record_bytes > UINT32_MAX) {
         return qsi_fail(error, QS_EINVAL, "a record of %llu bytes is more than 4 GiB",
@@ -83,8 +88,9 @@ void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layou
     }
 }
 
-void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout, uint32_t index, uint64_t *at_io,
-                            struct qsi_slice exchange, struct qsi_slice key, const uint32_t *destinations,
+void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
+                            uint32_t index, uint64_t *at_io, struct qsi_slice exchange,
+                            struct qsi_slice key, const uint32_t *destinations,
                             uint32_t destination_count)
 {
     uint64_t offset = layout->routes_at + 4 * (uint64_t)layout->route_count + *at_io;
@@ -109,7 +115,8 @@ void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *l
     *at_io += qsi_route_bytes(exchange.bytes, key.bytes, destination_count);
 }
 
-void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layout *layout, const uint32_t *codes)
+void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layout *layout,
+                                 const uint32_t *codes)
 {
     uint8_t *at = record + layout->row_routes_at;
 
@@ -232,26 +239,31 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
     row_routes_at = qsi_get_u32(record + 24);
     properties_at = qsi_get_u32(record + 28);
     bodies_at = qsi_get_u32(record + 32);
-    if (view.row_count == 0 || view.route_count == 0 || view.row_route_width != code_width(view.route_count)) {
+    if (view.row_count == 0 || view.route_count == 0 ||
+        view.row_route_width != code_width(view.route_count)) {
         return bad(error, "impossible counts");
     }
-    if (routes_at != QSI_MESSAGES_HEADER_BYTES + (uint64_t)view.destination_count * QSI_MESSAGES_DESTINATION_BYTES ||
+    if (routes_at != QSI_MESSAGES_HEADER_BYTES +
+                         (uint64_t)view.destination_count * QSI_MESSAGES_DESTINATION_BYTES ||
         routes_at + 4 * (uint64_t)view.route_count > row_routes_at ||
         row_routes_at + (uint64_t)view.row_count * view.row_route_width != properties_at ||
         properties_at + 4 > bodies_at ||
-        bodies_at + stored_bytes(view.flags, view.row_count) + offsets_bytes(view.row_count) > bytes) {
+        bodies_at + stored_bytes(view.flags, view.row_count) + offsets_bytes(view.row_count) >
+            bytes) {
         return bad(error, "sections overlap or leave the record");
     }
     QS_TRY(check_routes(&view, row_routes_at, error));
     if ((view.flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0) {
         blobs = properties_at + offsets_bytes(view.row_count);
-        if (blobs > bodies_at || !offsets_ascend(view.properties, view.row_count, bodies_at - blobs)) {
+        if (blobs > bodies_at ||
+            !offsets_ascend(view.properties, view.row_count, bodies_at - blobs)) {
             return bad(error, "properties leave their section");
         }
     } else if (properties_at + 4 + (uint64_t)qsi_get_u32(view.properties) > bodies_at) {
         return bad(error, "properties leave their section");
     }
-    if (!offsets_ascend(view.body_offsets, view.row_count, bytes - (uint64_t)(view.bodies - record))) {
+    if (!offsets_ascend(view.body_offsets, view.row_count,
+                        bytes - (uint64_t)(view.bodies - record))) {
         return bad(error, "bodies leave their section");
     }
     return QS_OK;
@@ -321,13 +333,15 @@ void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topolog
     }
 }
 
-qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record, qs_error *error)
+qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record,
+                              qs_error *error)
 {
     uint64_t left = qsi_record_length(record);
     const uint8_t *at = record + TOPOLOGY_FIXED_BYTES;
 
     if (left < TOPOLOGY_FIXED_BYTES) {
-        return qsi_fail(error, QS_ECORRUPT, "topology record of %llu bytes", (unsigned long long)left);
+        return qsi_fail(error, QS_ECORRUPT, "topology record of %llu bytes",
+                        (unsigned long long)left);
     }
     left -= TOPOLOGY_FIXED_BYTES;
     *topology_out = (struct qsi_topology){

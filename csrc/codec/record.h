@@ -5,12 +5,14 @@
 #ifndef QSI_RECORD_H
 #define QSI_RECORD_H
 
+#include "qstore/status.h"
+
+#include "le.h"
+#include "slice.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "le.h"
-#include "qstore/status.h"
-#include "slice.h"
 
 enum qsi_record_type {
     QSI_RECORD_MESSAGES = 1,
@@ -54,8 +56,10 @@ bool qsi_record_fits(const uint8_t *at, uint64_t bytes);
 
 enum {
     QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* else one blob serves all rows */
-    QSI_MESSAGES_HAS_STORED = 2,         /* a bitmap tells the rows whose body cell is a message store reference */
-    QSI_MESSAGES_HAS_TRANSIENT = 4,      /* rows with delivery mode 1 are among them and end with the process */
+    QSI_MESSAGES_HAS_STORED =
+        2, /* a bitmap tells the rows whose body cell is a message store reference */
+    QSI_MESSAGES_HAS_TRANSIENT =
+        4, /* rows with delivery mode 1 are among them and end with the process */
 };
 
 /* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
@@ -72,7 +76,8 @@ struct qsi_messages_layout {
     uint64_t routes_at, row_routes_at, properties_at, bodies_at, record_bytes;
 };
 /* One route's bytes in the record. */
-static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes, uint32_t destination_count)
+static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
+                                       uint32_t destination_count)
 {
     return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
 }
@@ -91,10 +96,11 @@ struct qsi_messages {
     uint8_t flags;
     uint8_t row_route_width;
     const uint8_t *destinations;
-    const uint8_t *routes;     /* route_count offsets u32 from the record's start, then the routes */
+    const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
     const uint8_t *row_routes; /* row_count codes of row_route_width bytes */
-    const uint8_t *properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
-    const uint8_t *stored;     /* bitmap, or NULL */
+    const uint8_t *
+        properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    const uint8_t *stored;       /* bitmap, or NULL */
     const uint8_t *body_offsets; /* row_count + 1 of u32 */
     const uint8_t *bodies;
 };
@@ -104,10 +110,11 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
 
 /* Writers for the sections of a record in the making. */
-static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index, uint64_t queue_id, uint64_t first_seq,
-                                                uint32_t row_count)
+static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index, uint64_t queue_id,
+                                                uint64_t first_seq, uint32_t row_count)
 {
-    uint8_t *at = record + QSI_MESSAGES_HEADER_BYTES + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES;
+    uint8_t *at =
+        record + QSI_MESSAGES_HEADER_BYTES + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES;
 
     qsi_put_u64(at, queue_id);
     qsi_put_u64(at + 8, first_seq);
@@ -115,15 +122,19 @@ static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index,
     qsi_put_u32(at + 20, 0);
 }
 /* Routes are written in order; *at_io starts at 0 and counts the bytes of routes written so far. */
-void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout, uint32_t index, uint64_t *at_io,
-                            struct qsi_slice exchange, struct qsi_slice key, const uint32_t *destinations,
+void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
+                            uint32_t index, uint64_t *at_io, struct qsi_slice exchange,
+                            struct qsi_slice key, const uint32_t *destinations,
                             uint32_t destination_count);
-void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layout *layout, const uint32_t *codes);
-static inline uint8_t *qsi_messages_properties_place(uint8_t *record, const struct qsi_messages_layout *layout)
+void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layout *layout,
+                                 const uint32_t *codes);
+static inline uint8_t *qsi_messages_properties_place(uint8_t *record,
+                                                     const struct qsi_messages_layout *layout)
 {
     return record + layout->properties_at;
 }
-uint8_t *qsi_messages_stored_place(uint8_t *record, const struct qsi_messages_layout *layout); /* the bitmap */
+uint8_t *qsi_messages_stored_place(uint8_t *record,
+                                   const struct qsi_messages_layout *layout); /* the bitmap */
 uint8_t *qsi_messages_body_offsets_place(uint8_t *record, const struct qsi_messages_layout *layout);
 uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_layout *layout);
 
@@ -146,7 +157,8 @@ static inline uint32_t qsi_messages_row_route(const struct qsi_messages *view, u
         return qsi_get_u32(view->row_routes + 4 * (size_t)row);
     }
 }
-static inline struct qsi_route_view qsi_messages_route(const struct qsi_messages *view, uint32_t route)
+static inline struct qsi_route_view qsi_messages_route(const struct qsi_messages *view,
+                                                       uint32_t route)
 {
     const uint8_t *at = view->record + qsi_get_u32(view->routes + 4 * (size_t)route);
     uint32_t count = qsi_get_u32(at);
@@ -161,7 +173,8 @@ static inline struct qsi_route_view qsi_messages_route(const struct qsi_messages
         .destinations = at + 8,
     };
 }
-static inline struct qsi_slice qsi_messages_properties(const struct qsi_messages *view, uint32_t row)
+static inline struct qsi_slice qsi_messages_properties(const struct qsi_messages *view,
+                                                       uint32_t row)
 {
     if ((view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
         return qsi_slice_make(view->properties + 4, qsi_get_u32(view->properties));
@@ -180,9 +193,11 @@ static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view
 {
     uint32_t from = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
 
-    return qsi_slice_make(view->bodies + from, qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
+    return qsi_slice_make(view->bodies + from,
+                          qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
 }
-static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view, uint32_t index)
+static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view,
+                                                      uint32_t index)
 {
     return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES);
 }
@@ -190,7 +205,8 @@ static inline uint64_t qsi_messages_destination_seq(const struct qsi_messages *v
 {
     return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 8);
 }
-static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *view, uint32_t index)
+static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *view,
+                                                     uint32_t index)
 {
     return qsi_get_u32(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 16);
 }
@@ -206,7 +222,8 @@ struct qsi_settle {
     uint8_t kind;
 };
 void qsi_settle_encode(uint8_t record_out[QSI_SETTLE_BYTES], const struct qsi_settle *settle);
-qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record,
+                            qs_error *error) QS_MUST_CHECK;
 
 /* ---- topology and transactions: a number and up to four strings ----
  *
@@ -222,6 +239,7 @@ struct qsi_topology {
 };
 uint64_t qsi_topology_bytes(const struct qsi_topology *topology);
 void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topology);
-qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record,
+                              qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -4,17 +4,20 @@
  * the next batch fills.  A publisher that waits is never delayed by a timer.  The committer thread leads when nobody
  * waits (pipelined publishers): it looks after each commit, and goes to sleep only when the store is idle, so that in
  * steady state no publisher pays for waking it. */
-#include "engine.h"
-#include <sched.h>
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "engine.h"
 #include "error.h"
 
-#define GRACE_NS 100000u          /* a fresh batch is left this long to its publisher, who may be about to wait */
-#define NAP_NS 200000u            /* between looks while the store is busy: nobody has to wake the committer */
-#define IDLE_NS 20000000u         /* without work for so long, it sleeps until it is called */
-#define GATHER_YIELDS 16          /* turns the leader gives to followers of the last commit who will be back */
+#include <sched.h>
+#include <string.h>
+
+#define GRACE_NS \
+    100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
+#define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
+#define IDLE_NS 20000000u /* without work for so long, it sleeps until it is called */
+#define GATHER_YIELDS \
+    16 /* turns the leader gives to followers of the last commit who will be back */
 
 /* ---- syncing in parallel ---- */
 
@@ -99,10 +102,12 @@ static void gather(struct qs_store *store)
     uint64_t deadline;
 
     if (store->options.commit_delay_us > 0) {
-        deadline = store->env->monotonic_ns(store->env) + store->options.commit_delay_us * UINT64_C(1000);
+        deadline =
+            store->env->monotonic_ns(store->env) + store->options.commit_delay_us * UINT64_C(1000);
         for (;;) {
             uint64_t now = store->env->monotonic_ns(store->env);
-            if (now >= deadline || store->closing || !qsi_cond_wait(&store->work, &store->mutex, deadline - now)) {
+            if (now >= deadline || store->closing ||
+                !qsi_cond_wait(&store->work, &store->mutex, deadline - now)) {
                 return;
             }
         }
@@ -148,7 +153,8 @@ static void lead(struct qs_store *store)
         status = sync_all(store, &set, &error);
     }
     qsi_message_store_release(store->messages, &set);
-    if (status != QS_OK) { /* if this fails too, the next open finds out for itself, as after a crash */
+    if (status !=
+        QS_OK) { /* if this fails too, the next open finds out for itself, as after a crash */
         (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
     }
     qsi_mutex_lock(&store->mutex);
@@ -165,7 +171,8 @@ static void lead(struct qs_store *store)
         qsi_cond_broadcast(&store->durable);
     }
     qsi_events_announce(store);
-    if (qsi_journal_wants_spare(store->journal) || qsi_message_store_needs_maintenance(store->messages)) {
+    if (qsi_journal_wants_spare(store->journal) ||
+        qsi_message_store_needs_maintenance(store->messages)) {
         qsi_cond_signal(&store->chores);
     }
 }
@@ -181,7 +188,8 @@ static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
     return now < deadline_ns ? deadline_ns - now : 0;
 }
 
-qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error)
+qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
+                          qs_error *error)
 {
     uint64_t deadline_ns = UINT64_MAX;
     qs_status status = QS_OK;
@@ -272,7 +280,8 @@ static void *run_committer(void *argument)
 /* ---- room ---- */
 
 /* REQUIRES lock, releases it meanwhile. */
-static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, bool hurried, qs_error *error)
+static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                            bool hurried, qs_error *error)
 {
     struct qsi_spare spare;
     qs_status status;
@@ -293,8 +302,8 @@ static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t ent
     return status;
 }
 
-qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, bool *released_out,
-                               qs_error *error)
+qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                               bool *released_out, qs_error *error)
 {
     *released_out = false;
     for (;;) {
@@ -317,8 +326,9 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         }
         status = make_spare(store, bytes, entry_bytes, true, error);
         if (status == QS_ENOSPC) {
-            return qsi_fail(error, QS_ESTORE_FULL, "no space left for another journal file; nothing was accepted: "
-                                                   "free some space and try again");
+            return qsi_fail(error, QS_ESTORE_FULL,
+                            "no space left for another journal file; nothing was accepted: "
+                            "free some space and try again");
         }
         if (status != QS_OK) {
             return status;
@@ -342,8 +352,8 @@ static void *run_maintainer(void *argument)
             qsi_mutex_lock(&store->mutex);
         }
         /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
-        if (!store->closing &&
-            (failed || !(qsi_journal_wants_spare(store->journal) && !store->preparing && !store->failed))) {
+        if (!store->closing && (failed || !(qsi_journal_wants_spare(store->journal) &&
+                                            !store->preparing && !store->failed))) {
             qsi_cond_wait(&store->chores, &store->mutex, QSI_WAIT_FOREVER);
         }
     }
@@ -390,8 +400,8 @@ void qsi_commit_stop_threads(struct qs_store *store)
 
 /* ---- records ---- */
 
-qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes, struct qsi_chunk **chunk_out,
-                          qs_error *error)
+qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
+                          struct qsi_chunk **chunk_out, qs_error *error)
 {
     struct qsi_chunk **arena = journalled ? &store->arena : &store->transient_arena;
     uint64_t arena_bytes = store->options.journal_file_bytes / 4;
@@ -412,8 +422,8 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
     return QS_OK;
 }
 
-uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
-                          uint32_t record_count, bool more)
+uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
+                          uint64_t bytes, uint32_t record_count, bool more)
 {
     if (qsi_journal_unsealed_bytes(store->journal) == 0) {
         store->batch_began_ns = store->env->monotonic_ns(store->env);

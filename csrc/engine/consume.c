@@ -2,19 +2,21 @@
  *
  * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts what a consumer (or the
  * channel) has out. */
-#include "engine.h"
-#include <stdio.h>
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "engine.h"
 #include "error.h"
 #include "record.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* ---- consumers ---- */
 
 static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
         if (qsi_slice_equals(consumer->tag, tag)) {
             return consumer;
@@ -26,19 +28,21 @@ static struct store_consumer *find_consumer(struct qs_channel *channel, struct q
 static qs_status check_exclusive(const struct store_queue *queue, bool exclusive, qs_error *error)
 {
     if (queue->exclusive_consumer || (exclusive && queue->consumer_count > 0)) {
-        return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s' in exclusive use", (int)queue->name.bytes,
-                        (const char *)queue->name.data);
+        return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s' in exclusive use",
+                        (int)queue->name.bytes, (const char *)queue->name.data);
     }
     return QS_OK;
 }
 
-static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag, struct qsi_slice queue_name)
+static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag,
+                               struct qsi_slice queue_name)
 {
     char made_up[32];
     uint8_t *at;
 
     if (tag.bytes == 0) {
-        snprintf(made_up, sizeof made_up, "amq.ctag-%llu", (unsigned long long)++consumer->channel->next_consumer_name);
+        snprintf(made_up, sizeof made_up, "amq.ctag-%llu",
+                 (unsigned long long)++consumer->channel->next_consumer_name);
         tag = qsi_slice_make(made_up, (uint32_t)strlen(made_up));
     }
     consumer->names = qsi_chunk_create((size_t)tag.bytes + queue_name.bytes);
@@ -61,8 +65,8 @@ static void share_names(const struct store_consumer *consumer, qs_message *messa
     message->hold_names = qsi_chunk_ref(consumer->names);
 }
 
-static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name, struct qsi_slice tag, uint32_t flags,
-                              char *tag_out, qs_error *error)
+static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
+                              struct qsi_slice tag, uint32_t flags, char *tag_out, qs_error *error)
 {
     struct store_queue *queue;
     struct store_consumer *consumer;
@@ -70,7 +74,8 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     QS_TRY(qsi_require_queue(channel, queue_name, &queue, error));
     QS_TRY(check_exclusive(queue, (flags & QS_EXCLUSIVE) != 0, error));
     if (tag.bytes > 0 && find_consumer(channel, tag) != NULL) {
-        return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'", (int)tag.bytes, (const char *)tag.data);
+        return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'",
+                        (int)tag.bytes, (const char *)tag.data);
     }
     consumer = qsi_zalloc(sizeof *consumer);
     if (consumer == NULL) {
@@ -93,17 +98,19 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     return QS_OK;
 }
 
-qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag, uint32_t flags, qs_slice arguments,
-                             char tag_out[256], qs_error *error)
+qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
+                             uint32_t flags, qs_slice arguments, char tag_out[256], qs_error *error)
 {
     qs_status status;
 
     (void)arguments;
     if (consumer_tag.bytes > 255) {
-        return qsi_fail(error, QS_EINVAL, "consumer tag of %zu bytes: 255 at most", consumer_tag.bytes);
+        return qsi_fail(error, QS_EINVAL, "consumer tag of %zu bytes: 255 at most",
+                        consumer_tag.bytes);
     }
     QS_TRY(qsi_channel_enter(channel, error));
-    status = add_consumer(channel, qsi_slice_of(queue), qsi_slice_of(consumer_tag), flags, tag_out, error);
+    status = add_consumer(channel, qsi_slice_of(queue), qsi_slice_of(consumer_tag), flags, tag_out,
+                          error);
     return qsi_channel_leave(channel, status);
 }
 
@@ -146,14 +153,16 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     return qsi_channel_leave(channel, QS_OK);
 }
 
-qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags, qs_error *error)
+qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags,
+                         qs_error *error)
 {
     QS_TRY(qsi_channel_enter(channel, error));
     if ((flags & QS_GLOBAL) != 0) {
         channel->prefetch_channel = prefetch_count;
     } else {
         channel->prefetch_new = prefetch_count;
-        channel->prefetch_channel = 0; /* as RabbitMQ: a later call without global lifts the channel's limit */
+        channel->prefetch_channel =
+            0; /* as RabbitMQ: a later call without global lifts the channel's limit */
     }
     qsi_events_announce(channel->store);
     return qsi_channel_leave(channel, QS_OK);
@@ -185,7 +194,8 @@ uint64_t qs_channel_next_publish_number(qs_channel *channel)
     return number;
 }
 
-qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, bool *nacked_out, qs_error *error)
+qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, bool *nacked_out,
+                                   qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct qsi_confirms *confirms = &channel->confirms;
@@ -195,7 +205,8 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
     *nacked_out = false;
     QS_TRY(qsi_channel_enter(channel, error));
     if (!confirms->selected) {
-        return qsi_channel_leave(channel, qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not in confirm mode"));
+        return qsi_channel_leave(
+            channel, qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not in confirm mode"));
     }
     lsn = qsi_confirms_last_lsn(confirms);
     status = qsi_commit_wait(store, lsn, timeout_ns, error);
@@ -238,8 +249,8 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event)
     struct qs_store *store = channel->store;
     uint64_t count = 0;
     enum qsi_verdict verdict =
-        qsi_confirms_next(&channel->confirms, qsi_journal_durable_lsn(store->journal), store->failed,
-                          &event->publish_number, &event->multiple, &count);
+        qsi_confirms_next(&channel->confirms, qsi_journal_durable_lsn(store->journal),
+                          store->failed, &event->publish_number, &event->multiple, &count);
 
     if (verdict == QSI_VERDICT_NONE) {
         return false;
@@ -252,7 +263,8 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event)
 /* A consumer whose queue was deleted: told once, then forgotten. */
 static bool next_cancel(struct qs_channel *channel, qs_event *event)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
         if (!consumer->cancelled) {
             continue;
@@ -278,7 +290,8 @@ static bool has_credit(const struct store_consumer *consumer)
 /* The next consumer in turn that has credit and a message; it goes to the end of the line. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
 {
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers; node = node->next) {
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
         if (has_credit(consumer)) {
             qsi_list_remove(&consumer->in_channel);
@@ -332,7 +345,8 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     return status;
 }
 
-static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event, qs_error *error)
+static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event,
+                            qs_error *error)
 {
     if ((kinds & QS_EVENT_RETURN) != 0 && next_return(channel, event)) {
         return QS_OK;
@@ -352,8 +366,8 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     struct qs_store *store = channel->store;
     uint64_t lsn = qsi_confirms_last_lsn(&channel->confirms);
 
-    if (!store->options.background && (kinds & QS_EVENT_ACK) != 0 && lsn > qsi_journal_durable_lsn(store->journal) &&
-        !store->failed) {
+    if (!store->options.background && (kinds & QS_EVENT_ACK) != 0 &&
+        lsn > qsi_journal_durable_lsn(store->journal) && !store->failed) {
         if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
             return;
         }
@@ -363,8 +377,8 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     store->event_waiters -= 1;
 }
 
-qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns, qs_event *event_out,
-                                qs_error *error)
+qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
+                                qs_event *event_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     uint64_t now, deadline;
@@ -389,7 +403,8 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
         }
         wait_for_event(channel, kinds, deadline - now);
         if (channel->closed) {
-            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED, "closed meanwhile");
+            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                              "closed meanwhile");
             break;
         }
     }

@@ -8,7 +8,8 @@
 #ifndef QSI_ENGINE_H
 #define QSI_ENGINE_H
 
-#include <pthread.h>
+#include "qstore/qstore.h"
+
 #include "buf.h"
 #include "confirms.h"
 #include "histogram.h"
@@ -17,15 +18,17 @@
 #include "lock.h"
 #include "manifest.h"
 #include "message_store.h"
-#include "qstore/qstore.h"
 #include "queue.h"
 #include "route.h"
 #include "unacked.h"
 
+#include <pthread.h>
+
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
-#define QSI_UNSYNCED_BYTES_MAX (64u << 20) /* accepted and not durable: publishers then wait and help */
-#define QSI_PIECE_BYTES_MAX (1u << 20)     /* of one record of a batch */
-#define QSI_ARENA_BYTES_MAX (256u << 10)   /* chunk that small records share */
+#define QSI_UNSYNCED_BYTES_MAX \
+    (64u << 20)                        /* accepted and not durable: publishers then wait and help */
+#define QSI_PIECE_BYTES_MAX (1u << 20) /* of one record of a batch */
+#define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
 
 struct store_queue {
     struct qsi_queue core;
@@ -42,7 +45,7 @@ struct store_queue {
     double ingress_rate, egress_rate;
     struct qsi_slice name;
     struct qsi_slice arguments;
-    uint8_t bytes[];          /* of name and arguments */
+    uint8_t bytes[]; /* of name and arguments */
 };
 
 struct sync_helper { /* fdatasyncs the message files while the leader syncs the journal */
@@ -72,24 +75,25 @@ struct qs_store {
     qs_file *lock_file;
     struct qsi_list in_process; /* all open stores, for fork */
     uint32_t fork_generation;
-    uint32_t references;        /* the handle and each channel (under the lock) */
+    uint32_t references; /* the handle and each channel (under the lock) */
 
     struct qsi_mutex mutex;
-    struct qsi_cond durable;    /* a commit ended */
-    struct qsi_cond prepared;   /* a spare was made, or not */
-    struct qsi_cond events;     /* a message or a confirm for somebody who waits */
-    struct qsi_cond work;       /* for the committer */
-    struct qsi_cond chores;     /* for the maintainer */
+    struct qsi_cond durable;  /* a commit ended */
+    struct qsi_cond prepared; /* a spare was made, or not */
+    struct qsi_cond events;   /* a message or a confirm for somebody who waits */
+    struct qsi_cond work;     /* for the committer */
+    struct qsi_cond chores;   /* for the maintainer */
 
     struct qsi_journal *journal;
     struct qsi_message_store *messages;
     struct qsi_router router;
     struct qsi_map queues_by_id; /* u64 -> store_queue: recovery */
-    struct qsi_map transactions; /* committed keys -> the LSN after which they are durable, as a pointer */
+    struct qsi_map
+        transactions; /* committed keys -> the LSN after which they are durable, as a pointer */
     uint64_t next_queue_id;
     uint64_t next_server_name;
-    struct qsi_chunk *arena;            /* open chunk for journalled records */
-    struct qsi_chunk *transient_arena;  /* and for those that are not */
+    struct qsi_chunk *arena;           /* open chunk for journalled records */
+    struct qsi_chunk *transient_arena; /* and for those that are not */
     struct qsi_list channels;
     struct qsi_list deleted_queues;
 
@@ -102,11 +106,11 @@ struct qs_store {
     qs_error failure;
     uint32_t durable_waiters;
     uint32_t event_waiters;
-    uint64_t event_count;        /* announced: who looked before one of them looks again before it waits */
-    uint32_t group_size;         /* waiters that the last commit served */
-    uint64_t batch_began_ns;     /* first append of the open batch */
+    uint64_t event_count; /* announced: who looked before one of them looks again before it waits */
+    uint32_t group_size;  /* waiters that the last commit served */
+    uint64_t batch_began_ns; /* first append of the open batch */
     bool preparing;
-    bool maintenance_failed;     /* until the next roll or full store asks again */
+    bool maintenance_failed; /* until the next roll or full store asks again */
     pthread_t committer, maintainer;
     bool committer_running, maintainer_running;
     struct sync_helper helper;
@@ -114,7 +118,8 @@ struct qs_store {
     struct store_stats stats;
     struct qsi_histogram commit_latency;
     struct qsi_histogram confirm_latency;
-    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_ranges, lost_bytes;
+    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
+        lost_ranges, lost_bytes;
 };
 
 struct store_consumer {
@@ -123,10 +128,11 @@ struct store_consumer {
     struct qs_channel *channel;
     struct store_queue *queue;
     bool no_ack;
-    bool cancelled;          /* by the deletion of the queue; goes when the event was taken */
-    uint32_t prefetch;       /* 0: unlimited */
+    bool cancelled;    /* by the deletion of the queue; goes when the event was taken */
+    uint32_t prefetch; /* 0: unlimited */
     uint64_t unacked_count;
-    struct qsi_chunk *names; /* what the two point into; deliveries share it, and the queue may go first */
+    struct qsi_chunk
+        *names; /* what the two point into; deliveries share it, and the queue may go first */
     struct qsi_slice tag, queue_name;
 };
 
@@ -156,9 +162,9 @@ struct qs_channel {
     uint32_t prefetch_new;     /* for consumers to come */
     uint32_t prefetch_channel; /* 0: unlimited */
     bool tx_selected;
-    struct pieces *tx_pieces;  /* of the open transaction; NULL: none */
+    struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     struct qsi_list tx_returns; /* told at its commit */
-    struct qsi_buf tx_settles; /* struct tx_settle */
+    struct qsi_buf tx_settles;  /* struct tx_settle */
 };
 
 /* ---- entering and leaving (store.c) ---- */
@@ -174,7 +180,8 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause);
 /* QS_ESTORE_FAILED when it has. */
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_store_unref(struct qs_store *store); /* REQUIRES lock; unlocks; frees the last one */
-void qsi_channel_shut(struct qs_channel *channel); /* REQUIRES lock: requeue, cancel, drop what is buffered */
+void qsi_channel_shut(
+    struct qs_channel *channel); /* REQUIRES lock: requeue, cancel, drop what is buffered */
 
 static inline struct qsi_slice qsi_slice_of(qs_slice slice)
 {
@@ -191,21 +198,22 @@ static inline qs_slice qs_slice_of(struct qsi_slice slice)
 qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_commit_stop_threads(struct qs_store *store); /* without the lock */
 /* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
-qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
+                          qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
 /* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
-qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes, bool *released_out,
-                               qs_error *error) QS_MUST_CHECK;
+qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                               bool *released_out, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Wakes whoever waits for messages or confirms. */
 void qsi_events_announce(struct qs_store *store);
 
 /* REQUIRES lock.  A place for a record of bytes in the open chunk of small records. */
-qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes, struct qsi_chunk **chunk_out,
-                          qs_error *error) QS_MUST_CHECK;
+qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
+                          struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock and qsi_journal_reserve.  Appends a record and notes when the batch began. */
-uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
-                          uint32_t record_count, bool more);
+uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
+                          uint64_t bytes, uint32_t record_count, bool more);
 
 /* ---- topology.c ---- */
 
@@ -213,10 +221,12 @@ struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name
 struct store_queue *qsi_queue_of(struct qsi_destination *destination);
 struct store_queue *qsi_queue_of_core(struct qsi_queue *core);
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
-qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out,
-                            qs_error *error) QS_MUST_CHECK;
-void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange); /* the router's callback */
-qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
+                            struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
+void qsi_journal_exchange_deleted(void *context,
+                                  const struct qsi_exchange *exchange); /* the router's callback */
+qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
+                              qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Removes the queue from everything; journals nothing. */
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
 void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue);
@@ -230,10 +240,11 @@ void qsi_free_all_queues(struct qs_store *store);
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 /* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled go to chunk,
  * which has that much room; NULL: nowhere.  Returns their number. */
-uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind,
-                         struct qsi_chunk *chunk);
+uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                         uint8_t kind, struct qsi_chunk *chunk);
 /* The same, and appends the records to the journal if it can. */
-void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind);
+void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                     uint8_t kind);
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
@@ -242,29 +253,33 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 
 /* Copies an unroutable message for its publisher to the end of a list. */
 qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
-                          struct qsi_slice properties, struct qsi_slice body, qs_error *error) QS_MUST_CHECK;
+                          struct qsi_slice properties, struct qsi_slice body,
+                          qs_error *error) QS_MUST_CHECK;
 void qsi_free_return_list(struct qsi_list *returns);
 /* REQUIRES lock.  Where this channel's returns go now: to the publisher, or aside until the transaction commits. */
 struct qsi_list *qsi_returns_of(struct qs_channel *channel);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
 /* What a message store record has in front of the body: exchange, routing key and properties. */
-uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties);
-void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties);
-bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange, struct qsi_slice *key,
-                         struct qsi_slice *properties);
+uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
+                            struct qsi_slice properties);
+void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
+                         struct qsi_slice properties);
+bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange,
+                         struct qsi_slice *key, struct qsi_slice *properties);
 
 /* ---- receive.c ---- */
 
 /* REQUIRES lock and qsi_unacked_reserve(1).  Delivers the first ready message; QS_EEMPTY.  The body of a stored one is not read
  * yet: message_out->hold is NULL then, and *ref_out tells where it is. */
-qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue, struct store_consumer *consumer,
-                          qs_message *message_out, struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
+                          struct store_consumer *consumer, qs_message *message_out,
+                          struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;
 /* Without the lock: reads what qsi_deliver_one left out.  Ends in qs_message_release. */
-qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body_ref *ref,
-                           qs_error *error) QS_MUST_CHECK;
+qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
+                           const struct qsi_body_ref *ref, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock; may release it meanwhile, and tells so.  Room to settle as many messages at once. */
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, bool *released_out,
-                               qs_error *error) QS_MUST_CHECK;
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
+                               bool *released_out, qs_error *error) QS_MUST_CHECK;
 
 /* ---- consume.c ---- */
 

@@ -9,5 +9,6 @@ struct qsi_histogram {
     uint64_t max_us;
 };
 void qsi_histogram_add(struct qsi_histogram *histogram, uint64_t ns);
-uint64_t qsi_histogram_percentile_us(const struct qsi_histogram *histogram, double percentile); /* 0 when empty */
+uint64_t qsi_histogram_percentile_us(const struct qsi_histogram *histogram,
+                                     double percentile); /* 0 when empty */
 #endif

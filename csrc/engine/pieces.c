@@ -1,9 +1,10 @@
 /* Pieces: encoded records between publish and accept. */
-#include "publish.h"
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "publish.h"
+
+#include <string.h>
 
 struct piece *qsi_pieces_add(struct pieces *pieces)
 {
@@ -24,8 +25,9 @@ void qsi_pieces_note_bytes(struct pieces *pieces, const struct piece *piece)
 {
     if (piece->journalled) {
         pieces->journal_bytes += piece->chunk->used;
-        pieces->entry_bytes_max =
-            piece->chunk->used > pieces->entry_bytes_max ? piece->chunk->used : pieces->entry_bytes_max;
+        pieces->entry_bytes_max = piece->chunk->used > pieces->entry_bytes_max
+                                      ? piece->chunk->used
+                                      : pieces->entry_bytes_max;
     }
 }
 
@@ -52,14 +54,16 @@ static struct store_queue *find(struct qs_store *store, uint64_t id)
     return qsi_map_get(&store->queues_by_id, &id, sizeof id);
 }
 
-qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces, uint32_t extra_entries, qs_error *error)
+qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
+                             uint32_t extra_entries, qs_error *error)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
             struct store_queue *queue = find(store, piece->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_reserve_run(&queue->core, pieces->count) != QS_OK) {
-                return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes, (const char *)queue->name.data);
+                return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                                (const char *)queue->name.data);
             }
         }
     }
@@ -102,7 +106,8 @@ uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool g
         }
         if (piece->journalled) {
             journalled -= 1;
-            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1, group && (goes_on || journalled > 0));
+            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1,
+                                   group && (goes_on || journalled > 0));
         }
     }
     if (lsn != 0 && !goes_on) {

@@ -1,14 +1,17 @@
 /* Publishing one message. */
 #include "publish.h"
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 #include "properties.h"
 
+#include <string.h>
+
 /* ---- envelopes: exchange and key with a length byte each, properties with four ---- */
 
-uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties)
+uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
+                            struct qsi_slice properties)
 {
     return 6 + exchange.bytes + key.bytes + properties.bytes;
 }
@@ -21,7 +24,8 @@ static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
     return at + slice.bytes;
 }
 
-void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key, struct qsi_slice properties)
+void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
+                         struct qsi_slice properties)
 {
     *out++ = (uint8_t)exchange.bytes;
     out = put_bytes(out, exchange);
@@ -31,7 +35,8 @@ void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_sli
     put_bytes(out + 4, properties);
 }
 
-static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes, struct qsi_slice *out)
+static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes,
+                       struct qsi_slice *out)
 {
     if ((uint64_t)(end - *at) < bytes) {
         return false;
@@ -41,8 +46,8 @@ static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes, s
     return true;
 }
 
-bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange, struct qsi_slice *key,
-                         struct qsi_slice *properties)
+bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange,
+                         struct qsi_slice *key, struct qsi_slice *properties)
 {
     const uint8_t *at = data;
     const uint8_t *end = data + bytes;
@@ -50,7 +55,8 @@ bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *
 
     return take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], exchange) &&
            take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], key) &&
-           take_bytes(&at, end, 4, &length) && take_bytes(&at, end, qsi_get_u32(length.data), properties) && at == end;
+           take_bytes(&at, end, 4, &length) &&
+           take_bytes(&at, end, qsi_get_u32(length.data), properties) && at == end;
 }
 
 /* ---- returns ---- */
@@ -84,7 +90,8 @@ qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, s
 void qsi_free_return_list(struct qsi_list *returns)
 {
     while (!qsi_list_is_empty(returns)) {
-        struct returned_message *returned = QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
+        struct returned_message *returned =
+            QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
         qsi_list_remove(&returned->in_channel);
         qsi_chunk_unref(returned->chunk);
     }
@@ -109,8 +116,9 @@ void qsi_move_returns(struct qsi_list *from, struct qsi_list *to)
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error)
 {
     if (bytes > store->options.body_bytes_max) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "message size %llu is larger than max size %llu",
-                        (unsigned long long)bytes, (unsigned long long)store->options.body_bytes_max);
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "message size %llu is larger than max size %llu", (unsigned long long)bytes,
+                        (unsigned long long)store->options.body_bytes_max);
     }
     return QS_OK;
 }
@@ -133,13 +141,13 @@ struct publishing {
     struct qs_channel *channel;
     struct qsi_slice exchange, key, properties, body;
     bool mandatory;
-    bool persistent;           /* by its delivery mode */
-    bool stored;               /* its body is in the message store, and ref tells where */
+    bool persistent; /* by its delivery mode */
+    bool stored;     /* its body is in the message store, and ref tells where */
     struct qsi_body_ref ref;
     struct qsi_place place;
     /* as routed */
     const struct qsi_route *route;
-    uint32_t durable_count;    /* destinations that survive a restart */
+    uint32_t durable_count; /* destinations that survive a restart */
     struct qsi_messages_layout layout;
 };
 
@@ -152,10 +160,12 @@ static qs_status route(struct publishing *publishing, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
 
-    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, publishing->key, &publishing->route, error));
+    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, publishing->key,
+                             &publishing->route, error));
     publishing->durable_count = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
-        publishing->durable_count += (qsi_queue_of(publishing->route->destinations[i])->flags & QS_DURABLE) != 0 ? 1 : 0;
+        publishing->durable_count +=
+            (qsi_queue_of(publishing->route->destinations[i])->flags & QS_DURABLE) != 0 ? 1 : 0;
     }
     return QS_OK;
 }
@@ -166,7 +176,8 @@ static qs_status lay_out(struct publishing *publishing, qs_error *error)
         .row_count = 1,
         .route_count = 1,
         .destination_count = publishing->route->count,
-        .routes_bytes = qsi_route_bytes(publishing->exchange.bytes, publishing->key.bytes, publishing->route->count),
+        .routes_bytes = qsi_route_bytes(publishing->exchange.bytes, publishing->key.bytes,
+                                        publishing->route->count),
         .properties_bytes = publishing->stored ? 0 : publishing->properties.bytes,
         .bodies_bytes = publishing->stored ? QSI_BODY_REF_BYTES : publishing->body.bytes,
         .flags = publishing->stored ? QSI_MESSAGES_HAS_STORED : 0,
@@ -223,15 +234,16 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
     for (uint32_t i = 0; i < route->count; i++) {
         struct store_queue *queue = qsi_queue_of(route->destinations[i]);
         bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
-        uint64_t seq =
-            qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share, journalled, publishing->stored);
+        uint64_t seq = qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share,
+                                              journalled, publishing->stored);
         qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
     }
     publishing->channel->store->stats.routed += route->count;
     qsi_events_announce(publishing->channel->store);
 }
 
-static qs_status reserve_memory(const struct publishing *publishing, struct qsi_chunk **chunk_out, qs_error *error)
+static qs_status reserve_memory(const struct publishing *publishing, struct qsi_chunk **chunk_out,
+                                qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
     bool journalled = is_journalled(publishing);
@@ -239,7 +251,8 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
-        if (qsi_queue_reserve_message(&queue->core, *chunk_out, journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK) {
+        if (qsi_queue_reserve_message(&queue->core, *chunk_out,
+                                      journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
     }
@@ -256,8 +269,8 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->key, publishing->properties,
-                           publishing->body, error));
+    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->key,
+                           publishing->properties, publishing->body, error));
     channel->store->stats.returned += 1;
     return QS_OK;
 }
@@ -287,7 +300,8 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
         const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
         bool journalled = piece->journalled && (queue->flags & QS_DURABLE) != 0;
         piece->destinations[i].queue_id = queue->core.id;
-        if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) != QS_OK) {
+        if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) !=
+            QS_OK) {
             goto out;
         }
         piece->destinations[i].run->ram_bytes = piece->chunk->used;
@@ -341,19 +355,24 @@ static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_err
 static qs_status store_body(struct publishing *publishing, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
-    uint32_t envelope_bytes = qsi_envelope_bytes(publishing->exchange, publishing->key, publishing->properties);
+    uint32_t envelope_bytes =
+        qsi_envelope_bytes(publishing->exchange, publishing->key, publishing->properties);
     uint8_t *envelope = qsi_alloc(envelope_bytes);
-    qs_part parts[2] = {{envelope, envelope_bytes}, {publishing->body.data, publishing->body.bytes}};
+    qs_part parts[2] = {{envelope, envelope_bytes},
+                        {publishing->body.data, publishing->body.bytes}};
     qs_status status;
 
     if (envelope == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message");
     }
-    status = qsi_message_store_reserve(store->messages, envelope_bytes, publishing->body.bytes, &publishing->place, error);
+    status = qsi_message_store_reserve(store->messages, envelope_bytes, publishing->body.bytes,
+                                       &publishing->place, error);
     if (status == QS_OK) {
-        qsi_envelope_encode(envelope, publishing->exchange, publishing->key, publishing->properties);
+        qsi_envelope_encode(envelope, publishing->exchange, publishing->key,
+                            publishing->properties);
         qsi_mutex_unlock(&store->mutex);
-        status = qsi_message_store_write(store->messages, &publishing->place, parts, 2, &publishing->ref, error);
+        status = qsi_message_store_write(store->messages, &publishing->place, parts, 2,
+                                         &publishing->ref, error);
         qsi_mutex_lock(&store->mutex);
         publishing->stored = status == QS_OK;
     }
@@ -389,7 +408,8 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         QS_TRY(lay_out(publishing, error));
         if (is_journalled(publishing)) {
             bytes = publishing->layout.record_bytes;
-            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released, error));
+            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released,
+                                        error));
         }
     }
     return QS_OK;
@@ -401,8 +421,9 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
     qs_status status = prepare(publishing, error);
 
     if (status == QS_OK) {
-        status = channel->tx_selected && publishing->route->count > 0 ? buffer(publishing, error)
-                                                                      : accept(publishing, &receipt->lsn, error);
+        status = channel->tx_selected && publishing->route->count > 0
+                     ? buffer(publishing, error)
+                     : accept(publishing, &receipt->lsn, error);
     }
     qsi_message_store_abandon(channel->store->messages, &publishing->place);
     if (status != QS_OK) {
@@ -423,7 +444,8 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error)
 {
     if (exchange_bytes > QSI_ROUTE_NAME_BYTES_MAX) {
-        return qsi_fail(error, QS_EINVAL, "exchange name of %zu bytes: 255 at most", exchange_bytes);
+        return qsi_fail(error, QS_EINVAL, "exchange name of %zu bytes: 255 at most",
+                        exchange_bytes);
     }
     if (key_bytes > QSI_ROUTE_NAME_BYTES_MAX) {
         return qsi_fail(error, QS_EINVAL, "routing key of %zu bytes: 255 at most", key_bytes);
@@ -431,8 +453,9 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
     return QS_OK;
 }
 
-qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key, qs_slice properties, qs_slice body,
-                             uint32_t flags, qs_receipt *receipt_out, qs_error *error)
+qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                             qs_slice properties, qs_slice body, uint32_t flags,
+                             qs_receipt *receipt_out, qs_error *error)
 {
     struct publishing publishing;
     qs_status status;
@@ -450,7 +473,8 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
-    publishing.persistent = qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
+    publishing.persistent =
+        qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
     status = qsi_check_body_bytes(channel->store, body.bytes, error);
     if (status == QS_OK) {
         status = publish(&publishing, receipt_out, error);

@@ -3,22 +3,23 @@
  * Everything that costs time per row happens without the lock: checking, finding the distinct routes, copying bodies into
  * a record, listing which rows go to which queue.  The lock is held twice, to look the distinct routes up and to accept the
  * encoded records; neither depends on the number of rows. */
-#include "publish.h"
-#include <string.h>
 #include "alloc.h"
 #include "arrow_read.h"
 #include "check.h"
 #include "error.h"
 #include "properties.h"
+#include "publish.h"
+
+#include <string.h>
 
 /* A distinct (exchange, routing key) of the batch and where it leads. */
 struct batch_route {
     struct qsi_slice exchange, key; /* in the caller's arrays */
     uint64_t hash;
-    uint32_t *destinations;         /* indexes in destinations */
+    uint32_t *destinations; /* indexes in destinations */
     uint32_t destination_count;
-    bool durable;                   /* one of them at least is */
-    uint32_t piece_code;            /* in the piece being made, or NO_CODE */
+    bool durable;        /* one of them at least is */
+    uint32_t piece_code; /* in the piece being made, or NO_CODE */
 };
 
 struct batch_destination {
@@ -29,6 +30,7 @@ struct batch_destination {
 };
 
 #define NO_CODE UINT32_MAX
+#define PIECE_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
 
 struct batch {
     struct qs_channel *channel;
@@ -36,20 +38,21 @@ struct batch {
     const qs_batch *input;
     struct qsi_arrow_batch *arrays;
     uint64_t row_count;
+    uint64_t piece_rows_max; /* that the next piece may have */
     bool mandatory;
 
     struct qsi_properties defaults;
-    uint8_t *constant;       /* the defaults as a blob */
+    uint8_t *constant; /* the defaults as a blob */
     uint32_t constant_bytes;
 
     struct batch_route *routes;
     uint32_t route_count, route_capacity;
-    uint32_t *slots;         /* open addressing over routes; NO_CODE: free */
+    uint32_t *slots; /* open addressing over routes; NO_CODE: free */
     uint32_t slot_count;
     struct batch_destination *destinations;
     uint32_t destination_count, destination_capacity;
 
-    uint32_t *codes;         /* route of each row of the array at hand; NULL: all rows take route 0 */
+    uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
     struct pieces pieces;
     struct qsi_list returns;
@@ -61,7 +64,8 @@ static qs_status no_memory(qs_error *error)
     return qsi_fail(error, QS_ENOMEM, "batch");
 }
 
-static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t item_bytes, qs_error *error)
+static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t item_bytes,
+                      qs_error *error)
 {
     uint32_t wanted = *capacity < 8 ? 8 : *capacity;
     void *grown;
@@ -88,7 +92,8 @@ static qs_status read_defaults(struct batch *batch, qs_error *error)
     const qs_batch *input = batch->input;
     uint64_t bytes;
 
-    QS_TRY(qsi_properties_decode(&batch->defaults, input->properties.data, (uint32_t)input->properties.bytes, error));
+    QS_TRY(qsi_properties_decode(&batch->defaults, input->properties.data,
+                                 (uint32_t)input->properties.bytes, error));
     if (!qsi_properties_has(&batch->defaults, QSI_PROPERTY_DELIVERY_MODE)) {
         batch->defaults.delivery_mode = 2; /* a batch is persistent unless it says otherwise */
         batch->defaults.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
@@ -114,14 +119,14 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
     for (size_t i = 0; i < input->array_count; i++) {
         uint64_t longest_row = 0;
         uint32_t longest;
-        qs_status status =
-            qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i], input->body_column,
-                                 batch->row_count, error);
+        qs_status status = qsi_arrow_batch_open(&batch->arrays[i], input->schema, input->arrays[i],
+                                                input->body_column, batch->row_count, error);
         if (status == QS_OK) {
             longest = qsi_arrow_body_max(&batch->arrays[i], &longest_row);
             status = qsi_check_body_bytes(batch->store, longest, error);
             if (status != QS_OK) {
-                qsi_error_prefix(error, "row %llu", (unsigned long long)(batch->row_count + longest_row));
+                qsi_error_prefix(error, "row %llu",
+                                 (unsigned long long)(batch->row_count + longest_row));
             }
         }
         if (status != QS_OK) {
@@ -156,7 +161,8 @@ static qs_status grow_slots(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
-static bool same_names(const struct batch_route *route, struct qsi_slice exchange, struct qsi_slice key)
+static bool same_names(const struct batch_route *route, struct qsi_slice exchange,
+                       struct qsi_slice key)
 {
     return route->key.bytes == key.bytes && route->exchange.bytes == exchange.bytes &&
            memcmp(route->key.data, key.data, key.bytes) == 0 &&
@@ -164,10 +170,11 @@ static bool same_names(const struct batch_route *route, struct qsi_slice exchang
 }
 
 /* The index of the route with these names, new or not. */
-static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key, uint32_t *code_out,
-                        qs_error *error)
+static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key,
+                        uint32_t *code_out, qs_error *error)
 {
-    uint64_t hash = qsi_hash(key.data, key.bytes) ^ (exchange.bytes > 0 ? qsi_hash(exchange.data, exchange.bytes) * 31 : 0);
+    uint64_t hash = qsi_hash(key.data, key.bytes) ^
+                    (exchange.bytes > 0 ? qsi_hash(exchange.data, exchange.bytes) * 31 : 0);
     uint32_t slot;
 
     if (batch->route_count * 2 >= batch->slot_count) {
@@ -176,11 +183,13 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
     slot = (uint32_t)hash & (batch->slot_count - 1);
     for (; batch->slots[slot] != NO_CODE; slot = (slot + 1) & (batch->slot_count - 1)) {
         *code_out = batch->slots[slot];
-        if (batch->routes[*code_out].hash == hash && same_names(&batch->routes[*code_out], exchange, key)) {
+        if (batch->routes[*code_out].hash == hash &&
+            same_names(&batch->routes[*code_out], exchange, key)) {
             return QS_OK;
         }
     }
-    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1, sizeof *batch->routes, error));
+    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
+                sizeof *batch->routes, error));
     *code_out = batch->route_count++;
     batch->routes[*code_out] =
         (struct batch_route){.exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE};
@@ -193,8 +202,8 @@ static struct qsi_slice or_default(struct qsi_slice value, qs_slice otherwise)
     return qsi_slice_is_null(value) ? qsi_slice_of(otherwise) : value;
 }
 
-static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *array, uint64_t row, uint32_t *code_out,
-                            qs_error *error)
+static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *array, uint64_t row,
+                            uint32_t *code_out, qs_error *error)
 {
     struct qsi_slice exchange = qsi_slice_of(batch->input->exchange);
     struct qsi_slice key = qsi_slice_of(batch->input->routing_key);
@@ -214,7 +223,8 @@ static bool has_route_columns(const struct qsi_arrow_batch *array)
 }
 
 /* One look per dictionary entry instead of one per row. */
-static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_batch *array, uint32_t *codes, qs_error *error)
+static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_batch *array,
+                                 uint32_t *codes, qs_error *error)
 {
     uint64_t count = qsi_arrow_dictionary_count(&array->routing_key);
     uint32_t *known = qsi_alloc((count + 1) * sizeof *known);
@@ -237,7 +247,8 @@ static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_bat
 }
 
 /* Fills codes with the route of each row. */
-static qs_status code_rows(struct batch *batch, const struct qsi_arrow_batch *array, uint32_t *codes, qs_error *error)
+static qs_status code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
+                           uint32_t *codes, qs_error *error)
 {
     if (!array->exchange.present && qsi_arrow_has_dictionary(&array->routing_key)) {
         return code_dictionary(batch, array, codes, error);
@@ -248,7 +259,8 @@ static qs_status code_rows(struct batch *batch, const struct qsi_arrow_batch *ar
     return QS_OK;
 }
 
-static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch *array, qs_error *error)
+static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch *array,
+                               qs_error *error)
 {
     if (array->rows > batch->code_capacity) {
         qsi_free(batch->codes);
@@ -269,7 +281,8 @@ static qs_status find_routes(struct batch *batch, qs_error *error)
     for (size_t i = 0; i < batch->input->array_count; i++) {
         const struct qsi_arrow_batch *array = &batch->arrays[i];
         if (!has_route_columns(array)) {
-            QS_TRY(intern(batch, qsi_slice_of(batch->input->exchange), qsi_slice_of(batch->input->routing_key), &code, error));
+            QS_TRY(intern(batch, qsi_slice_of(batch->input->exchange),
+                          qsi_slice_of(batch->input->routing_key), &code, error));
             continue;
         }
         QS_TRY(reserve_codes(batch, array, error));
@@ -280,8 +293,9 @@ static qs_status find_routes(struct batch *batch, qs_error *error)
 
 /* ---- looking routes up, under the lock ---- */
 
-static qs_status add_destination(struct batch *batch, struct qsi_map *known, const struct store_queue *queue,
-                                 uint32_t *index_out, qs_error *error)
+static qs_status add_destination(struct batch *batch, struct qsi_map *known,
+                                 const struct store_queue *queue, uint32_t *index_out,
+                                 qs_error *error)
 {
     uintptr_t found = (uintptr_t)qsi_map_get(known, &queue->core.id, sizeof queue->core.id);
 
@@ -289,18 +303,22 @@ static qs_status add_destination(struct batch *batch, struct qsi_map *known, con
         *index_out = (uint32_t)(found - 1);
         return QS_OK;
     }
-    QS_TRY(grow((void **)&batch->destinations, &batch->destination_capacity, batch->destination_count + 1,
-                sizeof *batch->destinations, error));
+    QS_TRY(grow((void **)&batch->destinations, &batch->destination_capacity,
+                batch->destination_count + 1, sizeof *batch->destinations, error));
     *index_out = batch->destination_count++;
-    batch->destinations[*index_out] = (struct batch_destination){
-        .queue_id = queue->core.id, .durable = (queue->flags & QS_DURABLE) != 0, .piece_code = NO_CODE};
-    if (qsi_map_put(known, &queue->core.id, sizeof queue->core.id, (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
+    batch->destinations[*index_out] =
+        (struct batch_destination){.queue_id = queue->core.id,
+                                   .durable = (queue->flags & QS_DURABLE) != 0,
+                                   .piece_code = NO_CODE};
+    if (qsi_map_put(known, &queue->core.id, sizeof queue->core.id,
+                    (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
         return no_memory(error);
     }
     return QS_OK;
 }
 
-static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batch_route *route, qs_error *error)
+static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batch_route *route,
+                         qs_error *error)
 {
     const struct qsi_route *found;
 
@@ -342,6 +360,7 @@ struct piece_plan {
     const struct qsi_arrow_batch *array;
     const uint32_t *codes; /* of the array's rows; NULL: route 0 */
     uint64_t from, to;
+    uint64_t longest_bytes; /* of the array's bodies */
     bool per_row_properties;
     bool any_transient, any_persistent;
     uint32_t stored_count;
@@ -350,27 +369,30 @@ struct piece_plan {
     uint32_t *used_destinations;
 };
 
-static bool row_is_transient(const struct batch *batch, const struct qsi_arrow_batch *array, uint64_t row)
+static bool row_is_transient(const struct batch *batch, const struct qsi_arrow_batch *array,
+                             uint64_t row)
 {
     uint8_t mode = qsi_arrow_delivery_mode(array, row);
 
     return (mode != 0 ? mode : batch->defaults.delivery_mode) == 1;
 }
 
-static struct batch_route *row_route(struct batch *batch, const struct piece_plan *plan, uint64_t row)
+static struct batch_route *row_route(struct batch *batch, const struct piece_plan *plan,
+                                     uint64_t row)
 {
     return &batch->routes[plan->codes != NULL ? plan->codes[row] : 0];
 }
 
 /* Does the row's body go to the message store? */
-static bool row_is_stored(struct batch *batch, const struct piece_plan *plan, uint64_t row, uint64_t properties_bytes,
-                          uint64_t body_bytes)
+static bool row_is_stored(struct batch *batch, const struct piece_plan *plan, uint64_t row,
+                          uint64_t properties_bytes, uint64_t body_bytes)
 {
-    return qsi_is_stored(batch->store, properties_bytes, body_bytes) && row_route(batch, plan, row)->durable &&
-           !row_is_transient(batch, plan->array, row);
+    return qsi_is_stored(batch->store, properties_bytes, body_bytes) &&
+           row_route(batch, plan, row)->durable && !row_is_transient(batch, plan->array, row);
 }
 
-static uint64_t row_properties_bytes(const struct batch *batch, const struct piece_plan *plan, uint64_t row)
+static uint64_t row_properties_bytes(const struct batch *batch, const struct piece_plan *plan,
+                                     uint64_t row)
 {
     struct qsi_arrow_row properties;
 
@@ -381,21 +403,23 @@ static uint64_t row_properties_bytes(const struct batch *batch, const struct pie
 }
 
 /* How far a piece that begins at plan->from may reach, and what it holds. */
-static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint64_t limit_bytes, qs_error *error)
+static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint64_t limit_bytes,
+                              qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
     uint64_t row = plan->from;
 
-    for (; row < plan->array->rows; row++) {
+    for (; row < plan->array->rows && row - plan->from < PIECE_ROWS_MAX; row++) {
         uint64_t properties_bytes = row_properties_bytes(batch, plan, row);
         uint64_t body_bytes = qsi_arrow_bytes(&plan->array->body, row).bytes;
         bool stored = row_is_stored(batch, plan, row, properties_bytes, body_bytes);
         uint64_t cost = stored ? QSI_BODY_REF_BYTES : properties_bytes + body_bytes;
         if (properties_bytes > batch->store->options.body_bytes_max) {
-            return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes", (unsigned long long)row,
-                            (unsigned long long)properties_bytes);
+            return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes",
+                            (unsigned long long)row, (unsigned long long)properties_bytes);
         }
-        if (row > plan->from && layout->bodies_bytes + layout->properties_bytes + cost > limit_bytes) {
+        if (row > plan->from &&
+            layout->bodies_bytes + layout->properties_bytes + cost > limit_bytes) {
             break;
         }
         layout->bodies_bytes += stored ? QSI_BODY_REF_BYTES : body_bytes;
@@ -415,21 +439,24 @@ static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint
 static bool measure_plain(struct batch *batch, struct piece_plan *plan, uint64_t limit_bytes)
 {
     const struct qsi_arrow_batch *array = plan->array;
-    uint64_t longest_row, rows = array->rows - plan->from;
-    uint64_t longest = qsi_arrow_body_max(array, &longest_row);
+    uint64_t rows = array->rows - plan->from;
     uint64_t bytes;
 
     if (plan->per_row_properties || array->delivery_mode.present ||
-        qsi_is_stored(batch->store, batch->constant_bytes, longest)) {
+        qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes)) {
         return false;
     }
-    bytes = qsi_arrow_body_total(array, plan->from, array->rows);
-    while (bytes > limit_bytes && rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
+    /* Looking no further than twice the last piece keeps the work in proportion to the rows. */
+    rows = rows < batch->piece_rows_max ? rows : batch->piece_rows_max;
+    bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
+    while (bytes > limit_bytes &&
+           rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
         rows = rows > 2 ? (uint64_t)((double)rows * (double)limit_bytes / (double)bytes) : 1;
         rows = rows > 0 ? rows : 1;
         bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     }
     plan->to = plan->from + rows;
+    batch->piece_rows_max = 2 * rows < PIECE_ROWS_MAX ? 2 * rows : PIECE_ROWS_MAX;
     plan->layout.bodies_bytes = bytes;
     plan->any_transient = batch->defaults.delivery_mode == 1;
     plan->any_persistent = !plan->any_transient;
@@ -442,7 +469,8 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
     struct qsi_messages_layout *layout = &plan->layout;
 
     plan->used_routes = qsi_alloc((batch->route_count + 1) * sizeof *plan->used_routes);
-    plan->used_destinations = qsi_alloc((batch->destination_count + 1) * sizeof *plan->used_destinations);
+    plan->used_destinations =
+        qsi_alloc((batch->destination_count + 1) * sizeof *plan->used_destinations);
     if (plan->used_routes == NULL || plan->used_destinations == NULL) {
         return no_memory(error);
     }
@@ -452,7 +480,8 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
         if (route->piece_code == NO_CODE) {
             route->piece_code = layout->route_count++;
             plan->used_routes[route->piece_code] = code;
-            layout->routes_bytes += qsi_route_bytes(route->exchange.bytes, route->key.bytes, route->destination_count);
+            layout->routes_bytes +=
+                qsi_route_bytes(route->exchange.bytes, route->key.bytes, route->destination_count);
         }
         for (uint32_t i = 0; i < route->destination_count; i++) {
             struct batch_destination *destination = &batch->destinations[route->destinations[i]];
@@ -465,7 +494,8 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
         }
         if (plan->codes == NULL) { /* all rows alike */
             for (uint32_t i = 0; i < route->destination_count; i++) {
-                batch->destinations[route->destinations[i]].piece_rows = (uint32_t)(plan->to - plan->from);
+                batch->destinations[route->destinations[i]].piece_rows =
+                    (uint32_t)(plan->to - plan->from);
             }
             break;
         }
@@ -478,17 +508,20 @@ static void forget_numbers(struct batch *batch, struct piece_plan *plan)
     for (uint32_t i = 0; plan->used_routes != NULL && i < plan->layout.route_count; i++) {
         batch->routes[plan->used_routes[i]].piece_code = NO_CODE;
     }
-    for (uint32_t i = 0; plan->used_destinations != NULL && i < plan->layout.destination_count; i++) {
+    for (uint32_t i = 0; plan->used_destinations != NULL && i < plan->layout.destination_count;
+         i++) {
         batch->destinations[plan->used_destinations[i]].piece_code = NO_CODE;
     }
     qsi_free(plan->used_routes);
     qsi_free(plan->used_destinations);
 }
 
-static qs_status encode_routes(struct batch *batch, const struct piece_plan *plan, uint8_t *record, qs_error *error)
+static qs_status encode_routes(struct batch *batch, const struct piece_plan *plan, uint8_t *record,
+                               qs_error *error)
 {
     uint64_t at = 0;
-    uint32_t *codes = qsi_alloc((batch->destination_count + plan->layout.row_count + 1) * sizeof *codes);
+    uint32_t *codes =
+        qsi_alloc((batch->destination_count + plan->layout.row_count + 1) * sizeof *codes);
 
     if (codes == NULL) {
         return no_memory(error);
@@ -498,7 +531,8 @@ static qs_status encode_routes(struct batch *batch, const struct piece_plan *pla
         for (uint32_t k = 0; k < route->destination_count; k++) {
             codes[k] = batch->destinations[route->destinations[k]].piece_code;
         }
-        qsi_messages_put_route(record, &plan->layout, i, &at, route->exchange, route->key, codes, route->destination_count);
+        qsi_messages_put_route(record, &plan->layout, i, &at, route->exchange, route->key, codes,
+                               route->destination_count);
     }
     if (plan->codes != NULL) {
         for (uint32_t row = 0; row < plan->layout.row_count; row++) {
@@ -511,8 +545,9 @@ static qs_status encode_routes(struct batch *batch, const struct piece_plan *pla
 }
 
 /* Writes one row's body to the message store and its reference to cell. */
-static qs_status store_row(struct batch *batch, const struct piece_plan *plan, struct piece *piece, uint64_t row,
-                           const uint8_t *properties, uint32_t properties_bytes, uint8_t *cell, qs_error *error)
+static qs_status store_row(struct batch *batch, const struct piece_plan *plan, struct piece *piece,
+                           uint64_t row, const uint8_t *properties, uint32_t properties_bytes,
+                           uint8_t *cell, qs_error *error)
 {
     const struct batch_route *route = row_route(batch, plan, row);
     struct qsi_slice blob = qsi_slice_make(properties, properties_bytes);
@@ -530,7 +565,8 @@ static qs_status store_row(struct batch *batch, const struct piece_plan *plan, s
     qsi_envelope_encode(envelope, route->exchange, route->key, blob);
     status = qsi_store_enter(batch->store, error);
     if (status == QS_OK) {
-        status = qsi_message_store_reserve(batch->store->messages, envelope_bytes, body.bytes, place, error);
+        status = qsi_message_store_reserve(batch->store->messages, envelope_bytes, body.bytes,
+                                           place, error);
         qsi_store_leave(batch->store);
     }
     if (status == QS_OK) {
@@ -545,8 +581,8 @@ static qs_status store_row(struct batch *batch, const struct piece_plan *plan, s
 }
 
 /* Row by row: properties, bodies and references to stored ones. */
-static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan, struct piece *piece, uint8_t *record,
-                             qs_error *error)
+static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
+                             struct piece *piece, uint8_t *record, qs_error *error)
 {
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *property_offsets = qsi_messages_properties_place(record, layout);
@@ -590,7 +626,8 @@ static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
             memcpy(scratch, batch->constant, batch->constant_bytes);
         }
         qsi_messages_stored_place(record, layout)[i / 8] |= (uint8_t)(1u << (i % 8));
-        status = store_row(batch, plan, piece, row, scratch, (uint32_t)properties_bytes, bodies + body_at, error);
+        status = store_row(batch, plan, piece, row, scratch, (uint32_t)properties_bytes,
+                           bodies + body_at, error);
         body_at += QSI_BODY_REF_BYTES;
         qsi_free(scratch);
     }
@@ -602,7 +639,8 @@ static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
 }
 
 /* Which rows go to a destination that does not take all: ascending. */
-static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, uint32_t ***rows_out, qs_error *error)
+static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, uint32_t ***rows_out,
+                           qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
     uint32_t **rows = qsi_zalloc((count + 1) * sizeof *rows);
@@ -615,7 +653,8 @@ static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, u
         return no_memory(error);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct batch_destination *destination = &batch->destinations[plan->used_destinations[i]];
+        const struct batch_destination *destination =
+            &batch->destinations[plan->used_destinations[i]];
         if (destination->piece_rows == plan->layout.row_count) {
             continue;
         }
@@ -639,18 +678,21 @@ static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, u
     return QS_OK;
 }
 
-static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, struct piece *piece, qs_error *error)
+static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, struct piece *piece,
+                           qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
     uint32_t **rows = NULL;
     qs_status status = list_rows(batch, plan, &rows, error);
 
-    piece->destinations = status == QS_OK ? qsi_zalloc((count + 1) * sizeof *piece->destinations) : NULL;
+    piece->destinations =
+        status == QS_OK ? qsi_zalloc((count + 1) * sizeof *piece->destinations) : NULL;
     if (status == QS_OK && piece->destinations == NULL) {
         status = no_memory(error);
     }
     for (uint32_t i = 0; status == QS_OK && i < count; i++) {
-        const struct batch_destination *destination = &batch->destinations[plan->used_destinations[i]];
+        const struct batch_destination *destination =
+            &batch->destinations[plan->used_destinations[i]];
         struct piece_destination *target = &piece->destinations[i];
         target->queue_id = destination->queue_id;
         if (qsi_run_create(&target->run, piece->chunk, 0, destination->piece_rows, rows[i],
@@ -659,9 +701,11 @@ static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, s
             break;
         }
         rows[i] = NULL;
-        target->run->ram_bytes = piece->chunk->used * destination->piece_rows / plan->layout.row_count;
+        target->run->ram_bytes =
+            piece->chunk->used * destination->piece_rows / plan->layout.row_count;
         piece->destination_count = i + 1;
-        qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, 0, destination->piece_rows);
+        qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, 0,
+                                     destination->piece_rows);
     }
     for (uint32_t i = 0; rows != NULL && i < count; i++) {
         qsi_free(rows[i]);
@@ -670,13 +714,15 @@ static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, s
     return status;
 }
 
-static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, struct piece *piece, qs_error *error)
+static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, struct piece *piece,
+                              qs_error *error)
 {
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *record, *properties;
 
     piece->chunk = qsi_chunk_create(layout->record_bytes);
-    piece->places = plan->stored_count > 0 ? qsi_zalloc(plan->stored_count * sizeof *piece->places) : NULL;
+    piece->places =
+        plan->stored_count > 0 ? qsi_zalloc(plan->stored_count * sizeof *piece->places) : NULL;
     if (piece->chunk == NULL || (plan->stored_count > 0 && piece->places == NULL)) {
         return no_memory(error);
     }
@@ -693,7 +739,8 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
     if (plan->per_row_properties || plan->stored_count > 0) {
         QS_TRY(encode_rows(batch, plan, piece, record, error));
     } else {
-        qsi_arrow_body_copy(plan->array, plan->from, plan->to, qsi_messages_body_offsets_place(record, layout),
+        qsi_arrow_body_copy(plan->array, plan->from, plan->to,
+                            qsi_messages_body_offsets_place(record, layout),
                             qsi_messages_bodies_place(record, layout));
     }
     return make_runs(batch, plan, piece, error);
@@ -758,7 +805,8 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
         } else {
             memcpy(blob, batch->constant, batch->constant_bytes);
         }
-        status = qsi_return_make(&batch->returns, route->exchange, route->key, qsi_slice_make(blob, (uint32_t)bytes),
+        status = qsi_return_make(&batch->returns, route->exchange, route->key,
+                                 qsi_slice_make(blob, (uint32_t)bytes),
                                  qsi_arrow_bytes(&plan->array->body, row), error);
         qsi_free(blob);
         if (status != QS_OK) {
@@ -792,7 +840,8 @@ static qs_status make_pieces(struct batch *batch, qs_error *error)
 {
     for (size_t i = 0; i < batch->input->array_count; i++) {
         const struct qsi_arrow_batch *array = &batch->arrays[i];
-        uint64_t from = 0;
+        uint64_t from = 0, longest_row;
+        uint64_t longest_bytes = qsi_arrow_body_max(array, &longest_row);
         if (has_route_columns(array)) {
             QS_TRY(reserve_codes(batch, array, error));
             QS_TRY(code_rows(batch, array, batch->codes, error));
@@ -802,6 +851,7 @@ static qs_status make_pieces(struct batch *batch, qs_error *error)
                 .array = array,
                 .codes = has_route_columns(array) ? batch->codes : NULL,
                 .from = from,
+                .longest_bytes = longest_bytes,
                 .per_row_properties = qsi_arrow_has_properties(array),
             };
             QS_TRY(make_piece(batch, &plan, error));
@@ -824,7 +874,8 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         QS_TRY(qsi_tx_take(channel, &batch->pieces, error));
     } else {
         if (batch->pieces.journal_bytes > 0) {
-            QS_TRY(qsi_commit_make_room(store, batch->pieces.journal_bytes + qsi_reserve_bytes(store),
+            QS_TRY(qsi_commit_make_room(store,
+                                        batch->pieces.journal_bytes + qsi_reserve_bytes(store),
                                         batch->pieces.entry_bytes_max, &released, error));
         }
         if (channel->closed) {
@@ -841,7 +892,8 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     store->stats.returned += batch->return_count;
     qsi_move_returns(&batch->returns, qsi_returns_of(channel));
     if (channel->confirms.selected && batch->row_count > 0) {
-        receipt->first_number = qsi_confirms_add(&channel->confirms, batch->row_count, receipt->lsn);
+        receipt->first_number =
+            qsi_confirms_add(&channel->confirms, batch->row_count, receipt->lsn);
         receipt->last_number = receipt->first_number + batch->row_count - 1;
         if (receipt->lsn == 0) {
             qsi_events_announce(store);
@@ -865,12 +917,14 @@ static void fini(struct batch *batch)
     qsi_free(batch->arrays);
 }
 
-qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input, qs_receipt *receipt_out, qs_error *error)
+qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
+                                   qs_receipt *receipt_out, qs_error *error)
 {
     struct batch batch = {
         .channel = channel,
         .store = channel->store,
         .input = input,
+        .piece_rows_max = PIECE_ROWS_MAX,
         .mandatory = (input->flags & QS_MANDATORY) != 0,
     };
     qs_status status;
@@ -878,7 +932,8 @@ qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input, q
     memset(receipt_out, 0, sizeof *receipt_out);
     qsi_list_init(&batch.returns);
     QS_TRY(qsi_check_names(input->exchange.bytes, input->routing_key.bytes, error));
-    QS_TRY(qsi_channel_enter(channel, error)); /* a closed store or channel answers before a bad batch */
+    QS_TRY(qsi_channel_enter(channel,
+                             error)); /* a closed store or channel answers before a bad batch */
     qsi_store_leave(channel->store);
     status = read_defaults(&batch, error);
     if (status == QS_OK) {

@@ -2,14 +2,15 @@
  *
  * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it: taken
  * messages belong to this channel, so their records stay. */
-#include "engine.h"
-#include <string.h>
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"
+#include "engine.h"
 #include "error.h"
 #include "publish.h"
 #include "record.h"
+
+#include <string.h>
 
 void qs_message_release(qs_message *message)
 {
@@ -21,7 +22,8 @@ void qs_message_release(qs_message *message)
 
 /* ---- one message ---- */
 
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count, bool *released_out, qs_error *error)
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
+                               bool *released_out, qs_error *error)
 {
     uint64_t bytes = count * QSI_SETTLE_BYTES;
 
@@ -36,8 +38,8 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     return QS_OK;
 }
 
-static qs_status view_message(const struct qsi_run *run, uint32_t row, qs_message *message, struct qsi_body_ref *ref_out,
-                              qs_error *error)
+static qs_status view_message(const struct qsi_run *run, uint32_t row, qs_message *message,
+                              struct qsi_body_ref *ref_out, qs_error *error)
 {
     uint32_t record_row;
     struct qsi_messages view;
@@ -62,8 +64,9 @@ static qs_status view_message(const struct qsi_run *run, uint32_t row, qs_messag
     return QS_OK;
 }
 
-qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue, struct store_consumer *consumer,
-                          qs_message *message_out, struct qsi_body_ref *ref_out, qs_error *error)
+qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
+                          struct store_consumer *consumer, qs_message *message_out,
+                          struct qsi_body_ref *ref_out, qs_error *error)
 {
     struct qsi_stretch stretch;
 
@@ -74,7 +77,8 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     message_out->redelivered = qsi_run_was_seen(stretch.run, stretch.row);
     message_out->delivery_count = qsi_run_deliveries(stretch.run, stretch.row);
     qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
-    message_out->delivery_tag = qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
+    message_out->delivery_tag =
+        qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
     channel->store->stats.delivered += 1;
     return view_message(stretch.run, stretch.row, message_out, ref_out, error);
 }
@@ -85,7 +89,8 @@ struct stored {
     struct qsi_slice exchange, key, properties, body;
 };
 
-static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref, struct stored *stored_out, qs_error *error)
+static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref,
+                             struct stored *stored_out, qs_error *error)
 {
     struct qsi_chunk *chunk;
     qs_status status = qsi_message_store_locate(store->messages, ref, error);
@@ -98,21 +103,25 @@ static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *
         return qsi_fail(error, QS_ENOMEM, "body of %u bytes", ref->body_bytes);
     }
     status = qsi_message_store_read(store->messages, ref, chunk->data, error);
-    if (status == QS_OK && !qsi_envelope_decode(chunk->data + QSI_BODY_HEADER_BYTES, ref->envelope_bytes,
-                                                &stored_out->exchange, &stored_out->key, &stored_out->properties)) {
-        status = qsi_fail(error, QS_ECORRUPT, "the envelope of message file %u, offset %llu is malformed", ref->file,
+    if (status == QS_OK &&
+        !qsi_envelope_decode(chunk->data + QSI_BODY_HEADER_BYTES, ref->envelope_bytes,
+                             &stored_out->exchange, &stored_out->key, &stored_out->properties)) {
+        status = qsi_fail(error, QS_ECORRUPT,
+                          "the envelope of message file %u, offset %llu is malformed", ref->file,
                           (unsigned long long)ref->offset);
     }
     if (status != QS_OK) {
         qsi_chunk_unref(chunk);
         return status;
     }
-    stored_out->body = qsi_slice_make(chunk->data + QSI_BODY_HEADER_BYTES + ref->envelope_bytes, ref->body_bytes);
+    stored_out->body =
+        qsi_slice_make(chunk->data + QSI_BODY_HEADER_BYTES + ref->envelope_bytes, ref->body_bytes);
     stored_out->chunk = chunk;
     return QS_OK;
 }
 
-qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body_ref *ref, qs_error *error)
+qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
+                           const struct qsi_body_ref *ref, qs_error *error)
 {
     struct stored stored;
 
@@ -129,8 +138,8 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const st
     return QS_OK;
 }
 
-static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack, qs_message *message,
-                          struct qsi_body_ref *ref, qs_error *error)
+static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack,
+                          qs_message *message, struct qsi_body_ref *ref, qs_error *error)
 {
     struct store_queue *queue;
     bool released;
@@ -143,7 +152,8 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
     return qsi_deliver_one(channel, queue, NULL, message, ref, error);
 }
 
-qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags, qs_message *message_out, qs_error *error)
+qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
+                         qs_message *message_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     bool no_ack = (flags & QS_NO_ACK) != 0;
@@ -173,7 +183,7 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags, qs
 /* Messages taken together that look alike: consecutive rows of one record, or one record of a single message. */
 struct taken {
     const uint8_t *record;
-    const uint32_t *rows;   /* of the run; NULL: row i is row i */
+    const uint32_t *rows; /* of the run; NULL: row i is row i */
     uint32_t row;
     uint32_t count;
     uint64_t first_tag;
@@ -238,7 +248,8 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
 }
 
 /* Notes the stretch, divided where its messages look different. */
-static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch, uint64_t first_tag)
+static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch,
+                            uint64_t first_tag)
 {
     const struct qsi_run *run = stretch->run;
     uint32_t i = 0;
@@ -264,8 +275,8 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
             last = (struct taken *)(void *)(get->taken.data + get->taken.bytes) - 1;
         }
         if (last != NULL && last->record == next.record && last->row + last->count == next.row &&
-            last->first_tag + last->count == next.first_tag && last->redelivered == next.redelivered &&
-            last->delivery_count == next.delivery_count) {
+            last->first_tag + last->count == next.first_tag &&
+            last->redelivered == next.redelivered && last->delivery_count == next.delivery_count) {
             last->count += next.count;
         } else if (qsi_buf_append(&get->taken, &next, sizeof next) != QS_OK) {
             return QS_ENOMEM;
@@ -275,7 +286,8 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
 }
 
 /* Takes one stretch; false when there is no more to take. */
-static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io, qs_error *error)
+static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io,
+                         qs_error *error)
 {
     struct qs_channel *channel = get->channel;
     uint64_t left = get->max_messages - get->message_count;
@@ -291,7 +303,8 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         *status_io = qsi_fail(error, QS_ENOMEM, "batch");
         return false;
     }
-    if (!qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch)) {
+    if (!qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS,
+                        &stretch)) {
         return false;
     }
     count = fitting(get, &stretch);
@@ -313,7 +326,8 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
 }
 
 /* REQUIRES lock.  Waits for the first message if need be, then takes what is there. */
-static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns, qs_error *error)
+static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
+                            qs_error *error)
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
@@ -325,7 +339,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
 
     for (;;) {
         if (channel->closed) {
-            return qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED, "closed meanwhile");
+            return qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                            "closed meanwhile");
         }
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
@@ -354,8 +369,8 @@ struct building {
     struct qsi_arrow_builder builder;
     const uint8_t *record; /* the one that view and codes are about */
     struct qsi_messages view;
-    struct qsi_buf codes;  /* int32 pairs by route, -1: not interned yet */
-    uint64_t bad_tag;      /* of a message whose body is damaged; 0: none */
+    struct qsi_buf codes; /* int32 pairs by route, -1: not interned yet */
+    uint64_t bad_tag;     /* of a message whose body is damaged; 0: none */
 };
 
 static qs_status begin_record(struct building *building, const uint8_t *record, qs_error *error)
@@ -377,23 +392,26 @@ static qs_status begin_record(struct building *building, const uint8_t *record, 
     return QS_OK;
 }
 
-static qs_status set_route(struct building *building, uint32_t record_row, struct qsi_arrow_run *run, qs_error *error)
+static qs_status set_route(struct building *building, uint32_t record_row,
+                           struct qsi_arrow_run *run, qs_error *error)
 {
     uint32_t code = qsi_messages_row_route(&building->view, record_row);
     int32_t *codes = (int32_t *)(void *)building->codes.data + 2 * (size_t)code;
 
     if (codes[1] < 0) {
         struct qsi_route_view route = qsi_messages_route(&building->view, code);
-        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[0], QSI_ARROW_EXCHANGE, route.exchange, error));
-        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[1], QSI_ARROW_ROUTING_KEY, route.key, error));
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[0], QSI_ARROW_EXCHANGE,
+                                        route.exchange, error));
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[1], QSI_ARROW_ROUTING_KEY,
+                                        route.key, error));
     }
     run->exchange_code = codes[0];
     run->routing_key_code = codes[1];
     return QS_OK;
 }
 
-static qs_status build_row(struct building *building, const struct taken *taken, uint32_t i, struct qsi_arrow_run *run,
-                           qs_error *error)
+static qs_status build_row(struct building *building, const struct taken *taken, uint32_t i,
+                           struct qsi_arrow_run *run, qs_error *error)
 {
     uint32_t record_row = taken->rows != NULL ? taken->rows[taken->row + i] : taken->row + i;
     struct qsi_slice body = qsi_messages_body(&building->view, record_row);
@@ -425,8 +443,9 @@ static qs_status build_row(struct building *building, const struct taken *taken,
 
 static qs_status build_taken(struct building *building, const struct taken *taken, qs_error *error)
 {
-    struct qsi_arrow_run run = {
-        .first_tag = taken->first_tag, .delivery_count = taken->delivery_count, .redelivered = taken->redelivered};
+    struct qsi_arrow_run run = {.first_tag = taken->first_tag,
+                                .delivery_count = taken->delivery_count,
+                                .redelivered = taken->redelivered};
     const struct qsi_messages *view = &building->view;
 
     QS_TRY(begin_record(building, taken->record, error));
@@ -434,7 +453,8 @@ static qs_status build_taken(struct building *building, const struct taken *take
         (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
         QS_TRY(set_route(building, taken->row, &run, error));
         run.properties = qsi_messages_properties(view, taken->row);
-        return qsi_arrow_builder_rows(&building->builder, &run, view->body_offsets + 4 * (size_t)taken->row, view->bodies,
+        return qsi_arrow_builder_rows(&building->builder, &run,
+                                      view->body_offsets + 4 * (size_t)taken->row, view->bodies,
                                       taken->count, error);
     }
     for (uint32_t i = 0; i < taken->count; i++) {
@@ -452,7 +472,8 @@ static qs_status build(struct get_batch *get, uint64_t *bad_tag_out, struct Arro
     qs_status status;
 
     qsi_arrow_builder_init(&building.builder);
-    status = qsi_arrow_builder_reserve(&building.builder, get->message_count, get->body_bytes, error);
+    status =
+        qsi_arrow_builder_reserve(&building.builder, get->message_count, get->body_bytes, error);
     for (size_t i = 0; status == QS_OK && i < count; i++) {
         status = build_taken(&building, &taken[i], error);
     }
@@ -486,8 +507,9 @@ static void give_back(struct get_batch *get, uint64_t bad_tag)
     }
 }
 
-qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages, uint64_t bytes_max, uint32_t flags,
-                               uint64_t timeout_ns, struct ArrowSchema *schema_out, struct ArrowArray *array_out,
+qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,
+                               uint64_t bytes_max, uint32_t flags, uint64_t timeout_ns,
+                               struct ArrowSchema *schema_out, struct ArrowArray *array_out,
                                qs_error *error)
 {
     bool no_ack = (flags & QS_NO_ACK) != 0;

@@ -4,15 +4,16 @@
  * A block is applied when a later one proves that it was durable.  Those at the very end lack that proof: the write
  * may have reached the disk and the message bodies it names may not.  There, atomic groups are applied whole or not at all, and only when
  * every body they name is there; nothing that was confirmed can be among what is dropped. */
-#include "engine.h"
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "engine.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "properties.h"
 #include "scan.h"
+
+#include <string.h>
 
 struct replay {
     struct qs_store *store;
@@ -30,7 +31,8 @@ static struct store_queue *queue_by_id(struct qs_store *store, uint64_t id)
 }
 
 /* Which rows go to a destination: NULL for all.  QS_ECORRUPT when they are not as many as it says. */
-static qs_status destination_rows(const struct qsi_messages *view, uint32_t destination, uint32_t **rows_out, qs_error *error)
+static qs_status destination_rows(const struct qsi_messages *view, uint32_t destination,
+                                  uint32_t **rows_out, qs_error *error)
 {
     uint32_t expected = qsi_messages_destination_rows(view, destination);
     uint32_t count = 0;
@@ -38,7 +40,8 @@ static qs_status destination_rows(const struct qsi_messages *view, uint32_t dest
 
     *rows_out = NULL;
     if (expected == 0 || expected > view->row_count) {
-        return qsi_fail(error, QS_ECORRUPT, "a destination with %u of %u rows", expected, view->row_count);
+        return qsi_fail(error, QS_ECORRUPT, "a destination with %u of %u rows", expected,
+                        view->row_count);
     }
     if (expected == view->row_count) {
         return QS_OK;
@@ -61,15 +64,16 @@ static qs_status destination_rows(const struct qsi_messages *view, uint32_t dest
     }
     if (count != expected) {
         qsi_free(rows);
-        return qsi_fail(error, QS_ECORRUPT, "%u rows go to a destination that tells %u", count, expected);
+        return qsi_fail(error, QS_ECORRUPT, "%u rows go to a destination that tells %u", count,
+                        expected);
     }
     *rows_out = rows;
     return QS_OK;
 }
 
 /* Rows with delivery mode 1 were journalled along with the others of their batch, and ended with their process. */
-static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *view, const uint32_t *rows, uint32_t count,
-                           uint64_t first_seq)
+static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *view,
+                           const uint32_t *rows, uint32_t count, uint64_t first_seq)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct qsi_slice properties = qsi_messages_properties(view, rows != NULL ? rows[i] : i);
@@ -80,8 +84,9 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     }
 }
 
-static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, uint64_t at, const struct qsi_messages *view,
-                              uint32_t destination, qs_error *error)
+static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, uint64_t at,
+                              const struct qsi_messages *view, uint32_t destination,
+                              qs_error *error)
 {
     uint64_t first_seq = qsi_messages_destination_seq(view, destination);
     struct qsi_run *run = NULL;
@@ -102,7 +107,8 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     return QS_OK;
 }
 
-static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at, qs_error *error)
+static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
+                                 qs_error *error)
 {
     const uint8_t *record = chunk->data + at;
     struct qsi_messages view;
@@ -116,8 +122,9 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
             continue; /* transient, or deleted meanwhile */
         }
         if (first_seq < queue->core.next_seq || first_seq + view.row_count < first_seq) {
-            return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': sequence %llu comes again", (int)queue->name.bytes,
-                            (const char *)queue->name.data, (unsigned long long)first_seq);
+            return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': sequence %llu comes again",
+                            (int)queue->name.bytes, (const char *)queue->name.data,
+                            (unsigned long long)first_seq);
         }
         if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1) {
             QS_TRY(replay_batch(&queue->core, chunk, at, &view, i, error));
@@ -146,17 +153,20 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     return QS_OK;
 }
 
-static qs_status replay_transaction(struct qs_store *store, const struct qsi_topology *record, qs_error *error)
+static qs_status replay_transaction(struct qs_store *store, const struct qsi_topology *record,
+                                    qs_error *error)
 {
     struct qsi_slice key = record->strings[0];
 
-    if (key.bytes > 0 && qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)1) != QS_OK) {
+    if (key.bytes > 0 &&
+        qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction key");
     }
     return QS_OK;
 }
 
-static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at, qs_error *error)
+static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
+                               qs_error *error)
 {
     const uint8_t *record = chunk->data + at;
     struct qsi_topology topology;
@@ -178,7 +188,8 @@ static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, 
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return qsi_replay_topology(store, &topology, error);
     default:
-        return qsi_fail(error, QS_EVERSION, "record type %u: written by a newer version", qsi_record_type(record));
+        return qsi_fail(error, QS_EVERSION, "record type %u: written by a newer version",
+                        qsi_record_type(record));
     }
 }
 
@@ -189,6 +200,10 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
     char name[QSI_JOURNAL_NAME_BYTES];
     qs_error inner;
 
+    if (status == QS_EINVAL ||
+        status >= QS_CONTENT_TOO_LARGE) { /* what routing says of a record that makes no sense */
+        status = QS_ECORRUPT;
+    }
     if (status != QS_ECORRUPT || error == NULL) {
         return status;
     }
@@ -200,10 +215,6 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
 static void mark_all_seen(struct qs_store *store)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    if (status == QS_EINVAL ||
-        status >= QS_CONTENT_TOO_LARGE) { /* what routing says of a record that makes no sense */
-        status = QS_ECORRUPT;
-    }
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core);
@@ -293,7 +304,8 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
 /* ---- the tail ---- */
 
 /* Are all the bodies that a block names there?  QS_ECORRUPT if not. */
-static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_block *block, qs_error *error)
+static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_block *block,
+                              qs_error *error)
 {
     uint64_t at = block->from;
     uint64_t end = block->from + block->block.payload_bytes;
@@ -355,7 +367,8 @@ static bool is_decided(const struct replay *replay)
 {
     const struct qsi_manifest *manifest = &replay->store->manifest;
 
-    return qsi_manifest_is_ended(manifest) || (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
+    return qsi_manifest_is_ended(manifest) ||
+           (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
 }
 
 /* Applies what is whole and cuts the rest off. */
@@ -390,7 +403,8 @@ struct retained {
     struct qsi_buf files;   /* struct qsi_retained */
 };
 
-static qs_status retain_ref(struct retained *retained, const struct qsi_body_ref *ref, qs_error *error)
+static qs_status retain_ref(struct retained *retained, const struct qsi_body_ref *ref,
+                            qs_error *error)
 {
     uintptr_t index = (uintptr_t)qsi_map_get(&retained->by_file, &ref->file, sizeof ref->file);
     struct qsi_retained fresh = {ref->file, qsi_body_ref_end(ref)};
@@ -448,8 +462,9 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     }
     /* Salvage removes nothing, and takes a missing file for what it is: bodies that cannot be read. */
     if (status == QS_OK && store->options.recovery != QS_RECOVERY_SALVAGE) {
-        status = qsi_message_store_retain(store->messages, (const struct qsi_retained *)(void *)retained.files.data,
-                                          retained.files.bytes / sizeof(struct qsi_retained), 0, error);
+        status = qsi_message_store_retain(
+            store->messages, (const struct qsi_retained *)(void *)retained.files.data,
+            retained.files.bytes / sizeof(struct qsi_retained), 0, error);
     }
     qsi_map_fini(&retained.by_file);
     qsi_buf_fini(&retained.files);
@@ -475,11 +490,13 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
     qs_file *file = NULL;
     qs_status status;
 
-    if (last_file == 0 || qsi_manifest_is_ended(&store->manifest) || store->options.sync == QS_SYNC_NONE) {
+    if (last_file == 0 || qsi_manifest_is_ended(&store->manifest) ||
+        store->options.sync == QS_SYNC_NONE) {
         return QS_OK;
     }
     qsi_journal_name(name, last_file);
-    status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file, error);
+    status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file,
+                          error);
     if (status != QS_OK) {
         return status;
     }
@@ -488,7 +505,8 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
     return status;
 }
 
-static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result, qs_error *error)
+static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result,
+                               qs_error *error)
 {
     struct qsi_journal_options options = {
         .file_bytes = store->options.journal_file_bytes,
@@ -503,20 +521,22 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     /* Below the last session's files there may be one that an earlier session had begun behind what became its end.  Its header
      * would speak against a torn tail if a new session took that file and lost its own. */
     if (store->manifest.session_count > 0) {
-        uint32_t first_file = store->manifest.sessions[store->manifest.session_count - 1].first_file;
+        uint32_t first_file =
+            store->manifest.sessions[store->manifest.session_count - 1].first_file;
         used_upto = used_upto >= first_file ? used_upto : first_file - 1;
     }
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
-    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options, &store->manifest, used_upto,
-                            result->end_lsn, error);
+    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options,
+                            &store->manifest, used_upto, result->end_lsn, error);
 }
 
-static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result, qs_error *error)
+static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,
+                                qs_error *error)
 {
     struct replay replay = {.store = store};
     bool salvage = store->options.recovery == QS_RECOVERY_SALVAGE;
-    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, salvage, visit_block, &replay,
-                                        result, error);
+    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, salvage,
+                                        visit_block, &replay, result, error);
 
     if (status == QS_OK) {
         status = finish_tail(&replay, result, error);

@@ -1,6 +1,6 @@
 /* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
-#include "engine.h"
 #include "check.h"
+#include "engine.h"
 #include "error.h"
 #include "record.h"
 
@@ -25,12 +25,13 @@ static void flush_range(struct settling *settling)
     settling->range.count = 0;
 }
 
-static void record_range(struct settling *settling, uint64_t queue_id, uint64_t first_seq, uint32_t count)
+static void record_range(struct settling *settling, uint64_t queue_id, uint64_t first_seq,
+                         uint32_t count)
 {
     struct qsi_settle *range = &settling->range;
 
-    if (range->count > 0 && range->queue_id == queue_id && range->first_seq + range->count == first_seq &&
-        range->count + count > range->count) {
+    if (range->count > 0 && range->queue_id == queue_id &&
+        range->first_seq + range->count == first_seq && range->count + count > range->count) {
         range->count += count;
         return;
     }
@@ -38,14 +39,15 @@ static void record_range(struct settling *settling, uint64_t queue_id, uint64_t 
     *range = (struct qsi_settle){queue_id, first_seq, count, settling->kind};
 }
 
-static void record_extent(struct settling *settling, const struct store_queue *queue, const struct qsi_extent *extent,
-                          uint64_t tags)
+static void record_extent(struct settling *settling, const struct store_queue *queue,
+                          const struct qsi_extent *extent, uint64_t tags)
 {
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
         uint64_t from = tags >> bit;
         uint32_t count = from == ~UINT64_C(0) ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(~from);
-        record_range(settling, queue->core.id, extent->run->first_seq + extent->first_row + bit, count);
+        record_range(settling, queue->core.id, extent->run->first_seq + extent->first_row + bit,
+                     count);
         tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
     }
 }
@@ -62,7 +64,8 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     if (consumer != NULL) {
         consumer->unacked_count -= count;
     }
-    if (settling->chunk != NULL && extent->run->journalled && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
+    if (settling->chunk != NULL && extent->run->journalled && (queue->flags & QS_DURABLE) != 0 &&
+        !queue->deleted) {
         record_extent(settling, queue, extent, tags);
     }
     if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
@@ -81,8 +84,8 @@ uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, 
     return qsi_unacked_stretches(&channel->unacked, first_tag, last_tag) * QSI_SETTLE_BYTES;
 }
 
-uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind,
-                         struct qsi_chunk *chunk)
+uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                         uint8_t kind, struct qsi_chunk *chunk)
 {
     struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind};
 
@@ -94,7 +97,8 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
     return settling.record_count;
 }
 
-void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind)
+void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                     uint8_t kind)
 {
     struct qs_store *store = channel->store;
     struct qsi_chunk *chunk = NULL;
@@ -104,7 +108,8 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
     /* A store that failed, or a channel that closes while there is neither memory nor room, settles in memory alone: the
      * messages come back after a restart, which is what an ack that was not durable promises. */
     if (!store->failed && bytes > 0 && qsi_journal_has_room(store->journal, bytes, bytes) &&
-        qsi_journal_reserve(store->journal, 1) == QS_OK && qsi_arena_place(store, true, bytes, &chunk, NULL) == QS_OK) {
+        qsi_journal_reserve(store->journal, 1) == QS_OK &&
+        qsi_arena_place(store, true, bytes, &chunk, NULL) == QS_OK) {
         from = chunk->used;
     }
     record_count = qsi_settle_into(channel, first_tag, last_tag, kind, chunk);
@@ -129,12 +134,13 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 
 static qs_status unknown_tag(uint64_t tag, qs_error *error)
 {
-    return qsi_fail(error, QS_PRECONDITION_FAILED, "unknown delivery tag %llu", (unsigned long long)tag);
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "unknown delivery tag %llu",
+                    (unsigned long long)tag);
 }
 
 /* The tags a verb is about.  *last_out 0: none (everything, of nothing). */
-static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool multiple, uint64_t *first_out,
-                         uint64_t *last_out, qs_error *error)
+static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool multiple,
+                         uint64_t *first_out, uint64_t *last_out, qs_error *error)
 {
     if (tag == 0 && multiple) {
         *first_out = 1;
@@ -149,7 +155,8 @@ static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool mu
     return QS_OK;
 }
 
-static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag, uint8_t kind, qs_error *error)
+static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                               uint8_t kind, qs_error *error)
 {
     struct tx_settle settle = {first_tag, last_tag, kind};
 
@@ -159,7 +166,8 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     return QS_OK;
 }
 
-static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind, qs_error *error)
+static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
+                        qs_error *error)
 {
     uint64_t first = 0, last = 0;
     bool released = true;
@@ -181,18 +189,22 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
     return QS_OK;
 }
 
-qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags, qs_error *error)
+qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                         qs_error *error)
 {
     QS_TRY(qsi_channel_enter(channel, error));
-    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, error));
+    return qsi_channel_leave(
+        channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, error));
 }
 
-qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags, qs_error *error)
+qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                          qs_error *error)
 {
     uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_ACK;
 
     QS_TRY(qsi_channel_enter(channel, error));
-    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
+    return qsi_channel_leave(
+        channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
 }
 
 qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)

@@ -1,8 +1,9 @@
 /* What a store tells about itself. */
 #include "engine.h"
+#include "error.h"
+
 #include <math.h>
 #include <string.h>
-#include "error.h"
 
 #define RATE_HALF_LIFE_S 5.0
 #define RATE_INTERVAL_NS 100000000u
@@ -75,16 +76,20 @@ static void update_rates(struct qs_store *store, struct store_queue *queue)
         return;
     }
     if (queue->rate_at_ns != 0) {
-        queue->ingress_rate = blend(queue->ingress_rate, (double)(queue->core.in_count - queue->rate_in) / seconds, seconds);
+        queue->ingress_rate =
+            blend(queue->ingress_rate, (double)(queue->core.in_count - queue->rate_in) / seconds,
+                  seconds);
         queue->egress_rate =
-            blend(queue->egress_rate, ((double)queue->core.taken_count - (double)queue->rate_out) / seconds, seconds);
+            blend(queue->egress_rate,
+                  ((double)queue->core.taken_count - (double)queue->rate_out) / seconds, seconds);
     }
     queue->rate_at_ns = now;
     queue->rate_in = queue->core.in_count;
     queue->rate_out = queue->core.taken_count;
 }
 
-qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out, qs_error *error)
+qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
+                                qs_error *error)
 {
     struct store_queue *queue;
     uint64_t live;
@@ -94,7 +99,8 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     queue = qsi_find_queue(store, qsi_slice_of(name));
     if (queue == NULL) {
         qsi_store_leave(store);
-        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", (int)name.bytes, (const char *)name.data);
+        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", (int)name.bytes,
+                        (const char *)name.data);
     }
     update_rates(store, queue);
     live = queue->core.ready_count + queue->core.out_count;
@@ -119,7 +125,8 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
 
 /* ---- visiting ---- */
 
-qs_status qs_store_visit_queues(qs_store *store, void (*visit)(void *context, const qs_queue_info *), void *context)
+qs_status qs_store_visit_queues(qs_store *store,
+                                void (*visit)(void *context, const qs_queue_info *), void *context)
 {
     struct qsi_map_cursor cursor;
 
@@ -160,7 +167,9 @@ static void visit_exchange(void *context, const struct qsi_exchange *exchange)
     visit->visit(visit->context, &info);
 }
 
-qs_status qs_store_visit_exchanges(qs_store *store, void (*visit)(void *context, const qs_exchange_info *), void *context)
+qs_status qs_store_visit_exchanges(qs_store *store,
+                                   void (*visit)(void *context, const qs_exchange_info *),
+                                   void *context)
 {
     struct exchange_visit each = {visit, context};
 
@@ -188,7 +197,9 @@ static void visit_binding(void *context, const struct qsi_binding *binding)
     visit->visit(visit->context, &info);
 }
 
-qs_status qs_store_visit_bindings(qs_store *store, void (*visit)(void *context, const qs_binding_info *), void *context)
+qs_status qs_store_visit_bindings(qs_store *store,
+                                  void (*visit)(void *context, const qs_binding_info *),
+                                  void *context)
 {
     struct binding_visit each = {visit, context};
 

@@ -1,11 +1,12 @@
 /* Opening, closing and entering a store. */
-#include "engine.h"
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "engine.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+
+#include <string.h>
 
 #define LOCK_NAME "LOCK"
 #define FILE_BYTES_MIN (64u << 10)
@@ -82,8 +83,9 @@ static void unregister_store(struct qs_store *store)
 static qs_status check_usable(const struct qs_store *store, qs_error *error)
 {
     if (is_forked(store)) {
-        return qsi_fail(error, QS_EFORKED, "this store was opened before fork(): open it again in this process, "
-                                           "after the parent has closed it");
+        return qsi_fail(error, QS_EFORKED,
+                        "this store was opened before fork(): open it again in this process, "
+                        "after the parent has closed it");
     }
     return QS_OK;
 }
@@ -104,7 +106,8 @@ qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
     QS_TRY(qsi_store_enter(channel->store, error));
     if (channel->closed) {
         qsi_mutex_unlock(&channel->store->mutex);
-        return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel is closed: an earlier error ended it, open another");
+        return qsi_fail(error, QS_ECHANNEL_CLOSED,
+                        "the channel is closed: an earlier error ended it, open another");
     }
     return QS_OK;
 }
@@ -177,24 +180,29 @@ static bool is_power_of_two(uint64_t value)
 
 static qs_status check_options(const qs_options *options, qs_error *error)
 {
-    if (!is_power_of_two(options->journal_file_bytes) || options->journal_file_bytes < FILE_BYTES_MIN ||
-        options->journal_file_bytes > UINT32_MAX) {
-        return qsi_fail(error, QS_EINVAL, "journal_file_bytes is %llu: a power of two from 64 KiB to 2 GiB is needed",
+    if (!is_power_of_two(options->journal_file_bytes) ||
+        options->journal_file_bytes < FILE_BYTES_MIN || options->journal_file_bytes > UINT32_MAX) {
+        return qsi_fail(error, QS_EINVAL,
+                        "journal_file_bytes is %llu: a power of two from 64 KiB to 2 GiB is needed",
                         (unsigned long long)options->journal_file_bytes);
     }
-    if (!is_power_of_two(options->message_file_bytes) || options->message_file_bytes < FILE_BYTES_MIN) {
-        return qsi_fail(error, QS_EINVAL, "message_file_bytes is %llu: a power of two from 64 KiB on is needed",
+    if (!is_power_of_two(options->message_file_bytes) ||
+        options->message_file_bytes < FILE_BYTES_MIN) {
+        return qsi_fail(error, QS_EINVAL,
+                        "message_file_bytes is %llu: a power of two from 64 KiB on is needed",
                         (unsigned long long)options->message_file_bytes);
     }
     if (options->segment_entries != 0 && !is_power_of_two(options->segment_entries)) {
-        return qsi_fail(error, QS_EINVAL, "segment_entries is %u: a power of two is needed", options->segment_entries);
+        return qsi_fail(error, QS_EINVAL, "segment_entries is %u: a power of two is needed",
+                        options->segment_entries);
     }
     if (options->body_bytes_max == 0 || options->body_bytes_max > UINT64_C(1) << 30) {
         return qsi_fail(error, QS_EINVAL, "body_bytes_max is %llu: 1 to 1 GiB is needed",
                         (unsigned long long)options->body_bytes_max);
     }
     if (options->sync > QS_SYNC_NONE || options->recovery > QS_RECOVERY_SALVAGE) {
-        return qsi_fail(error, QS_EINVAL, "sync %u, recovery %u: unknown value", options->sync, options->recovery);
+        return qsi_fail(error, QS_EINVAL, "sync %u, recovery %u: unknown value", options->sync,
+                        options->recovery);
     }
     return QS_OK;
 }
@@ -222,10 +230,12 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
-    qs_status status = qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
+    qs_status status =
+        qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
 
     if (status == QS_ESTORE_LOCKED) {
-        return qsi_fail(error, status, "%s is open in process %llu: one process owns a store at a time", path,
+        return qsi_fail(error, status,
+                        "%s is open in process %llu: one process owns a store at a time", path,
                         (unsigned long long)pid);
     }
     return status;
@@ -238,12 +248,14 @@ struct emptiness {
     qs_error *error;
 };
 
-static qs_status look_for_header(struct qs_store *store, const char *name, bool *found_out, qs_error *error)
+static qs_status look_for_header(struct qs_store *store, const char *name, bool *found_out,
+                                 qs_error *error)
 {
     uint8_t page[QSI_JOURNAL_HEADER_BYTES];
     qs_file *file = NULL;
     size_t bytes = 0;
-    qs_status status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
+    qs_status status =
+        qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
 
     if (status != QS_OK) {
         return status;
@@ -260,7 +272,8 @@ static bool visit_journal_name(void *context, const char *name)
     uint32_t number;
 
     if (qsi_journal_number(name, &number)) {
-        emptiness->status = look_for_header(emptiness->store, name, &emptiness->has_contents, emptiness->error);
+        emptiness->status =
+            look_for_header(emptiness->store, name, &emptiness->has_contents, emptiness->error);
     }
     return emptiness->status == QS_OK && !emptiness->has_contents;
 }
@@ -275,7 +288,8 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
     QS_TRY(qsi_env_dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
     QS_TRY(emptiness.status);
     if (emptiness.has_contents) {
-        return qsi_fail_corrupt(error, "MANIFEST", 0, "missing, but the journal has contents: restore it from a backup");
+        return qsi_fail_corrupt(error, "MANIFEST", 0,
+                                "missing, but the journal has contents: restore it from a backup");
     }
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = SEGMENT_ENTRIES;
@@ -290,7 +304,8 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
 
     if (status == QS_ENOENT) {
         if (!store->options.create) {
-            return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here (no MANIFEST), and create is off");
+            return qsi_fail(error, QS_ESTORE_NOT_FOUND,
+                            "no store here (no MANIFEST), and create is off");
         }
         return create_manifest(store, error);
     }
@@ -310,14 +325,15 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
 static qs_status open_directories(struct qs_store *store, const char *path, qs_error *error)
 {
     bool created = false;
-    qs_status status =
-        qsi_env_dir_open_root(store->env, path, store->options.create, &store->root, &created, error);
+    qs_status status = qsi_env_dir_open_root(store->env, path, store->options.create, &store->root,
+                                             &created, error);
 
     if (status == QS_ENOENT && !store->options.create) {
         return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
     }
     if (status == QS_ENOENT) {
-        return qsi_fail(error, QS_ESTORE_NOT_FOUND, "the directory it should lie in does not exist: create that first");
+        return qsi_fail(error, QS_ESTORE_NOT_FOUND,
+                        "the directory it should lie in does not exist: create that first");
     }
     if (status != QS_OK) {
         return status;
@@ -335,7 +351,8 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
 
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
 {
-    struct qsi_message_store_options message_options = {store->options.message_file_bytes, READ_HANDLES};
+    struct qsi_message_store_options message_options = {store->options.message_file_bytes,
+                                                        READ_HANDLES};
 
     if (!store->options.create) { /* leave no trace where there is no store */
         bool created = false;
@@ -352,8 +369,8 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     }
     QS_TRY(open_directories(store, path, error));
     QS_TRY(load_manifest(store, error));
-    QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir, store->manifest.uuid, &message_options,
-                                  error));
+    QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
+                                  store->manifest.uuid, &message_options, error));
     return qsi_recover(store, error);
 }
 
@@ -383,7 +400,8 @@ static void free_store(struct qs_store *store)
     qsi_free(store);
 }
 
-qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options, qs_env *env, qs_error *error)
+qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
+                        qs_env *env, qs_error *error)
 {
     struct qs_store *store = NULL;
     qs_options defaults;
@@ -466,7 +484,8 @@ static void make_room_to_shut(struct qs_store *store, const struct qs_channel *o
 
     while (released && status == QS_OK) {
         uint64_t bytes = 0;
-        for (struct qsi_list *node = store->channels.next; node != &store->channels; node = node->next) {
+        for (struct qsi_list *node = store->channels.next; node != &store->channels;
+             node = node->next) {
             const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
             if (!channel->closed && (only == NULL || only == channel)) {
                 bytes += qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
@@ -486,14 +505,16 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     if (store == NULL) {
         return QS_OK;
     }
-    if (is_forked(store)) { /* the parent's: its locks may be held for ever and its files are not ours */
+    if (is_forked(
+            store)) { /* the parent's: its locks may be held for ever and its files are not ours */
         return QS_OK;
     }
     qsi_mutex_lock(&store->mutex);
     QS_ASSERT(!store->closed);
     store->closed = true;
     make_room_to_shut(store, NULL);
-    for (struct qsi_list *node = store->channels.next; node != &store->channels; node = node->next) {
+    for (struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
         qsi_channel_shut(QSI_LIST_OWNER(node, struct qs_channel, in_store));
     }
     qsi_cond_broadcast(&store->durable);
@@ -514,7 +535,8 @@ qs_status qs_store_sync(qs_store *store, qs_error *error)
     QS_TRY(qsi_store_enter(store, error));
     status = qsi_store_check_failed(store, error);
     if (status == QS_OK) {
-        status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
+        status =
+            qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
     }
     qsi_store_leave(store);
     return status;
@@ -526,7 +548,8 @@ qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_
 
     QS_TRY(qsi_store_enter(store, error));
     if (lsn > qsi_journal_appended_lsn(store->journal)) {
-        status = qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
+        status =
+            qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
     } else {
         status = qsi_commit_wait(store, lsn, timeout_ns, error);
     }

@@ -1,13 +1,14 @@
 /* Exchanges, queues and bindings: declared, bound, deleted and replayed. */
-#include "engine.h"
-#include <stdio.h>
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
+#include "engine.h"
 #include "env_call.h"
 #include "error.h"
 #include "properties.h"
 #include "record.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #define SERVER_NAME_PREFIX "amq.gen-"
 #define RESERVED_PREFIX "amq."
@@ -31,15 +32,18 @@ struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name
     return destination != NULL ? qsi_queue_of(destination) : NULL;
 }
 
-static qs_status check_owner(const struct qs_channel *channel, const struct store_queue *queue, qs_error *error)
+static qs_status check_owner(const struct qs_channel *channel, const struct store_queue *queue,
+                             qs_error *error)
 {
     if ((queue->flags & QS_EXCLUSIVE) != 0 && queue->owner != channel) {
-        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' is exclusive to another channel", NAME(queue->name));
+        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' is exclusive to another channel",
+                        NAME(queue->name));
     }
     return QS_OK;
 }
 
-qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out, qs_error *error)
+qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
+                            struct store_queue **queue_out, qs_error *error)
 {
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out == NULL) {
@@ -50,7 +54,8 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name, s
 
 /* ---- the life of a queue ---- */
 
-static struct store_queue *new_queue(uint64_t id, uint32_t flags, struct qsi_slice name, struct qsi_slice arguments)
+static struct store_queue *new_queue(uint64_t id, uint32_t flags, struct qsi_slice name,
+                                     struct qsi_slice arguments)
 {
     struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
 
@@ -82,7 +87,8 @@ static void free_queue(struct store_queue *queue)
 
 static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
-    qs_status status = qsi_map_put(&store->queues_by_id, &queue->core.id, sizeof queue->core.id, queue);
+    qs_status status =
+        qsi_map_put(&store->queues_by_id, &queue->core.id, sizeof queue->core.id, queue);
 
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", NAME(queue->name));
@@ -109,7 +115,8 @@ static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
 static void cancel_consumers(struct store_queue *queue)
 {
     while (!qsi_list_is_empty(&queue->consumers)) {
-        struct store_consumer *consumer = QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
+        struct store_consumer *consumer =
+            QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
         qsi_list_remove(&consumer->in_queue);
         consumer->queue = NULL;
         consumer->cancelled = true;
@@ -157,8 +164,8 @@ static bool is_journalled(const struct store_queue *queue)
 }
 
 /* REQUIRES lock.  A place for the record, made before anything changes: append_topology cannot fail then. */
-static qs_status reserve_topology(struct qs_store *store, const struct qsi_topology *topology, struct qsi_chunk **chunk_out,
-                                  qs_error *error)
+static qs_status reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
+                                  struct qsi_chunk **chunk_out, qs_error *error)
 {
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
@@ -166,7 +173,8 @@ static qs_status reserve_topology(struct qs_store *store, const struct qsi_topol
     return qsi_arena_place(store, true, qsi_topology_bytes(topology), chunk_out, error);
 }
 
-static uint64_t append_topology(struct qs_store *store, const struct qsi_topology *topology, struct qsi_chunk *chunk)
+static uint64_t append_topology(struct qs_store *store, const struct qsi_topology *topology,
+                                struct qsi_chunk *chunk)
 {
     uint64_t from = chunk->used;
     uint64_t bytes = qsi_topology_bytes(topology);
@@ -184,7 +192,8 @@ static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_e
     qs_status status;
 
     QS_TRY(qsi_channel_enter(channel, error));
-    status = qsi_commit_make_room(channel->store, TOPOLOGY_ROOM + bytes, TOPOLOGY_ROOM + bytes, &released, error);
+    status = qsi_commit_make_room(channel->store, TOPOLOGY_ROOM + bytes, TOPOLOGY_ROOM + bytes,
+                                  &released, error);
     if (status == QS_OK && channel->closed) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -202,12 +211,14 @@ static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_e
 void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange)
 {
     struct qs_store *store = context;
-    struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE, .strings = {exchange->name}};
+    struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE,
+                                    .strings = {exchange->name}};
     uint64_t bytes = qsi_topology_bytes(&topology);
     struct qsi_chunk *chunk;
 
     /* One entry for this record, and the one that the caller has reserved. */
-    if (!exchange->durable || store->failed || !qsi_journal_has_room(store->journal, 2 * TOPOLOGY_ROOM, TOPOLOGY_ROOM) ||
+    if (!exchange->durable || store->failed ||
+        !qsi_journal_has_room(store->journal, 2 * TOPOLOGY_ROOM, TOPOLOGY_ROOM) ||
         qsi_journal_reserve(store->journal, 2) != QS_OK) {
         return;
     }
@@ -222,8 +233,8 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
     qsi_commit_kick(store);
 }
 
-static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology, struct qsi_slice type,
-                                  uint64_t *lsn_out, qs_error *error)
+static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology,
+                                  struct qsi_slice type, uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct qsi_chunk *chunk = NULL;
@@ -244,8 +255,8 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
     return QS_OK;
 }
 
-qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type, uint32_t flags,
-                                      qs_slice arguments, qs_error *error)
+qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
+                                      uint32_t flags, qs_slice arguments, qs_error *error)
 {
     struct qsi_topology topology = {
         .type = QSI_RECORD_EXCHANGE_DECLARE,
@@ -268,8 +279,8 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
     return qsi_channel_leave(channel, status);
 }
 
-static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice name, bool if_unused, uint64_t *lsn_out,
-                                 qs_error *error)
+static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice name, bool if_unused,
+                                 uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE, .strings = {name}};
@@ -290,13 +301,15 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
     return QS_OK;
 }
 
-qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags, qs_error *error)
+qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
+                                     qs_error *error)
 {
     uint64_t lsn = 0;
     qs_status status;
 
     QS_TRY(enter_topology(channel, 0, error));
-    status = delete_exchange(channel, qsi_slice_of(exchange), (flags & QS_IF_UNUSED) != 0, &lsn, error);
+    status =
+        delete_exchange(channel, qsi_slice_of(exchange), (flags & QS_IF_UNUSED) != 0, &lsn, error);
     if (status == QS_OK) {
         status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
@@ -309,8 +322,17 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
 static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
 {
     static const char *const unsupported[] = {
-        "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
-        "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-max-priority", "x-single-active-consumer", "x-queue-mode",
+        "x-message-ttl",
+        "x-expires",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-overflow",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-dead-letter-strategy",
+        "x-max-priority",
+        "x-single-active-consumer",
+        "x-queue-mode",
         "x-delivery-limit",
     };
     struct qsi_field_walk walk = qsi_table_walk(arguments);
@@ -321,8 +343,10 @@ static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
     }
     while (qsi_field_next(&walk, &field)) {
         for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-            if (qsi_slice_equals(field.name, qsi_slice_make(unsupported[i], (uint32_t)strlen(unsupported[i])))) {
-                return qsi_fail(error, QS_NOT_IMPLEMENTED, "queue argument '%s' is not supported yet", unsupported[i]);
+            if (qsi_slice_equals(
+                    field.name, qsi_slice_make(unsupported[i], (uint32_t)strlen(unsupported[i])))) {
+                return qsi_fail(error, QS_NOT_IMPLEMENTED,
+                                "queue argument '%s' is not supported yet", unsupported[i]);
             }
         }
     }
@@ -334,23 +358,29 @@ static const char *yes_no(uint32_t flags, uint32_t flag)
     return (flags & flag) != 0 ? "true" : "false";
 }
 
-static qs_status check_equivalent(const struct store_queue *queue, uint32_t flags, struct qsi_slice arguments, qs_error *error)
+static qs_status check_equivalent(const struct store_queue *queue, uint32_t flags,
+                                  struct qsi_slice arguments, qs_error *error)
 {
     static const struct {
         uint32_t flag;
         const char *name;
-    } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}, {QS_EXCLUSIVE, "exclusive"}};
+    } checked[] = {
+        {QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}, {QS_EXCLUSIVE, "exclusive"}};
 
     for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
         if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
-            return qsi_fail(error, QS_PRECONDITION_FAILED,
-                            "inequivalent arg '%s' for queue '%.*s': received '%s' but current is '%s'", checked[i].name,
-                            NAME(queue->name), yes_no(flags, checked[i].flag), yes_no(queue->flags, checked[i].flag));
+            return qsi_fail(
+                error, QS_PRECONDITION_FAILED,
+                "inequivalent arg '%s' for queue '%.*s': received '%s' but current is '%s'",
+                checked[i].name, NAME(queue->name), yes_no(flags, checked[i].flag),
+                yes_no(queue->flags, checked[i].flag));
         }
     }
     if (queue->arguments.bytes != arguments.bytes ||
-        (arguments.bytes > 0 && memcmp(queue->arguments.data, arguments.data, arguments.bytes) != 0)) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "inequivalent arguments for queue '%.*s'", NAME(queue->name));
+        (arguments.bytes > 0 &&
+         memcmp(queue->arguments.data, arguments.data, arguments.bytes) != 0)) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "inequivalent arguments for queue '%.*s'",
+                        NAME(queue->name));
     }
     return QS_OK;
 }
@@ -360,16 +390,20 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     uint64_t random;
 
     QS_TRY(qsi_env_random(store->env, &random, sizeof random, error));
-    snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx", (unsigned long long)(random + store->next_server_name++));
+    snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx",
+             (unsigned long long)(random + store->next_server_name++));
     return QS_OK;
 }
 
-static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags, struct qsi_slice arguments,
-                              struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                              struct qsi_slice arguments, struct store_queue **queue_out,
+                              uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
-    struct qsi_topology topology = {
-        .type = QSI_RECORD_QUEUE_DECLARE, .flags = flags, .number = store->next_queue_id, .strings = {name, arguments}};
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
+                                    .flags = flags,
+                                    .number = store->next_queue_id,
+                                    .strings = {name, arguments}};
     struct qsi_chunk *chunk = NULL;
     struct store_queue *queue;
     qs_status status;
@@ -393,15 +427,16 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     return QS_OK;
 }
 
-static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags, struct qsi_slice arguments,
-                               struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                               struct qsi_slice arguments, struct store_queue **queue_out,
+                               uint64_t *lsn_out, qs_error *error)
 {
     char server_name[32];
 
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
-        return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)), flags, arguments, queue_out,
-                            lsn_out, error);
+        return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
+                            flags, arguments, queue_out, lsn_out, error);
     }
     if ((flags & QS_PASSIVE) != 0) {
         return qsi_require_queue(channel, name, queue_out, error);
@@ -411,15 +446,17 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
         QS_TRY(check_owner(channel, *queue_out, error));
         return check_equivalent(*queue_out, flags, arguments, error);
     }
-    if (name.bytes >= strlen(RESERVED_PREFIX) && memcmp(name.data, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
-        return qsi_fail(error, QS_ACCESS_REFUSED, "queue name '%.*s' contains reserved prefix '%s*'", NAME(name),
+    if (name.bytes >= strlen(RESERVED_PREFIX) &&
+        memcmp(name.data, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
+        return qsi_fail(error, QS_ACCESS_REFUSED,
+                        "queue name '%.*s' contains reserved prefix '%s*'", NAME(name),
                         RESERVED_PREFIX);
     }
     return create_queue(channel, name, flags, arguments, queue_out, lsn_out, error);
 }
 
-qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags, qs_slice arguments,
-                                   qs_declare_ok *ok_out, qs_error *error)
+qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                   qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
 {
     struct store_queue *found = NULL;
     uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
@@ -433,8 +470,8 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         kept &= ~(uint32_t)QS_DURABLE; /* it ends with its channel */
     }
     QS_TRY(enter_topology(channel, arguments.bytes, error));
-    status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE), qsi_slice_of(arguments), &found, &lsn,
-                           error);
+    status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
+                           qsi_slice_of(arguments), &found, &lsn, error);
     if (status == QS_OK) {
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
@@ -445,7 +482,8 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
     return qsi_channel_leave(channel, status);
 }
 
-static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue, uint64_t *lsn_out, qs_error *error)
+static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue,
+                              uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
@@ -465,7 +503,8 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     struct qsi_chunk *chunk = NULL;
 
     /* Without memory or with a failed store the queue is back after a restart, empty of consumers: it is deleted again then. */
-    if (is_journalled(queue) && !store->failed && qsi_journal_has_room(store->journal, TOPOLOGY_ROOM, TOPOLOGY_ROOM) &&
+    if (is_journalled(queue) && !store->failed &&
+        qsi_journal_has_room(store->journal, TOPOLOGY_ROOM, TOPOLOGY_ROOM) &&
         reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
         append_topology(store, &topology, chunk);
     }
@@ -483,7 +522,8 @@ static qs_status check_delete(const struct store_queue *queue, uint32_t flags, q
     return QS_OK;
 }
 
-qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags, uint64_t *count_out, qs_error *error)
+qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                  uint64_t *count_out, qs_error *error)
 {
     struct store_queue *found;
     uint64_t lsn = 0;
@@ -526,8 +566,8 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
     purge->count += 1;
 }
 
-static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out, uint64_t *lsn_out,
-                             qs_error *error)
+static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
+                             uint64_t *lsn_out, qs_error *error)
 {
     struct purge purge = {.queue_id = queue->core.id};
     struct qsi_chunk *chunk = NULL;
@@ -551,8 +591,8 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
 }
 
 /* Finds the queue and makes room for the purge's records, which may take turns. */
-static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name, struct store_queue **queue_out,
-                               qs_error *error)
+static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name,
+                               struct store_queue **queue_out, qs_error *error)
 {
     bool released = true;
 
@@ -565,7 +605,8 @@ static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name
     return QS_OK;
 }
 
-qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out, qs_error *error)
+qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
+                                 qs_error *error)
 {
     struct store_queue *found = NULL;
     uint64_t lsn = 0;
@@ -590,8 +631,8 @@ struct binding_call {
     uint8_t type; /* QSI_RECORD_BIND or QSI_RECORD_UNBIND */
 };
 
-static qs_status change_binding(struct qs_channel *channel, const struct binding_call *call, uint64_t *lsn_out,
-                                qs_error *error)
+static qs_status change_binding(struct qs_channel *channel, const struct binding_call *call,
+                                uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct store_queue *queue;
@@ -610,11 +651,11 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
     durable = exchange->durable && is_journalled(queue);
     QS_TRY(reserve_topology(store, &topology, &chunk, error));
     if (call->type == QSI_RECORD_BIND) {
-        QS_TRY(qsi_router_bind(&store->router, exchange, &queue->destination, topology.strings[1], topology.strings[2],
-                               &changed, error));
+        QS_TRY(qsi_router_bind(&store->router, exchange, &queue->destination, topology.strings[1],
+                               topology.strings[2], &changed, error));
     } else {
-        QS_TRY(qsi_router_unbind(&store->router, exchange, &queue->destination, topology.strings[1], topology.strings[2],
-                                 &changed, error));
+        QS_TRY(qsi_router_unbind(&store->router, exchange, &queue->destination, topology.strings[1],
+                                 topology.strings[2], &changed, error));
     }
     if (changed && durable) {
         *lsn_out = append_topology(store, &topology, chunk);
@@ -622,7 +663,8 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
     return QS_OK;
 }
 
-static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding_call *call, qs_error *error)
+static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding_call *call,
+                                qs_error *error)
 {
     uint64_t lsn = 0;
     qs_status status;
@@ -635,16 +677,16 @@ static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding
     return qsi_channel_leave(channel, status);
 }
 
-qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange, qs_slice routing_key,
-                                qs_slice arguments, qs_error *error)
+qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
+                                qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
     struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_BIND};
 
     return bind_or_unbind(channel, &call, error);
 }
 
-qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange, qs_slice routing_key,
-                                  qs_slice arguments, qs_error *error)
+qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
+                                  qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
     struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_UNBIND};
 
@@ -653,19 +695,22 @@ qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice 
 
 /* ---- replay ---- */
 
-static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
+                                      qs_error *error)
 {
     struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
     if (qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
-        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice", NAME(topology->strings[0]));
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice",
+                        NAME(topology->strings[0]));
     }
     /* As with exchanges: an auto-delete queue may have ended without a record, and then another one took its name. */
     if (queue != NULL) {
         qsi_drop_queue(store, queue);
     }
-    queue = new_queue(topology->number, topology->flags, topology->strings[0], topology->strings[1]);
+    queue =
+        new_queue(topology->number, topology->flags, topology->strings[0], topology->strings[1]);
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue");
     }
@@ -676,7 +721,8 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     return status;
 }
 
-static qs_status replay_exchange_declare(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+static qs_status replay_exchange_declare(struct qs_store *store,
+                                         const struct qsi_topology *topology, qs_error *error)
 {
     struct qsi_exchange_options options = {
         .type = topology->strings[1],
@@ -695,9 +741,11 @@ static qs_status replay_exchange_declare(struct qs_store *store, const struct qs
     return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
 }
 
-static qs_status replay_binding(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+static qs_status replay_binding(struct qs_store *store, const struct qsi_topology *topology,
+                                qs_error *error)
 {
-    struct store_queue *queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+    struct store_queue *queue =
+        qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
     struct qsi_exchange *exchange = qsi_router_find(&store->router, topology->strings[0]);
     bool changed;
 
@@ -705,14 +753,15 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
         return QS_OK; /* an auto-delete exchange may be gone, and with it the binding */
     }
     if (topology->type == QSI_RECORD_BIND) {
-        return qsi_router_bind(&store->router, exchange, &queue->destination, topology->strings[1], topology->strings[2],
-                               &changed, error);
+        return qsi_router_bind(&store->router, exchange, &queue->destination, topology->strings[1],
+                               topology->strings[2], &changed, error);
     }
-    return qsi_router_unbind(&store->router, exchange, &queue->destination, topology->strings[1], topology->strings[2],
-                             &changed, error);
+    return qsi_router_unbind(&store->router, exchange, &queue->destination, topology->strings[1],
+                             topology->strings[2], &changed, error);
 }
 
-static qs_status replay(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+static qs_status replay(struct qs_store *store, const struct qsi_topology *topology,
+                        qs_error *error)
 {
     struct store_queue *queue;
     struct qsi_exchange *exchange;
@@ -739,7 +788,8 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     }
 }
 
-qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology, qs_error *error)
+qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
+                              qs_error *error)
 {
     qs_status status;
 

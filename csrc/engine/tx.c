@@ -2,11 +2,12 @@
  *
  * Publishes are routed and encoded when they come; acks are checked when they come.  Commit gives out the sequences, appends
  * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
-#include "publish.h"
-#include <string.h>
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "publish.h"
+
+#include <string.h>
 
 qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces, qs_error *error)
 {
@@ -19,7 +20,8 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces, qs_erro
         }
         channel->tx_pieces = kept;
     }
-    for (uint32_t i = 0; i < pieces->count; i++) { /* room first: a batch is in the transaction whole or not at all */
+    for (uint32_t i = 0; i < pieces->count;
+         i++) { /* room first: a batch is in the transaction whole or not at all */
         if (qsi_pieces_add(kept) == NULL) {
             kept->count -= i;
             return qsi_fail(error, QS_ENOMEM, "transaction");
@@ -61,7 +63,9 @@ qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
 
 static qs_status check_selected(const struct qs_channel *channel, qs_error *error)
 {
-    return channel->tx_selected ? QS_OK : qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not transactional");
+    return channel->tx_selected
+               ? QS_OK
+               : qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not transactional");
 }
 
 qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
@@ -98,7 +102,8 @@ static void measure(struct commit *commit)
     commit->settle_count = (uint32_t)(channel->tx_settles.bytes / sizeof *commit->settles);
     commit->settle_bytes = 0;
     for (uint32_t i = 0; i < commit->settle_count; i++) {
-        commit->settle_bytes += qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag);
+        commit->settle_bytes +=
+            qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag);
         /* Each end of its range may divide a range that another one of them takes. */
         commit->settle_bytes += 2 * QSI_SETTLE_BYTES;
     }
@@ -117,8 +122,11 @@ static qs_status make_room(struct commit *commit, qs_error *error)
         }
         measure(commit);
         entry_bytes = commit->bytes - commit->pieces->journal_bytes;
-        entry_bytes = entry_bytes > commit->pieces->entry_bytes_max ? entry_bytes : commit->pieces->entry_bytes_max;
-        QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes, &released, error));
+        entry_bytes = entry_bytes > commit->pieces->entry_bytes_max
+                          ? entry_bytes
+                          : commit->pieces->entry_bytes_max;
+        QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes, &released,
+                                    error));
     }
     return QS_OK;
 }
@@ -158,14 +166,15 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     }
     if (qsi_pieces_reserve(store, commit->pieces, 1, error) != QS_OK) {
         if (keyed) {
-            qsi_map_remove(&store->transactions, commit->key.strings[0].data, commit->key.strings[0].bytes);
+            qsi_map_remove(&store->transactions, commit->key.strings[0].data,
+                           commit->key.strings[0].bytes);
         }
         qsi_chunk_unref(tail);
         return QS_ENOMEM;
     }
     for (uint32_t i = 0; i < commit->settle_count; i++) {
-        tail_records += qsi_settle_into(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
-                                        commit->settles[i].kind, tail);
+        tail_records += qsi_settle_into(channel, commit->settles[i].first_tag,
+                                        commit->settles[i].last_tag, commit->settles[i].kind, tail);
     }
     if (keyed) {
         qsi_topology_encode(tail->data + tail->used, &commit->key);
@@ -203,7 +212,8 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
     return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
 }
 
-qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated_out, qs_error *error)
+qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated_out,
+                               qs_error *error)
 {
     struct commit commit = {
         .channel = channel,
@@ -212,7 +222,8 @@ qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated
 
     *repeated_out = false;
     if (key.bytes > QSI_TRANSACTION_KEY_BYTES_MAX) {
-        return qsi_fail(error, QS_EINVAL, "transaction key of %zu bytes: %d at most", key.bytes, QSI_TRANSACTION_KEY_BYTES_MAX);
+        return qsi_fail(error, QS_EINVAL, "transaction key of %zu bytes: %d at most", key.bytes,
+                        QSI_TRANSACTION_KEY_BYTES_MAX);
     }
     QS_TRY(qsi_channel_enter(channel, error));
     commit.key.number = channel->store->env->wall_us(channel->store->env);

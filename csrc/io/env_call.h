@@ -14,22 +14,24 @@
         return qsi_status_;                \
     } while (0)
 
-static inline QS_MUST_CHECK qs_status qsi_env_dir_open_root(qs_env *env, const char *path, bool create,
-                                                            qs_dir **dir_out, bool *created_out,
-                                                            qs_error *error)
+static inline QS_MUST_CHECK qs_status qsi_env_dir_open_root(qs_env *env, const char *path,
+                                                            bool create, qs_dir **dir_out,
+                                                            bool *created_out, qs_error *error)
 {
     QSI_UNTIL_DONE(env->dir_open_root(env, path, create, dir_out, created_out, error));
 }
 
-static inline QS_MUST_CHECK qs_status qsi_env_dir_open(qs_env *env, qs_dir *parent, const char *name,
-                                                       bool create, qs_dir **dir_out,
-                                                       bool *created_out, qs_error *error)
+static inline QS_MUST_CHECK qs_status qsi_env_dir_open(qs_env *env, qs_dir *parent,
+                                                       const char *name, bool create,
+                                                       qs_dir **dir_out, bool *created_out,
+                                                       qs_error *error)
 {
     QSI_UNTIL_DONE(env->dir_open(env, parent, name, create, dir_out, created_out, error));
 }
 
-static inline QS_MUST_CHECK qs_status qsi_env_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit,
-                                                       void *context, qs_error *error)
+static inline QS_MUST_CHECK qs_status qsi_env_dir_list(qs_env *env, qs_dir *dir,
+                                                       qs_name_visitor *visit, void *context,
+                                                       qs_error *error)
 {
     QSI_UNTIL_DONE(env->dir_list(env, dir, visit, context, error));
 }

@@ -1,18 +1,20 @@
 /* The journal writer.  Invariant: block_lsn counts what was written, durable_lsn what was synced, appended_lsn what
  * was accepted; durable_lsn <= block_lsn <= appended_lsn, and the three meet when the journal is idle. */
 #include "journal.h"
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 
+#include <string.h>
+
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small and its files grow fourfold */
 #define GROWTH 4
 #define COMMIT_BYTES (2u << 20)
 #define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
-#define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
+#define FAST_BYTES_PER_MS (64u << 10)  /* some 64 MB/s: commits are hundreds of KiB then */
 #define SLACK_BYTES (4 * (uint64_t)QSI_BLOCK_ALIGN)
 
 static const uint8_t zeros[QSI_BLOCK_ALIGN];
@@ -50,12 +52,13 @@ struct qsi_journal {
     struct spares spares; /* ascending numbers */
     uint64_t appended_lsn;
     uint64_t durable_lsn;
-    uint64_t room_bytes;     /* usable for what comes after durable_lsn */
+    uint64_t room_bytes;      /* usable for what comes after durable_lsn */
     uint64_t entry_bytes_max; /* of the appends since durable_lsn */
     uint64_t last_spare_bytes;
-    uint64_t last_spare_ns;  /* when it was begun, and where the journal was */
+    uint64_t last_spare_ns; /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;
-    struct spares taken;     /* by the leader, who counts in taken_used and changes nothing here before finish */
+    struct spares
+        taken; /* by the leader, who counts in taken_used and changes nothing here before finish */
     struct qsi_journal_counts counts;
 
     uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
@@ -63,7 +66,7 @@ struct qsi_journal {
     /* the leader's, between seal and finish */
     struct entries sealed;
     uint32_t taken_used;
-    uint64_t grows_from;     /* last_spare_bytes at seal */
+    uint64_t grows_from; /* last_spare_bytes at seal */
     qs_file *file;
     struct qsi_journal_header header;
     bool header_written;
@@ -132,7 +135,8 @@ static qs_status reserve_entries(struct entries *entries, uint32_t count)
         return QS_ENOMEM;
     }
     entries->items = items;
-    parts = qsi_realloc(entries->parts, (capacity + 3) * sizeof *parts); /* file header, block header, padding */
+    parts = qsi_realloc(entries->parts,
+                        (capacity + 3) * sizeof *parts); /* file header, block header, padding */
     if (parts == NULL) {
         return QS_ENOMEM;
     }
@@ -163,7 +167,8 @@ qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count)
 }
 
 /* Small records that follow each other in a chunk are one entry: one part of the write. */
-static bool extends_last(const struct entries *open, const struct qsi_chunk *chunk, uint64_t from, bool more)
+static bool extends_last(const struct entries *open, const struct qsi_chunk *chunk, uint64_t from,
+                         bool more)
 {
     const struct entry *last;
 
@@ -175,8 +180,8 @@ static bool extends_last(const struct entries *open, const struct qsi_chunk *chu
            (open->count == 1 || !open->items[open->count - 2].more);
 }
 
-uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
-                            uint32_t record_count, bool more)
+uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from,
+                            uint64_t bytes, uint32_t record_count, bool more)
 {
     struct entries *open = &journal->open;
     struct entry *entry;
@@ -285,7 +290,8 @@ static void return_spares(struct qsi_journal *journal)
 
     taken->count -= journal->taken_used;
     if (taken->count > 0) {
-        memmove(taken->items, taken->items + journal->taken_used, taken->count * sizeof *taken->items);
+        memmove(taken->items, taken->items + journal->taken_used,
+                taken->count * sizeof *taken->items);
     }
     journal->taken_used = 0;
     if (spares->count == 0) {
@@ -329,10 +335,13 @@ static uint32_t take_number(struct qsi_journal *journal)
     return __atomic_fetch_add(&journal->next_number, 1, __ATOMIC_RELAXED);
 }
 
-static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes, uint64_t entry_bytes)
+static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes,
+                            uint64_t entry_bytes)
 {
     uint64_t size = grows_from * GROWTH;
-    uint64_t least = 2 * entry_bytes + (bytes < journal->options.file_bytes / 2 ? bytes : entry_bytes) + 2 * SLACK_BYTES;
+    uint64_t least = 2 * entry_bytes +
+                     (bytes < journal->options.file_bytes / 2 ? bytes : entry_bytes) +
+                     2 * SLACK_BYTES;
 
     if (size > journal->options.file_bytes) {
         size = journal->options.file_bytes;
@@ -351,8 +360,8 @@ static bool grows_fast(struct qsi_journal *journal)
     return grown / elapsed_ms > FAST_BYTES_PER_MS;
 }
 
-void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes,
-                             bool hurried)
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                             uint64_t bytes, uint64_t entry_bytes, bool hurried)
 {
     if (entry_bytes < journal->entry_bytes_max) {
         entry_bytes = journal->entry_bytes_max;
@@ -363,15 +372,18 @@ void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spar
     spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
 }
 
-qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare, qs_error *error)
+qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
+                                 qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
     qs_status status;
 
     qsi_journal_name(name, spare->number);
-    status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, spare->fill, &spare->file, error);
+    status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, spare->fill,
+                             &spare->file, error);
     if (status != QS_OK) {
-        qsi_error_prefix(error, "journal file %s of %llu bytes", name, (unsigned long long)spare->bytes);
+        qsi_error_prefix(error, "journal file %s of %llu bytes", name,
+                         (unsigned long long)spare->bytes);
     }
     return status;
 }
@@ -398,7 +410,8 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare
     qs_status status = push_spare(&journal->spares, spare, journal->taken.count + 1);
 
     if (status != QS_OK) {
-        journal->env->close(journal->env, spare->file); /* the file stays, and the next open makes use of it */
+        journal->env->close(journal->env,
+                            spare->file); /* the file stays, and the next open makes use of it */
         return status;
     }
     if (spare->bytes <= journal->options.file_bytes) {
@@ -457,7 +470,8 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     journal->file_bytes = spare.bytes;
     journal->write_at = QSI_JOURNAL_HEADER_BYTES;
     journal->header.number = spare.number;
-    if (journal->header_written) { /* else the file was too small, and its successor takes its place */
+    if (journal
+            ->header_written) { /* else the file was too small, and its successor takes its place */
         journal->header.salt = journal->header.next_salt;
         journal->header.next_salt = next_salt;
         journal->header.base_lsn = journal->block_lsn;
@@ -528,7 +542,8 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
 
     while (first + span.count < sealed->count) {
         struct span unit = unit_at(sealed, first + span.count);
-        if (!fits(journal, span.bytes + unit.bytes) || (span.count > 0 && span.bytes + unit.bytes > PAYLOAD_BYTES_MAX)) {
+        if (!fits(journal, span.bytes + unit.bytes) ||
+            (span.count > 0 && span.bytes + unit.bytes > PAYLOAD_BYTES_MAX)) {
             return span.count > 0 || unit.count == 1 ? span : chain_link(journal, &unit);
         }
         span_add(&span, &unit);
@@ -631,7 +646,8 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     qs_status status;
 
     qsi_journal_name(name, number);
-    status = qsi_env_open(journal->env, journal->dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &journal->file, error);
+    status = qsi_env_open(journal->env, journal->dir, name, QS_OPEN_READ | QS_OPEN_WRITE,
+                          &journal->file, error);
     if (status != QS_OK) {
         return status;
     }
@@ -650,7 +666,8 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
 }
 
 /* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old one may name one of them. */
-static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers, qs_error *error)
+static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers,
+                               qs_error *error)
 {
     for (uint32_t i = 0; i < leftovers->count; i++) {
         char name[QSI_JOURNAL_NAME_BYTES];
@@ -667,13 +684,16 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
     return QS_OK;
 }
 
-static qs_status first_file(struct qsi_journal *journal, struct leftovers *leftovers, qs_error *error)
+static qs_status first_file(struct qsi_journal *journal, struct leftovers *leftovers,
+                            qs_error *error)
 {
     struct qsi_spare spare = {0};
 
     QS_TRY(qsi_env_dir_list(journal->env, journal->dir, visit_leftover, leftovers, error));
     if (leftovers->highest >= UINT32_MAX - 1) {
-        return qsi_fail(error, QS_EINVAL, "journal file numbers are used up: is there a foreign %u.jnl?", leftovers->highest);
+        return qsi_fail(error, QS_EINVAL,
+                        "journal file numbers are used up: is there a foreign %u.jnl?",
+                        leftovers->highest);
     }
     journal->next_number = leftovers->highest + 1;
     if (leftovers->count > 0 && !journal->options.anew) {
@@ -681,7 +701,8 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     }
     if (journal->file == NULL) {
         spare.number = take_number(journal);
-        spare.bytes = journal->options.file_bytes < FIRST_FILE_BYTES ? journal->options.file_bytes : FIRST_FILE_BYTES;
+        spare.bytes = journal->options.file_bytes < FIRST_FILE_BYTES ? journal->options.file_bytes
+                                                                     : FIRST_FILE_BYTES;
         QS_TRY(qsi_journal_spare_make(journal, &spare, error));
         journal->file = spare.file;
         journal->file_bytes = spare.bytes;
@@ -689,12 +710,13 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     }
     journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
     journal->last_spare_lsn = journal->appended_lsn;
-    journal->last_spare_bytes = journal->file_bytes < FIRST_FILE_BYTES ? journal->file_bytes : FIRST_FILE_BYTES;
+    journal->last_spare_bytes =
+        journal->file_bytes < FIRST_FILE_BYTES ? journal->file_bytes : FIRST_FILE_BYTES;
     return QS_OK;
 }
 
-static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest, uint64_t end_lsn,
-                               qs_error *error)
+static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest,
+                               uint64_t end_lsn, qs_error *error)
 {
     struct qsi_session session = {.base_lsn = end_lsn, .first_file = journal->header.number};
     struct qsi_session *last =
@@ -776,14 +798,16 @@ void qsi_journal_close(struct qsi_journal *journal)
     qsi_free(journal);
 }
 
-qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error)
+qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,
+                              qs_error *error)
 {
     manifest->failed = true;
     manifest->end_lsn = journal->durable_upto;
     return qsi_manifest_store(manifest, journal->env, journal->root, error);
 }
 
-qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error)
+qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest,
+                                  qs_error *error)
 {
     QS_ASSERT(journal->durable_lsn == journal->appended_lsn);
     manifest->clean = true;

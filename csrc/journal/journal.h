@@ -10,19 +10,21 @@
 #ifndef QSI_JOURNAL_H
 #define QSI_JOURNAL_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "chunk.h"
 #include "file.h"
 #include "journal_file.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct qsi_journal;
 
 struct qsi_journal_options {
-    uint64_t file_bytes;       /* size the files grow to */
+    uint64_t file_bytes; /* size the files grow to */
     uint8_t uuid[QSI_UUID_BYTES];
-    bool sync;                 /* false: no fdatasync (benchmarks) */
-    bool anew;                 /* use no file again: some may carry headers of a session that ended in front of them */
+    bool sync; /* false: no fdatasync (benchmarks) */
+    bool
+        anew; /* use no file again: some may carry headers of a session that ended in front of them */
 };
 
 /* Begins a session in a new file: makes or recycles the file and writes manifest, which gains the session (the
@@ -34,13 +36,15 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
 /* Closes files and frees; whatever was not finished is dropped. */
 void qsi_journal_close(struct qsi_journal *journal);
 /* After everything is finished: writes down in the manifest where the journal ends and gives the unused tail back. */
-qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest,
+                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- under the lock ---- */
 
 uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal);
 uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal);
-uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
+uint64_t
+qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
 
 /* Is there room on disk, made already, for bytes more in pieces of up to entry_bytes? */
 bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes);
@@ -51,8 +55,8 @@ bool qsi_journal_wants_spare(const struct qsi_journal *journal);
 qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count) QS_MUST_CHECK;
 /* Appends the records in chunk->data[from, from + bytes), which end at the returned LSN.  Takes a reference of its own.
  * more: the next append belongs to the same atomic group; the caller appends it before it unlocks. */
-uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from, uint64_t bytes,
-                            uint32_t record_count, bool more);
+uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from,
+                            uint64_t bytes, uint32_t record_count, bool more);
 
 /* Takes what was appended, or the front of it, for the next write; false when there is nothing. */
 bool qsi_journal_seal(struct qsi_journal *journal);
@@ -71,7 +75,8 @@ qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST
 
 /* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on
  * showing what it failed to write, and report later syncs of it as done; so nothing behind that place must be read again. */
-qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest, qs_error *error);
+qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,
+                              qs_error *error);
 
 /* ---- spares: begin and finish under the lock, make without it; one at a time ---- */
 
@@ -84,10 +89,12 @@ struct qsi_spare {
 /* A spare with room for bytes in pieces of entry_bytes at least.  hurried: somebody waits for it.  It is written with zeros
  * beforehand unless it is hurried or the journal grows so fast that its commits are large: then zeros would cost more of the
  * disk than they save. */
-void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out, uint64_t bytes, uint64_t entry_bytes,
-                             bool hurried);
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                             uint64_t bytes, uint64_t entry_bytes, bool hurried);
 /* QS_ENOSPC changes nothing and may be tried again. */
-qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare) QS_MUST_CHECK;
+qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
+                                 qs_error *error) QS_MUST_CHECK;
+qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
+                                   struct qsi_spare *spare) QS_MUST_CHECK;
 
 #endif

@@ -3,10 +3,13 @@
  *  0 magic "QSJOURN1" | 8 version u32 | 12 number u32 | 16 uuid 16 bytes | 32 salt u64 | 40 next_salt u64
  * 48 base_lsn u64 | 56 pages u32 | 60 crc32c u32 of the 60 bytes before; the rest of the page is zeros */
 #include "journal_file.h"
+
+#include "qstore/codec.h"
+
+#include "le.h"
+
 #include <stdio.h>
 #include <string.h>
-#include "le.h"
-#include "qstore/codec.h"
 
 #define FILE_MAGIC "QSJOURN1"
 #define FILE_VERSION 1
@@ -35,7 +38,8 @@ bool qsi_journal_number(const char *name, uint32_t *number_out)
     return number > 0 && number < UINT32_MAX;
 }
 
-void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES], const struct qsi_journal_header *header)
+void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
+                               const struct qsi_journal_header *header)
 {
     memset(out, 0, QSI_JOURNAL_HEADER_BYTES);
     memcpy(out, FILE_MAGIC, 8);
@@ -59,7 +63,8 @@ bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES])
     return memcmp(in, FILE_MAGIC, 8) == 0;
 }
 
-bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
+bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
+                               const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt)
 {
     memset(header_out, 0, sizeof *header_out);
@@ -70,6 +75,7 @@ bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint
     header_out->base_lsn = qsi_get_u64(in + 48);
     header_out->pages = qsi_get_u32(in + 56);
     return qsi_journal_header_is_begun(in) && qsi_get_u32(in + 8) == FILE_VERSION &&
-           qs_crc32c(0, in, CRC_AT) == qsi_get_u32(in + CRC_AT) && memcmp(header_out->uuid, uuid, QSI_UUID_BYTES) == 0 &&
-           header_out->number == number && header_out->salt == salt;
+           qs_crc32c(0, in, CRC_AT) == qsi_get_u32(in + CRC_AT) &&
+           memcmp(header_out->uuid, uuid, QSI_UUID_BYTES) == 0 && header_out->number == number &&
+           header_out->salt == salt;
 }

@@ -2,33 +2,39 @@
 #ifndef QSI_JOURNAL_FILE_H
 #define QSI_JOURNAL_FILE_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "block.h"
 #include "manifest.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #define QSI_JOURNAL_HEADER_BYTES QSI_BLOCK_ALIGN /* of a file, before its first block */
 #define QSI_JOURNAL_FILE_BYTES_MIN (64u << 10)
-#define QSI_JOURNAL_NAME_BYTES 16                /* "0000000001.jnl" and a NUL */
+#define QSI_JOURNAL_NAME_BYTES 16 /* "0000000001.jnl" and a NUL */
 
 struct qsi_journal_header {
     uint8_t uuid[QSI_UUID_BYTES]; /* of the store */
     uint32_t number;
-    uint64_t salt;      /* of every block in this file; known from outside: the file before, or the manifest */
+    uint64_t
+        salt; /* of every block in this file; known from outside: the file before, or the manifest */
     uint64_t next_salt; /* of the file that the session goes on in */
     uint64_t base_lsn;  /* of the first block */
-    uint32_t pages;     /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
+    uint32_t
+        pages; /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
 };
 
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);
-bool qsi_journal_number(const char *name, uint32_t *number_out); /* false: not a journal file's name */
-void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES], const struct qsi_journal_header *header);
+bool qsi_journal_number(const char *name,
+                        uint32_t *number_out); /* false: not a journal file's name */
+void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
+                               const struct qsi_journal_header *header);
 /* The salt it says it has: to be compared with the one expected, or believed for want of another. */
 uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
 /* Do these bytes begin as the header of any journal file does? */
 bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
 /* False: not a whole header of this file number and salt. */
-bool qsi_journal_header_decode(struct qsi_journal_header *header_out, const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
+bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
+                               const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt);
 
 #endif

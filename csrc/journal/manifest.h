@@ -6,10 +6,11 @@
 #ifndef QSI_MANIFEST_H
 #define QSI_MANIFEST_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "qstore/env.h"
 #include "qstore/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #define QSI_UUID_BYTES 16
 
@@ -17,14 +18,15 @@ struct qsi_session {
     uint64_t salt;       /* of its first file */
     uint64_t base_lsn;   /* where it begins, and so where the one before it ends */
     uint32_t first_file; /* the lowest file number it may use */
-    bool after_crash;    /* the session before it was not closed: what it had delivered nobody knows */
+    bool after_crash; /* the session before it was not closed: what it had delivered nobody knows */
 };
 
 struct qsi_manifest {
     uint8_t uuid[QSI_UUID_BYTES];
     uint32_t segment_entries; /* fixed at creation */
     bool clean;               /* closed in order: the journal ends at end_lsn and not before */
-    bool failed;              /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
+    bool
+        failed; /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
     uint64_t end_lsn;
     struct qsi_session *sessions;
     uint32_t session_count;
@@ -38,10 +40,13 @@ static inline bool qsi_manifest_is_ended(const struct qsi_manifest *manifest)
 
 void qsi_manifest_fini(struct qsi_manifest *manifest);
 /* QS_ENOENT: no MANIFEST.  QS_EVERSION, QS_ECORRUPT. */
-qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root,
+                            qs_error *error) QS_MUST_CHECK;
 /* Durable when it returns QS_OK; otherwise the old one or the new one stands. */
-qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root,
+                             qs_error *error) QS_MUST_CHECK;
 /* Begins a session behind the others. */
-qs_status qsi_manifest_add_session(struct qsi_manifest *manifest, const struct qsi_session *session) QS_MUST_CHECK;
+qs_status qsi_manifest_add_session(struct qsi_manifest *manifest,
+                                   const struct qsi_session *session) QS_MUST_CHECK;
 
 #endif

@@ -1,13 +1,15 @@
 /* Scanning the journal.  Memory: one chunk that small blocks share, and one block. */
 #include "scan.h"
-#include <stdlib.h>
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "record.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #define ARENA_BYTES (256u << 10)
 #define SEARCH_BYTES (256u << 10)
@@ -25,8 +27,9 @@ struct scan {
     uint32_t number_capacity;
     bool out_of_memory;
     struct qsi_chunk *arena;
-    uint64_t lsn;     /* of the next block */
-    uint64_t end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
+    uint64_t lsn; /* of the next block */
+    uint64_t
+        end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
 };
 
 struct scan_file {
@@ -87,7 +90,8 @@ static void close_file(struct scan *scan, struct scan_file *file)
     file->file = NULL;
 }
 
-static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t number, qs_error *error)
+static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t number,
+                           qs_error *error)
 {
     qs_status status;
 
@@ -104,7 +108,8 @@ static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t n
 }
 
 /* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
-static qs_status open_generation(struct scan *scan, struct scan_file *file, uint32_t number, uint64_t salt, qs_error *error)
+static qs_status open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
+                                 uint64_t salt, qs_error *error)
 {
     uint8_t page[QSI_JOURNAL_HEADER_BYTES];
     size_t bytes = 0;
@@ -134,7 +139,8 @@ static void lose(struct scan *scan, uint64_t lsn)
 }
 
 /* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
-static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, qs_error *error)
+static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
+                             uint32_t limit, qs_error *error)
 {
     for (uint32_t i = 0; i < scan->number_count; i++) {
         uint8_t page[QSI_JOURNAL_HEADER_BYTES];
@@ -147,8 +153,8 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
         if (status == QS_OK) {
             status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
             if (status == QS_OK && bytes == sizeof page &&
-                qsi_journal_header_decode(&file->header, page, scan->manifest->uuid, scan->numbers[i],
-                                          qsi_journal_header_salt(page)) &&
+                qsi_journal_header_decode(&file->header, page, scan->manifest->uuid,
+                                          scan->numbers[i], qsi_journal_header_salt(page)) &&
                 file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
                 return QS_OK;
             }
@@ -162,8 +168,8 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
 }
 
 /* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
-static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
-                                 qs_error *error)
+static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
+                                 uint32_t limit, uint64_t salt, qs_error *error)
 {
     for (uint32_t i = 0; i < scan->number_count; i++) {
         qs_status status;
@@ -181,9 +187,11 @@ static qs_status find_generation(struct scan *scan, struct scan_file *file, uint
 /* ---- blocks ---- */
 
 /* Where the payload of the next block goes: small ones share a chunk. */
-static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out, qs_error *error)
+static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
+                               qs_error *error)
 {
-    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL && scan->arena->capacity - scan->arena->used >= bytes) {
+    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL &&
+        scan->arena->capacity - scan->arena->used >= bytes) {
         *chunk_out = scan->arena;
         return QS_OK;
     }
@@ -197,8 +205,8 @@ static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chu
 }
 
 /* Reads the block at offset; QS_EEMPTY when there is no valid one with the expected LSN. */
-static qs_status read_block(struct scan *scan, const struct scan_file *file, uint64_t offset, struct qsi_scan_block *out,
-                            qs_error *error)
+static qs_status read_block(struct scan *scan, const struct scan_file *file, uint64_t offset,
+                            struct qsi_scan_block *out, qs_error *error)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
     size_t bytes = 0;
@@ -225,7 +233,8 @@ static qs_status read_block(struct scan *scan, const struct scan_file *file, uin
 }
 
 /* Every record lies inside the payload and they fill it: checked once, so that nobody else has to. */
-static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block, qs_error *error)
+static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block,
+                               qs_error *error)
 {
     const uint8_t *at = block->chunk->data + block->from;
     uint64_t left = block->block.payload_bytes;
@@ -239,19 +248,21 @@ static qs_status check_records(const struct scan_file *file, const struct qsi_sc
         at += qsi_record_length(at);
     }
     if (count != block->block.record_count) {
-        return qsi_fail_corrupt(error, file->name, block->offset, "%u records, the block tells %u", count,
-                                block->block.record_count);
+        return qsi_fail_corrupt(error, file->name, block->offset, "%u records, the block tells %u",
+                                count, block->block.record_count);
     }
     return QS_OK;
 }
 
 /* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
-static qs_status skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io, qs_error *error)
+static qs_status skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io,
+                             qs_error *error)
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
     uint64_t bad_lsn = scan->lsn;
 
-    for (uint64_t offset = *offset_io + QSI_BLOCK_ALIGN; offset < file->bytes; offset += QSI_BLOCK_ALIGN) {
+    for (uint64_t offset = *offset_io + QSI_BLOCK_ALIGN; offset < file->bytes;
+         offset += QSI_BLOCK_ALIGN) {
         struct qsi_scan_block block = {0};
         size_t bytes = 0;
         qs_status status;
@@ -278,8 +289,8 @@ static qs_status skip_damage(struct scan *scan, const struct scan_file *file, ui
 }
 
 /* A file whose header is damaged and whose blocks are not: they carry the salt that was expected of it. */
-static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
-                                 qs_error *error)
+static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low,
+                                 uint32_t limit, uint64_t salt, qs_error *error)
 {
     struct qsi_scan_result result = *scan->result;
     uint64_t lsn = scan->lsn;
@@ -291,7 +302,8 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
             continue;
         }
         QS_TRY(open_file(scan, file, scan->numbers[i], error));
-        file->header = (struct qsi_journal_header){.number = scan->numbers[i], .salt = salt, .base_lsn = lsn};
+        file->header =
+            (struct qsi_journal_header){.number = scan->numbers[i], .salt = salt, .base_lsn = lsn};
         status = skip_damage(scan, file, &offset, error);
         *scan->result = result; /* it was only a look */
         scan->lsn = lsn;
@@ -307,15 +319,16 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
 }
 
 /* Where to go on when the next file cannot be known by its header and salt. */
-static qs_status find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low, uint32_t limit, uint64_t salt,
-                                 qs_error *error)
+static qs_status find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low,
+                                 uint32_t limit, uint64_t salt, qs_error *error)
 {
     qs_status status = find_headerless(scan, file, low, limit, salt, error);
 
     return status == QS_EEMPTY ? find_orphan(scan, file, low, limit, error) : status;
 }
 
-static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session, qs_error *error)
+static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session,
+                             qs_error *error)
 {
     struct qsi_scan_result *result = scan->result;
     struct qsi_scan_block block = {.session = session};
@@ -347,8 +360,8 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
 /* ---- torn or damaged? ---- */
 
 /* Is there, from offset on, the header of a block that proves that what lies at the current LSN had been durable? */
-static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset, uint64_t salt,
-                            uint64_t *proof_out, qs_error *error)
+static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset,
+                            uint64_t salt, uint64_t *proof_out, qs_error *error)
 {
     uint8_t *window = qsi_alloc(SEARCH_BYTES);
     qs_status status = QS_EEMPTY;
@@ -358,7 +371,8 @@ static qs_status find_proof(struct scan *scan, const struct scan_file *file, uin
     }
     for (; status == QS_EEMPTY && offset < file->bytes; offset += SEARCH_BYTES) {
         size_t bytes = 0;
-        qs_status read = qsi_file_read(scan->env, file->file, window, SEARCH_BYTES, offset, &bytes, error);
+        qs_status read =
+            qsi_file_read(scan->env, file->file, window, SEARCH_BYTES, offset, &bytes, error);
         if (read != QS_OK) {
             status = read;
             break;
@@ -377,8 +391,8 @@ static qs_status find_proof(struct scan *scan, const struct scan_file *file, uin
 }
 
 /* Looks for proof in one file, named number, whose header may be gone. */
-static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt, const char *bad_name,
-                                 uint64_t bad_offset, qs_error *error)
+static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt,
+                                 const char *bad_name, uint64_t bad_offset, qs_error *error)
 {
     struct scan_file file = {0};
     uint64_t proof = 0;
@@ -396,14 +410,15 @@ static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t of
         return status;
     }
     return qsi_fail_corrupt(error, bad_name, bad_offset,
-                            "the journal is damaged from LSN %llu on: the block at %s:%llu was written when this was durable",
+                            "the journal is damaged from LSN %llu on: the block at %s:%llu was "
+                            "written when this was durable",
                             (unsigned long long)scan->lsn, file.name, (unsigned long long)proof);
 }
 
 /* A whole header proves as much: the files before it were synced when it was written.  Its salt is believed, because the one who
  * told it may be what is damaged; and no file from low on carries the header of an earlier session. */
-static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_name, uint64_t bad_offset,
-                                  qs_error *error)
+static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_name,
+                                  uint64_t bad_offset, qs_error *error)
 {
     uint8_t page[QSI_JOURNAL_HEADER_BYTES];
     struct scan_file file = {0};
@@ -416,18 +431,20 @@ static qs_status check_later_file(struct scan *scan, uint32_t number, const char
     status = qsi_file_read(scan->env, file.file, page, sizeof page, 0, &bytes, error);
     close_file(scan, &file);
     if (status == QS_OK && bytes == sizeof page &&
-        qsi_journal_header_decode(&file.header, page, scan->manifest->uuid, number, qsi_journal_header_salt(page)) &&
+        qsi_journal_header_decode(&file.header, page, scan->manifest->uuid, number,
+                                  qsi_journal_header_salt(page)) &&
         file.header.base_lsn > scan->lsn) {
         return qsi_fail_corrupt(error, bad_name, bad_offset,
                                 "the journal is damaged from LSN %llu on: %s was begun at LSN %llu",
-                                (unsigned long long)scan->lsn, file.name, (unsigned long long)file.header.base_lsn);
+                                (unsigned long long)scan->lsn, file.name,
+                                (unsigned long long)file.header.base_lsn);
     }
     return status;
 }
 
 /* The end of the last session: nothing behind it may prove that there was more. */
-static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low, uint64_t next_salt,
-                            qs_error *error)
+static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low,
+                            uint64_t next_salt, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
     uint64_t offset = QSI_JOURNAL_HEADER_BYTES;
@@ -436,7 +453,8 @@ static qs_status check_tail(struct scan *scan, const struct scan_file *last, uin
     if (last != NULL) {
         memcpy(name, last->name, sizeof name);
         offset = scan->result->end_offset;
-        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, name, offset, error));
+        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, name, offset,
+                               error));
     }
     for (uint32_t i = 0; i < scan->number_count; i++) {
         if (scan->numbers[i] >= low) {
@@ -460,8 +478,10 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
     if (status != QS_OK) {
         return status;
     }
-    status = qsi_file_read(scan->env, file.file, header, sizeof header, scan->result->end_offset, &bytes, error);
-    if (status == QS_OK && bytes == sizeof header && qsi_block_decode(&block, header, last->header.salt)) {
+    status = qsi_file_read(scan->env, file.file, header, sizeof header, scan->result->end_offset,
+                           &bytes, error);
+    if (status == QS_OK && bytes == sizeof header &&
+        qsi_block_decode(&block, header, last->header.salt)) {
         uint64_t left = file.bytes - scan->result->end_offset;
         uint64_t begun = qsi_block_bytes(block.payload_bytes);
         scan->result->torn_bytes = begun < left ? begun : left;
@@ -472,8 +492,8 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
 
 /* ---- sessions ---- */
 
-static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low, uint64_t salt,
-                             qs_error *error)
+static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low,
+                             uint64_t salt, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
 
@@ -498,12 +518,14 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
 
 /* Files are made in full size and durable before anything refers to them, and lose their ends when their session is closed: a
  * session that was not closed shows by that what is missing of a file. */
-static qs_status check_size(const struct scan *scan, const struct scan_file *file, uint64_t bytes_min, qs_error *error)
+static qs_status check_size(const struct scan *scan, const struct scan_file *file,
+                            uint64_t bytes_min, qs_error *error)
 {
     if (scan->end_lsn != UINT64_MAX || scan->salvage || file->bytes >= bytes_min) {
         return QS_OK;
     }
-    return qsi_fail_corrupt(error, file->name, file->bytes, "the file has %llu bytes; it was made with %llu and not closed",
+    return qsi_fail_corrupt(error, file->name, file->bytes,
+                            "the file has %llu bytes; it was made with %llu and not closed",
                             (unsigned long long)file->bytes, (unsigned long long)bytes_min);
 }
 
@@ -563,9 +585,10 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         if (file.header.base_lsn != scan->lsn) {
             close_file(scan, &file);
             qsi_journal_name(file.name, any ? last.header.number : low);
-            return qsi_fail_corrupt(error, file.name, any ? scan->result->end_offset : 0,
-                                    "the journal breaks off at LSN %llu; its next file begins at %llu",
-                                    (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
+            return qsi_fail_corrupt(
+                error, file.name, any ? scan->result->end_offset : 0,
+                "the journal breaks off at LSN %llu; its next file begins at %llu",
+                (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
         }
         status = check_size(scan, &file, (uint64_t)file.header.pages * QSI_BLOCK_ALIGN, error);
         if (status == QS_OK) {
@@ -582,12 +605,17 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     }
 }
 
-qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, bool salvage,
-                           qsi_scan_visitor *visit,
-                           void *context, struct qsi_scan_result *result_out, qs_error *error)
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                           bool salvage, qsi_scan_visitor *visit, void *context,
+                           struct qsi_scan_result *result_out, qs_error *error)
 {
-    struct scan scan = {
-        .env = env, .dir = dir, .manifest = manifest, .salvage = salvage, .visit = visit, .context = context, .result = result_out};
+    struct scan scan = {.env = env,
+                        .dir = dir,
+                        .manifest = manifest,
+                        .salvage = salvage,
+                        .visit = visit,
+                        .context = context,
+                        .result = result_out};
     qs_status status;
 
     memset(result_out, 0, sizeof *result_out);

@@ -5,33 +5,35 @@
 #ifndef QSI_SCAN_H
 #define QSI_SCAN_H
 
-#include <stdint.h>
 #include "chunk.h"
 #include "journal_file.h"
+
+#include <stdint.h>
 
 struct qsi_scan_block {
     struct qsi_block block;
     struct qsi_chunk *chunk; /* holds the payload at data[from]; ref it to keep it */
     uint64_t from;
-    uint32_t session;        /* index in the manifest */
-    uint64_t offset;         /* of the block in its file (block.file_number) */
+    uint32_t session; /* index in the manifest */
+    uint64_t offset;  /* of the block in its file (block.file_number) */
 };
-typedef qs_status qsi_scan_visitor(void *context, const struct qsi_scan_block *block, qs_error *error);
+typedef qs_status qsi_scan_visitor(void *context, const struct qsi_scan_block *block,
+                                   qs_error *error);
 
 struct qsi_scan_result {
-    uint32_t last_file;  /* the highest file number that belongs to a session; 0: none */
+    uint32_t last_file;    /* the highest file number that belongs to a session; 0: none */
     uint32_t highest_file; /* the highest number there is, of a session or not */
-    uint64_t end_offset; /* behind the last valid block there */
+    uint64_t end_offset;   /* behind the last valid block there */
     uint64_t end_lsn;
-    uint64_t torn_bytes; /* of a begun block behind the end */
+    uint64_t torn_bytes;              /* of a begun block behind the end */
     uint64_t lost_ranges, lost_bytes; /* damage that was passed over */
     uint64_t blocks, bytes;
 };
 
 /* salvage: damage is passed over and counted, and what is whole behind it is visited; else it is QS_ECORRUPT with file and
  * offset.  Whatever the visitor returns but QS_OK ends the scan. */
-qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest, bool salvage,
-                           qsi_scan_visitor *visit,
-                           void *context, struct qsi_scan_result *result_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                           bool salvage, qsi_scan_visitor *visit, void *context,
+                           struct qsi_scan_result *result_out, qs_error *error) QS_MUST_CHECK;
 
 #endif

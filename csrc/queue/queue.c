@@ -1,9 +1,11 @@
 /* Runs and their bitmaps.  Invariants: ready_count + out_count + settled = count for each run; the queue's counts
  * are the sums over its runs; runs are in order of sequence and do not overlap. */
 #include "queue.h"
-#include <string.h>
+
 #include "alloc.h"
 #include "check.h"
+
+#include <string.h>
 
 #define SINGLES_FIRST 64
 #define SINGLES_MAX 4096 /* messages of a run of single records */
@@ -83,8 +85,8 @@ static struct qsi_run *new_run(struct qsi_chunk *chunk, uint32_t capacity, bool 
     return run;
 }
 
-qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at, uint32_t count,
-                         uint32_t *rows, bool journalled)
+qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
+                         uint32_t count, uint32_t *rows, bool journalled)
 {
     struct qsi_run *run = new_run(chunk, count, journalled);
 
@@ -157,7 +159,8 @@ qs_status qsi_queue_reserve_run(struct qsi_queue *queue, uint32_t run_count)
         return QS_OK;
     }
     if (queue->first_run > queue->run_capacity / 2) { /* the front half is free: move down */
-        memmove(queue->runs, queue->runs + queue->first_run, queue->run_count * sizeof *queue->runs);
+        memmove(queue->runs, queue->runs + queue->first_run,
+                queue->run_count * sizeof *queue->runs);
         queue->first_run = 0;
         return qsi_queue_reserve_run(queue, run_count);
     }
@@ -276,15 +279,18 @@ static qs_status grow_singles(struct qsi_run *run)
 }
 
 /* Can the last run take one more message of that kind (memory aside)? */
-static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk *chunk, bool journalled)
+static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk *chunk,
+                           bool journalled)
 {
     const struct qsi_run *run = last_run(queue);
 
-    return run != NULL && run->single_records && !run->all_seen && run->chunk == chunk && run->journalled == journalled &&
-           run->first_seq + run->count == queue->next_seq && run->count < SINGLES_MAX;
+    return run != NULL && run->single_records && !run->all_seen && run->chunk == chunk &&
+           run->journalled == journalled && run->first_seq + run->count == queue->next_seq &&
+           run->count < SINGLES_MAX;
 }
 
-qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk, bool journalled)
+qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+                                    bool journalled)
 {
     struct qsi_run *run;
 
@@ -310,8 +316,9 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
     return QS_OK;
 }
 
-uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk, uint32_t record_at, uint32_t ram_bytes,
-                                bool journalled, bool stored)
+uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+                                uint32_t record_at, uint32_t ram_bytes, bool journalled,
+                                bool stored)
 {
     struct qsi_run *run;
 
@@ -421,7 +428,8 @@ static void count_deliveries(struct qsi_run *run, uint32_t word, uint64_t mask)
         return;
     }
     for (; mask != 0; mask &= mask - 1) {
-        uint8_t *deliveries = &run->deliveries[word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(mask)];
+        uint8_t *deliveries =
+            &run->deliveries[word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(mask)];
         *deliveries = *deliveries < UINT8_MAX ? *deliveries + 1 : UINT8_MAX;
     }
 }
@@ -464,16 +472,19 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue)
 
     for (uint32_t i = 0; i < queue->run_count; i++) {
         const struct qsi_run *run = run_at(queue, i);
-        for (uint32_t word = 0; run->journalled && run->ready_count > 0 && word < words_of(run->count); word++) {
+        for (uint32_t word = 0;
+             run->journalled && run->ready_count > 0 && word < words_of(run->count); word++) {
             uint64_t ready = ready_mask(run, word);
-            ranges += popcount(ready & ~(ready << 1)); /* a range begins where the bit before is not ready */
+            ranges += popcount(
+                ready & ~(ready << 1)); /* a range begins where the bit before is not ready */
         }
     }
     return ranges;
 }
 
 /* Drops the ready messages of one word, range by range. */
-static void purge_word(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, qsi_range_visitor *visit, void *context)
+static void purge_word(struct qsi_queue *queue, struct qsi_run *run, uint32_t word,
+                       qsi_range_visitor *visit, void *context)
 {
     uint64_t ready = ready_mask(run, word);
     uint32_t count = popcount(ready);
@@ -495,7 +506,8 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
 {
     uint64_t dropped = queue->ready_count;
 
-    for (uint32_t i = queue->run_count; i-- > 0;) { /* from the end: freeing a run moves those behind it */
+    for (uint32_t i = queue->run_count;
+         i-- > 0;) { /* from the end: freeing a run moves those behind it */
         struct qsi_run *run = run_at(queue, i);
         for (uint32_t word = 0; word < words_of(run->count); word++) {
             purge_word(queue, run, word, visit, context);
@@ -507,7 +519,8 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
 
 /* ---- recovery ---- */
 
-static void replay_settle_run(struct qsi_queue *queue, struct qsi_run *run, uint32_t from, uint32_t to, uint8_t kind)
+static void replay_settle_run(struct qsi_queue *queue, struct qsi_run *run, uint32_t from,
+                              uint32_t to, uint8_t kind)
 {
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;

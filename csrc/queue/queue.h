@@ -9,44 +9,48 @@
 #ifndef QSI_QUEUE_H
 #define QSI_QUEUE_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "chunk.h"
 #include "record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #define QSI_WORD_BITS 64
 
 struct qsi_run {
     struct qsi_chunk *chunk;
     uint64_t first_seq;
-    uint64_t ram_bytes;   /* this queue's share of the chunk */
+    uint64_t ram_bytes; /* this queue's share of the chunk */
     uint32_t count;
     uint32_t capacity;
     uint32_t ready_count;
     uint32_t out_count;
-    uint32_t first_word;  /* no message before this word is ready */
-    uint32_t pins;        /* readers outside the lock; a pinned run is not freed */
-    uint32_t record_at;   /* of the one record, unless single_records */
-    bool single_records;  /* rows are offsets of records of one message each, else rows of the one record */
+    uint32_t first_word; /* no message before this word is ready */
+    uint32_t pins;       /* readers outside the lock; a pinned run is not freed */
+    uint32_t record_at;  /* of the one record, unless single_records */
+    bool
+        single_records; /* rows are offsets of records of one message each, else rows of the one record */
     bool journalled;
-    bool has_stored;      /* some bodies are in the message store */
-    bool all_seen;        /* perhaps, by a session that crashed: each counts as one delivery, and none joins them */
-    uint32_t *rows;       /* NULL: row i is message i */
-    uint64_t *settled;    /* bitmaps of capacity bits */
+    bool has_stored; /* some bodies are in the message store */
+    bool
+        all_seen; /* perhaps, by a session that crashed: each counts as one delivery, and none joins them */
+    uint32_t *rows;    /* NULL: row i is message i */
+    uint64_t *settled; /* bitmaps of capacity bits */
     uint64_t *out;
     uint64_t *seen;
-    uint8_t *deliveries;  /* earlier deliveries, saturating; NULL until a message is requeued */
+    uint8_t *deliveries; /* earlier deliveries, saturating; NULL until a message is requeued */
 };
 
 struct qsi_queue {
-    uint64_t id;          /* never reused */
+    uint64_t id; /* never reused */
     uint64_t next_seq;
     struct qsi_run **runs; /* by sequence: runs[first_run, first_run + run_count) */
     uint32_t first_run;
     uint32_t run_count;
     uint32_t run_capacity;
-    uint32_t scan;        /* index from first_run: no run before it has ready messages */
-    struct qsi_run *spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
+    uint32_t scan; /* index from first_run: no run before it has ready messages */
+    struct qsi_run *
+        spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
     uint64_t ready_count;
     uint64_t out_count;
     uint64_t stored_count; /* live messages whose body is in the message store */
@@ -61,8 +65,8 @@ void qsi_queue_fini(struct qsi_queue *queue);
 
 /* A run of count messages with their record at data[record_at] of chunk; rows becomes its own (qsi_alloc) on success,
  * NULL: row i is message i.  The sequence is set by push. */
-qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at, uint32_t count,
-                         uint32_t *rows, bool journalled) QS_MUST_CHECK;
+qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
+                         uint32_t count, uint32_t *rows, bool journalled) QS_MUST_CHECK;
 void qsi_run_destroy(struct qsi_run *run); /* one that was not pushed; NULL is fine */
 /* Room for one more run: push cannot fail then. */
 qs_status qsi_queue_reserve_run(struct qsi_queue *queue, uint32_t run_count) QS_MUST_CHECK;
@@ -72,10 +76,12 @@ uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run);
 void qsi_queue_push_run_at(struct qsi_queue *queue, struct qsi_run *run, uint64_t first_seq);
 
 /* Room for one message whose record will lie in chunk. */
-qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk, bool journalled) QS_MUST_CHECK;
+qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+                                    bool journalled) QS_MUST_CHECK;
 /* REQUIRES that room.  Returns the message's sequence. */
-uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk, uint32_t record_at, uint32_t ram_bytes,
-                                bool journalled, bool stored);
+uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
+                                uint32_t record_at, uint32_t ram_bytes, bool journalled,
+                                bool stored);
 
 /* ---- delivering ---- */
 
@@ -87,7 +93,8 @@ struct qsi_stretch {
 };
 static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 {
-    uint64_t ones = stretch->count == QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << stretch->count) - 1;
+    uint64_t ones =
+        stretch->count == QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << stretch->count) - 1;
 
     return ones << (stretch->row % QSI_WORD_BITS);
 }
@@ -109,7 +116,8 @@ static inline void qsi_run_mark_seen(struct qsi_run *run, uint32_t word, uint64_
     run->seen[word] |= mask;
 }
 /* Where message row of the run is: the record, and the row in it. */
-static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t row, uint32_t *record_row_out)
+static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t row,
+                                            uint32_t *record_row_out)
 {
     if (run->single_records) {
         *record_row_out = 0;

@@ -13,12 +13,13 @@
 #ifndef QSTORE_QSTORE_H
 #define QSTORE_QSTORE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "qstore/arrow.h"
 #include "qstore/env.h"
 #include "qstore/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct qs_store qs_store;
 typedef struct qs_channel qs_channel;
@@ -36,17 +37,18 @@ enum { QS_SYNC_FDATASYNC = 0, QS_SYNC_NONE = 1 };
 enum { QS_RECOVERY_STRICT = 0, QS_RECOVERY_SALVAGE = 1 };
 
 typedef struct qs_options {
-    uint64_t memory_budget;      /* bytes */
-    uint64_t embed_below;        /* properties + body smaller than this stay in the journal; 0: never */
+    uint64_t memory_budget; /* bytes */
+    uint64_t embed_below;   /* properties + body smaller than this stay in the journal; 0: never */
     uint64_t journal_file_bytes; /* power of two, 64 KiB at least */
     uint64_t message_file_bytes; /* power of two, 64 KiB at least */
     uint64_t body_bytes_max;     /* a larger body is refused; 128 MiB */
-    uint32_t segment_entries;    /* power of two, fixed at creation; 0: as it was created, 16384 when new */
-    uint32_t commit_delay_us;    /* wait this long for a bigger group */
-    uint32_t sync;               /* QS_SYNC_* */
-    uint32_t recovery;           /* QS_RECOVERY_* */
-    bool create;                 /* make the store when there is none */
-    bool background;             /* false: no threads; whoever waits commits (deterministic tests) */
+    uint32_t
+        segment_entries; /* power of two, fixed at creation; 0: as it was created, 16384 when new */
+    uint32_t commit_delay_us; /* wait this long for a bigger group */
+    uint32_t sync;            /* QS_SYNC_* */
+    uint32_t recovery;        /* QS_RECOVERY_* */
+    bool create;              /* make the store when there is none */
+    bool background;          /* false: no threads; whoever waits commits (deterministic tests) */
 } qs_options;
 
 /* qs_options_default - the values of API.md. */
@@ -57,8 +59,9 @@ QS_API void qs_options_default(qs_options *options_out);
  * In:      options   NULL: the defaults; env  NULL: qs_env_posix()
  * Returns: QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED (pid in the text), QS_ECORRUPT, QS_EVERSION, QS_EIO, QS_EINVAL
  * Blocks:  for recovery: time in proportion to the journal */
-QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
-                                             qs_env *env, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *path,
+                                             const qs_options *options, qs_env *env,
+                                             qs_error *error);
 
 /* qs_store_close - requeue what channels hold, make everything durable, release the lock, free.
  *
@@ -72,38 +75,41 @@ QS_API QS_MUST_CHECK qs_status qs_store_sync(qs_store *store, qs_error *error);
 
 /* qs_store_wait_durable - return when the journal is durable up to lsn (a position handed out by publish).
  * Blocks: for a commit, which the caller leads itself when nobody else does.  QS_ETIMEDOUT; QS_ESTORE_FAILED. */
-QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
-                                                     qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn,
+                                                     uint64_t timeout_ns, qs_error *error);
 QS_API uint64_t qs_store_durable_lsn(qs_store *store);
 
 typedef struct qs_stats {
     uint64_t durable_lsn, appended_lsn;
     uint64_t commits, fdatasyncs, bytes_journalled, bytes_stored, bytes_checkpointed;
-    uint64_t messages_published, messages_routed /* copies in queues */, messages_confirmed, messages_returned,
-        messages_delivered, messages_acked, messages_requeued;
+    uint64_t messages_published, messages_routed /* copies in queues */, messages_confirmed,
+        messages_returned, messages_delivered, messages_acked, messages_requeued;
     uint64_t ram_bytes;
-    uint64_t commit_latency_p50_us, commit_latency_p99_us, commit_latency_max_us; /* write + fdatasync */
-    uint64_t confirm_latency_p50_us, confirm_latency_p99_us, confirm_latency_max_us; /* append to durable, per commit */
-    uint32_t sync; /* QS_SYNC_* */
+    uint64_t commit_latency_p50_us, commit_latency_p99_us,
+        commit_latency_max_us; /* write + fdatasync */
+    uint64_t confirm_latency_p50_us, confirm_latency_p99_us,
+        confirm_latency_max_us; /* append to durable, per commit */
+    uint32_t sync;              /* QS_SYNC_* */
     bool failed;
     /* the recovery at open */
-    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes, lost_ranges, lost_bytes;
+    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
+        lost_ranges, lost_bytes;
 } qs_stats;
 QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);
 
 typedef struct qs_queue_status {
     uint64_t messages_ready, messages_unacked, consumers;
-    uint64_t alpha, beta, gamma, delta;          /* messages in each state */
-    uint64_t q1, q2, delta_len, q3, q4;          /* ready messages in each sub-queue */
+    uint64_t alpha, beta, gamma, delta; /* messages in each state */
+    uint64_t q1, q2, delta_len, q3, q4; /* ready messages in each sub-queue */
     uint64_t ram_bytes, disk_bytes;
-    double target_ram_count;                     /* infinity: no limit */
-    double ingress_rate, egress_rate;            /* messages a second */
+    double target_ram_count;          /* infinity: no limit */
+    double ingress_rate, egress_rate; /* messages a second */
     bool durable, exclusive, auto_delete;
 } qs_queue_status;
 /* QS_NOT_FOUND when there is no such queue (no channel is closed by it). */
-QS_API QS_MUST_CHECK qs_status qs_store_queue_status(qs_store *store, qs_slice queue, qs_queue_status *status_out,
-                                                     qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_store_queue_status(qs_store *store, qs_slice queue,
+                                                     qs_queue_status *status_out, qs_error *error);
 
 typedef struct qs_exchange_info {
     qs_slice name, type;
@@ -120,48 +126,66 @@ typedef struct qs_binding_info {
     bool to_exchange;
 } qs_binding_info;
 /* Visitors run under the store's lock: copy what is needed and call nothing of this library. */
-QS_API QS_MUST_CHECK qs_status qs_store_visit_queues(qs_store *store, void (*visit)(void *context, const qs_queue_info *), void *context);
-QS_API QS_MUST_CHECK qs_status qs_store_visit_exchanges(qs_store *store, void (*visit)(void *context, const qs_exchange_info *), void *context);
-QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(qs_store *store, void (*visit)(void *context, const qs_binding_info *), void *context);
+QS_API QS_MUST_CHECK qs_status qs_store_visit_queues(
+    qs_store *store, void (*visit)(void *context, const qs_queue_info *), void *context);
+QS_API QS_MUST_CHECK qs_status qs_store_visit_exchanges(
+    qs_store *store, void (*visit)(void *context, const qs_exchange_info *), void *context);
+QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(
+    qs_store *store, void (*visit)(void *context, const qs_binding_info *), void *context);
 
 /* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store? */
 QS_API bool qs_store_transaction_known(qs_store *store, qs_slice key);
 
 /* ---- channels ---- */
 
-QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_store *store,
+                                               qs_error *error);
 /* qs_channel_close - requeue everything unacked, cancel the consumers, free.  Also after the store was closed. */
 QS_API void qs_channel_close(qs_channel *channel);
 
 enum {
-    QS_PASSIVE = 1, QS_DURABLE = 2, QS_EXCLUSIVE = 4, QS_AUTO_DELETE = 8, QS_INTERNAL = 16,
-    QS_IF_UNUSED = 32, QS_IF_EMPTY = 64, QS_NO_ACK = 128, QS_MANDATORY = 256, QS_GLOBAL = 512,
-    QS_MULTIPLE = 1024, QS_REQUEUE = 2048,
+    QS_PASSIVE = 1,
+    QS_DURABLE = 2,
+    QS_EXCLUSIVE = 4,
+    QS_AUTO_DELETE = 8,
+    QS_INTERNAL = 16,
+    QS_IF_UNUSED = 32,
+    QS_IF_EMPTY = 64,
+    QS_NO_ACK = 128,
+    QS_MANDATORY = 256,
+    QS_GLOBAL = 512,
+    QS_MULTIPLE = 1024,
+    QS_REQUEUE = 2048,
 };
 
 /* Arguments are AMQP field tables without the 4-byte length in front, keys in byte order; equal tables are equal bytes.
  * Declarations, bindings and deletions of durable things are journalled, and durable when the call returns.
  * Blocks: for a commit in that case. */
-QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
-                                                           uint32_t flags, qs_slice arguments, qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
-                                                          qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange,
+                                                           qs_slice type, uint32_t flags,
+                                                           qs_slice arguments, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange,
+                                                          uint32_t flags, qs_error *error);
 
 typedef struct qs_declare_ok {
     char queue[256]; /* NUL-terminated; the name made up by the store when "" was declared */
     uint64_t message_count, consumer_count;
 } qs_declare_ok;
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
-                                                        qs_slice arguments, qs_declare_ok *ok_out, qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                                     qs_slice routing_key, qs_slice arguments, qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                                       qs_slice routing_key, qs_slice arguments, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue,
+                                                        uint32_t flags, qs_slice arguments,
+                                                        qs_declare_ok *ok_out, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue,
+                                                     qs_slice exchange, qs_slice routing_key,
+                                                     qs_slice arguments, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue,
+                                                       qs_slice exchange, qs_slice routing_key,
+                                                       qs_slice arguments, qs_error *error);
 /* count_out: ready messages dropped; unacked ones stay. */
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
-                                                      qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
-                                                       uint64_t *count_out, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue,
+                                                      uint64_t *count_out, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue,
+                                                       uint32_t flags, uint64_t *count_out,
+                                                       qs_error *error);
 
 /* ---- publishing ---- */
 
@@ -183,19 +207,21 @@ typedef struct qs_receipt {
  *          QS_PRECONDITION_FAILED body too large; QS_ESTORE_FULL nothing accepted, try again; QS_ESTORE_FAILED
  * Blocks:  when too much is waiting to be synced (it then helps to commit), and to write a large body
  * Durable: once receipt_out->lsn is */
-QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                                                  qs_slice properties, qs_slice body, uint32_t flags,
+QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,
+                                                  qs_slice routing_key, qs_slice properties,
+                                                  qs_slice body, uint32_t flags,
                                                   qs_receipt *receipt_out, qs_error *error);
 
 typedef struct qs_batch {
-    const struct ArrowSchema *schema;      /* of a struct: the record batches' schema */
-    const struct ArrowArray *const *arrays; /* array_count record batches; read in place, not released */
+    const struct ArrowSchema *schema; /* of a struct: the record batches' schema */
+    const struct ArrowArray *const
+        *arrays; /* array_count record batches; read in place, not released */
     size_t array_count;
-    const char *body_column;               /* NUL-terminated; "body" */
-    qs_slice exchange;                     /* where there is no such column (or it is null in a row) */
+    const char *body_column; /* NUL-terminated; "body" */
+    qs_slice exchange;       /* where there is no such column (or it is null in a row) */
     qs_slice routing_key;
-    qs_slice properties;                   /* encoded; a column beats it.  No delivery mode anywhere: persistent */
-    uint32_t flags;                        /* QS_MANDATORY */
+    qs_slice properties; /* encoded; a column beats it.  No delivery mode anywhere: persistent */
+    uint32_t flags;      /* QS_MANDATORY */
 } qs_batch;
 /* qs_channel_publish_batch - publish every row of every array, in order, or nothing at all when anything is wrong.
  * The same statuses as qs_channel_publish, and QS_EINVAL for a batch that cannot be read (column or row named). */
@@ -204,8 +230,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_batch(qs_channel *channel, con
 
 /* qs_channel_wait_confirms - return when every publish of this channel so far was confirmed or nacked.
  * Out: nacked_out  was any nacked since the last call.  QS_ETIMEDOUT.  Blocks: for a commit (leads it). */
-QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, bool *nacked_out,
-                                                        qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
+                                                        bool *nacked_out, qs_error *error);
 
 /* ---- transactions ---- */
 
@@ -213,8 +239,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_tx_select(qs_channel *channel, qs_erro
 /* qs_channel_tx_commit - every publish and ack since the last commit, atomically, durable when this returns.
  * In:  key  not empty: recorded with the transaction; when it was committed before, nothing is done
  *           and *repeated_out is true (the buffered work is dropped) */
-QS_API QS_MUST_CHECK qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated_out,
-                                                    qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key,
+                                                    bool *repeated_out, qs_error *error);
 QS_API QS_MUST_CHECK qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error);
 
 /* ---- receiving ---- */
@@ -223,40 +249,53 @@ typedef struct qs_message {
     uint64_t delivery_tag;
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
-    qs_slice exchange, routing_key, properties, body, queue, consumer_tag; /* until qs_message_release */
+    qs_slice exchange, routing_key, properties, body, queue,
+        consumer_tag; /* until qs_message_release */
     void *hold, *hold_names;
 } qs_message;
 QS_API void qs_message_release(qs_message *message); /* zeroed is fine */
 
 /* QS_EEMPTY: nothing ready. */
-QS_API QS_MUST_CHECK qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags /* QS_NO_ACK */,
+QS_API QS_MUST_CHECK qs_status qs_channel_get(qs_channel *channel, qs_slice queue,
+                                              uint32_t flags /* QS_NO_ACK */,
                                               qs_message *message_out, qs_error *error);
 /* qs_channel_get_batch - up to max_messages ready messages as one record batch (columns: API.md), which the caller
  * releases.  Zero rows when nothing came within timeout_ns.  bytes_max bounds the bodies, but one message always fits. */
-QS_API QS_MUST_CHECK qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,
-                                                    uint64_t bytes_max, uint32_t flags /* QS_NO_ACK */,
-                                                    uint64_t timeout_ns, struct ArrowSchema *schema_out,
+QS_API QS_MUST_CHECK qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue,
+                                                    uint64_t max_messages, uint64_t bytes_max,
+                                                    uint32_t flags /* QS_NO_ACK */,
+                                                    uint64_t timeout_ns,
+                                                    struct ArrowSchema *schema_out,
                                                     struct ArrowArray *array_out, qs_error *error);
 
 QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count,
                                               uint32_t flags /* QS_GLOBAL */, qs_error *error);
 /* tag_out: the consumer's tag, made up when consumer_tag is "".  flags: QS_NO_ACK, QS_EXCLUSIVE. */
-QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
-                                                  uint32_t flags, qs_slice arguments, char tag_out[256],
+QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
+                                                  qs_slice consumer_tag, uint32_t flags,
+                                                  qs_slice arguments, char tag_out[256],
                                                   qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag,
+                                                 qs_error *error);
 
 /* tag 0 with QS_MULTIPLE: all.  An unknown tag is QS_PRECONDITION_FAILED "unknown delivery tag N".  Not waited for. */
-QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
-                                              qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,
+                                              uint32_t flags, qs_error *error);
 QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
-                                               uint32_t flags /* QS_MULTIPLE, QS_REQUEUE */, qs_error *error);
-QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel, uint32_t flags /* QS_REQUEUE */,
-                                                  qs_error *error);
+                                               uint32_t flags /* QS_MULTIPLE, QS_REQUEUE */,
+                                               qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel,
+                                                  uint32_t flags /* QS_REQUEUE */, qs_error *error);
 
 /* ---- events: what a broker would send unasked ---- */
 
-enum { QS_EVENT_RETURN = 1, QS_EVENT_ACK = 2, QS_EVENT_NACK = 4, QS_EVENT_DELIVERY = 8, QS_EVENT_CANCEL = 16 };
+enum {
+    QS_EVENT_RETURN = 1,
+    QS_EVENT_ACK = 2,
+    QS_EVENT_NACK = 4,
+    QS_EVENT_DELIVERY = 8,
+    QS_EVENT_CANCEL = 16
+};
 typedef struct qs_event {
     uint32_t kind;
     uint64_t publish_number; /* ACK, NACK */
@@ -268,7 +307,8 @@ typedef struct qs_event {
 /* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.
  * QS_EEMPTY when none came within timeout_ns (0: do not wait).  The caller releases event_out->message.
  * A delivery counts against prefetch from here on. */
-QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
-                                                     qs_event *event_out, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds,
+                                                     uint64_t timeout_ns, qs_event *event_out,
+                                                     qs_error *error);
 
 #endif

@@ -15,7 +15,6 @@
  * Arguments: seed, step from one damaged byte of padding to the next (1: all; the default tries fewer
  * of them, which are all alike, to save time). */
 #include "block.h"
-
 #include "qs_crash_run.h"
 
 #define FILES_MAX 32
@@ -131,8 +130,8 @@ static void list_files(struct subject *subject)
         struct place place = open_place(subject->mem, dirs[i]);
         struct listing listing = {subject, dirs[i]};
 
-        QS_CHECK_OK(subject->mem->dir_list(subject->mem, dir_of(&place), add_file, &listing,
-                                           QS_ERROR));
+        QS_CHECK_OK(
+            subject->mem->dir_list(subject->mem, dir_of(&place), add_file, &listing, QS_ERROR));
         close_place(&place);
     }
     for (uint32_t i = 0; i < subject->file_count; i++) {
@@ -239,8 +238,7 @@ static bool is_undecidable(const struct damaged_file *file, enum damage damage, 
 static void try_damage(struct subject *subject, const struct damaged_file *file, enum damage damage,
                        uint64_t offset, uint8_t mask, struct outcomes *outcomes)
 {
-    struct verdict verdict =
-        judge(subject, &subject->model, file, damage, offset, mask, 0);
+    struct verdict verdict = judge(subject, &subject->model, file, damage, offset, mask, 0);
 
     if (verdict.violations > 0 && is_undecidable(file, damage, offset)) {
         verdict = judge(subject, &subject->lenient, file, damage, offset, mask, 0);
@@ -405,8 +403,7 @@ static void note_undecidable(struct subject *subject, qs_env *before)
                 if (file->undecidable_from == UINT64_MAX) {
                     file->undecidable_from = at;
                 }
-                file->is_continuation =
-                    subject->has_rolled && strcmp(file->dir, "journal") == 0;
+                file->is_continuation = subject->has_rolled && strcmp(file->dir, "journal") == 0;
                 file->undecidable_to = (at / QSI_BLOCK_ALIGN + 1) * QSI_BLOCK_ALIGN;
             }
         }

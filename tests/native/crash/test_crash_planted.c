@@ -13,8 +13,8 @@ static const struct crash_run_options mix[] = {
     {.generations = 12, .ops = 8, .cut_percent = 5, .random_cuts = 2, .end_syncs = 1},
 };
 
-static void run_mix(enum crash_bug bug, bool has_faults, struct crash_report *report,
-                    uint64_t seed, uint64_t state_count)
+static void run_mix(enum crash_bug bug, bool has_faults, struct crash_report *report, uint64_t seed,
+                    uint64_t state_count)
 {
     while (report->states < state_count && report->violations == 0) {
         struct crash_run_options options = mix[seed % 3];

@@ -25,8 +25,8 @@ int main(int argc, char **argv)
 
     QS_CHECK(qs_crc32c(0, "a", 1) == qs_crc32c(0, "b", 1));
     crash_run_many(&options, &report, seed, STATES_MAX, true);
-    printf("no CRC: %s after %" PRIu64 " states\n",
-           report.violations > 0 ? "caught" : "NOT CAUGHT", report.states);
+    printf("no CRC: %s after %" PRIu64 " states\n", report.violations > 0 ? "caught" : "NOT CAUGHT",
+           report.states);
     QS_CHECK(report.violations > 0);
     return 0;
 }

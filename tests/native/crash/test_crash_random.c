@@ -22,7 +22,11 @@ static const struct {
      {.generations = 12, .ops = 8, .cut_percent = 5, .random_cuts = 2, .end_syncs = 1},
      10},
     {"failing calls",
-     {.generations = 3, .ops = 40, .cut_percent = 30, .random_cuts = 3, .end_steps = 150,
+     {.generations = 3,
+      .ops = 40,
+      .cut_percent = 30,
+      .random_cuts = 3,
+      .end_steps = 150,
       .has_faults = true},
      10},
 };
@@ -42,8 +46,7 @@ int main(int argc, char **argv)
         all.states += report.states;
         all.violations += report.violations;
         printf("%s: %" PRIu64 " states, %" PRIu64 " violations, %.0f states/s\n", kinds[i].name,
-               report.states, report.violations,
-               (double)report.states / (crash_seconds() - began));
+               report.states, report.violations, (double)report.states / (crash_seconds() - began));
         fflush(stdout);
     }
     printf("%" PRIu64 " crash states, %" PRIu64 " violations\n", all.states, all.violations);

@@ -93,12 +93,15 @@ static void exchange_life(struct crash_work *work)
 {
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
-    if (crash_done(work, qs_channel_exchange_declare(channel, crash_text("topic"),
-                                                     crash_text("topic"), QS_DURABLE, (qs_slice){0},
-                                                     QS_ERROR), "declare exchange") &&
-        crash_done(work, qs_channel_queue_bind(channel, crash_queue_name(queue_of(work, 2)),
-                                               crash_text("topic"), crash_text("a.#"),
-                                               (qs_slice){0}, QS_ERROR), "bind")) {
+    if (crash_done(work,
+                   qs_channel_exchange_declare(channel, crash_text("topic"), crash_text("topic"),
+                                               QS_DURABLE, (qs_slice){0}, QS_ERROR),
+                   "declare exchange") &&
+        crash_done(work,
+                   qs_channel_queue_bind(channel, crash_queue_name(queue_of(work, 2)),
+                                         crash_text("topic"), crash_text("a.#"), (qs_slice){0},
+                                         QS_ERROR),
+                   "bind")) {
         crash_done(work, qs_channel_exchange_delete(channel, crash_text("topic"), 0, QS_ERROR),
                    "delete exchange");
     }
@@ -132,8 +135,9 @@ static void publish_mandatory(struct crash_work *work)
     qs_receipt receipt;
     qs_event event;
 
-    if (crash_done(work, qs_channel_publish(channel, (qs_slice){0}, crash_text("nobody"),
-                                            (qs_slice){0}, body, QS_MANDATORY, &receipt, QS_ERROR),
+    if (crash_done(work,
+                   qs_channel_publish(channel, (qs_slice){0}, crash_text("nobody"), (qs_slice){0},
+                                      body, QS_MANDATORY, &receipt, QS_ERROR),
                    "publish mandatory") &&
         crash_done(work, qs_channel_next_event(channel, QS_EVENT_RETURN, 0, &event, QS_ERROR),
                    "return")) {
@@ -178,8 +182,10 @@ static void publish_both(struct crash_work *work)
 
 static void wait_durable(struct crash_work *work)
 {
-    if (crash_done(work, qs_store_wait_durable(work->store, crash_appended_lsn(work), QS_FOREVER,
-                                               QS_ERROR), "wait durable")) {
+    if (crash_done(
+            work,
+            qs_store_wait_durable(work->store, crash_appended_lsn(work), QS_FOREVER, QS_ERROR),
+            "wait durable")) {
         crash_note_durable(work);
     }
 }
@@ -208,9 +214,11 @@ static void get_batch(struct crash_work *work)
     struct ArrowSchema schema;
     struct ArrowArray array;
 
-    if (crash_done(work, qs_channel_get_batch(work->channels[CRASH_PLAIN_CHANNEL],
-                                              crash_queue_name(queue_of(work, 0)), 100, 1 << 20, 0,
-                                              0, &schema, &array, QS_ERROR), "get batch")) {
+    if (crash_done(work,
+                   qs_channel_get_batch(work->channels[CRASH_PLAIN_CHANNEL],
+                                        crash_queue_name(queue_of(work, 0)), 100, 1 << 20, 0, 0,
+                                        &schema, &array, QS_ERROR),
+                   "get batch")) {
         array.release(&array);
         schema.release(&schema);
     }
@@ -288,8 +296,10 @@ static void look_around(struct crash_work *work)
     qs_store_stats(work->store, &stats);
     QS_CHECK(!stats.failed);
     crash_done(work, qs_store_visit_queues(work->store, visit_queue, &name_bytes), "visit");
-    crash_done(work, qs_store_queue_status(work->store, crash_queue_name(queue_of(work, 0)), &queue,
-                                           QS_ERROR), "status");
+    crash_done(
+        work,
+        qs_store_queue_status(work->store, crash_queue_name(queue_of(work, 0)), &queue, QS_ERROR),
+        "status");
 }
 
 static void open_store(struct crash_work *work)
@@ -418,10 +428,8 @@ static void begin(struct trial *trial)
     QS_CHECK(trial->sim != NULL && trial->faulty != NULL);
     crash_env_init(&trial->env, trial->faulty, CRASH_NO_BUG);
     crash_model_copy(&trial->model, &disk->model);
-    trial->work = (struct crash_work){.env = &trial->env,
-                                      .model = &trial->model,
-                                      .report = trial->report,
-                                      .random = 11};
+    trial->work = (struct crash_work){
+        .env = &trial->env, .model = &trial->model, .report = trial->report, .random = 11};
     if (start == ON_OPEN_STORE) {
         QS_CHECK(crash_open_store(&trial->work));
         crash_set_up(&trial->work); /* the transient queue */
@@ -444,8 +452,8 @@ static void run(struct trial *trial)
     }
     qs_test_error = (qs_error){0};
     trial->operation->run(&trial->work);
-    trial->has_fired = trial->fault != NULL ? qsi_env_fault_fired(trial->faulty)
-                                            : trial->alloc->has_failed;
+    trial->has_fired =
+        trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
     qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     qs_test_alloc_arm(trial->alloc, 0, false);
 }

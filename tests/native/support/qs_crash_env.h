@@ -25,7 +25,7 @@ struct crash_env {
     qs_env env;
     qs_env *inner;
     enum crash_bug bug;
-    bool is_dead; /* the process is gone: nothing it still does reaches the disk */
+    bool is_dead;         /* the process is gone: nothing it still does reaches the disk */
     uint64_t syncs_begun; /* of files */
 };
 
@@ -53,11 +53,11 @@ static inline qs_status crash_alive(qs_env *env, qs_error *error)
     return QS_EIO;
 }
 
-#define CRASH_ALIVE(env, error)                    \
-    do {                                           \
-        if (crash_alive(env, error) != QS_OK) {    \
-            return QS_EIO;                         \
-        }                                          \
+#define CRASH_ALIVE(env, error)                 \
+    do {                                        \
+        if (crash_alive(env, error) != QS_OK) { \
+            return QS_EIO;                      \
+        }                                       \
     } while (0)
 
 /* -- directories and names -------------------------------------------------------------------- */

@@ -33,15 +33,15 @@ enum crash_certainty { CRASH_ABSENT, CRASH_UNCERTAIN, CRASH_PRESENT };
 struct crash_copy {
     uint64_t id;
     uint32_t body_bytes;
-    bool is_transient;     /* by itself or by its queue: ends with the process */
-    bool was_delivered;    /* it must be flagged redelivered next time */
-    bool is_found;         /* by the check that is going on */
-    uint64_t publish_lsn;  /* durable up to here: must be there */
-    uint64_t settle_lsn;   /* 0: nobody asked for its removal; durable up to here: must be gone */
-    uint32_t publish_tx;   /* 1 + index of the transaction it came by; 0: none */
-    uint32_t settle_tx;    /* likewise of the one that acked it */
-    uint32_t channel;      /* where it is out, with the tag */
-    uint64_t tag;          /* 0: it is ready */
+    bool is_transient;    /* by itself or by its queue: ends with the process */
+    bool was_delivered;   /* it must be flagged redelivered next time */
+    bool is_found;        /* by the check that is going on */
+    uint64_t publish_lsn; /* durable up to here: must be there */
+    uint64_t settle_lsn;  /* 0: nobody asked for its removal; durable up to here: must be gone */
+    uint32_t publish_tx;  /* 1 + index of the transaction it came by; 0: none */
+    uint32_t settle_tx;   /* likewise of the one that acked it */
+    uint32_t channel;     /* where it is out, with the tag */
+    uint64_t tag;         /* 0: it is ready */
 };
 
 struct crash_queue {
@@ -66,12 +66,12 @@ struct crash_model {
 struct crash_report {
     uint64_t states;
     uint64_t violations;
-    uint64_t seed;       /* of the run at hand */
-    uint64_t step;       /* likewise */
-    const char *cut;     /* how the state came about */
+    uint64_t seed;        /* of the run at hand */
+    uint64_t step;        /* likewise */
+    const char *cut;      /* how the state came about */
     bool allows_refusals; /* of single messages, as damaged: the disk is not merely cut then */
     uint64_t refusals;
-    uint32_t told_max;   /* violations to print */
+    uint32_t told_max; /* violations to print */
 };
 
 static inline void crash_violation(struct crash_report *report, const char *format, ...)
@@ -218,8 +218,7 @@ static inline bool crash_must_be_there(const struct crash_model *model,
 static inline bool crash_must_be_gone(const struct crash_model *model,
                                       const struct crash_copy *copy)
 {
-    return copy->is_transient ||
-           (copy->settle_lsn != 0 && copy->settle_lsn <= model->durable_lsn);
+    return copy->is_transient || (copy->settle_lsn != 0 && copy->settle_lsn <= model->durable_lsn);
 }
 
 /* -- comparing a recovered store with it ------------------------------------------------------ */
@@ -264,8 +263,8 @@ static inline void crash_check_message(struct crash_check *check, struct crash_q
                         id, copy->is_transient ? "it was transient" : "its ack was durable");
     }
     if (copy->was_delivered && !message->redelivered) {
-        crash_violation(check->report, "%s: message %" PRIu64 " comes again unflagged",
-                        queue->name, id);
+        crash_violation(check->report, "%s: message %" PRIu64 " comes again unflagged", queue->name,
+                        id);
     }
 }
 
@@ -359,7 +358,8 @@ static inline void crash_check_tx(struct crash_check *check, uint32_t index, boo
         for (uint32_t k = 0; k < queue->count; k++) {
             const struct crash_copy *copy = &queue->copies[k];
 
-            if (copy->publish_tx == index + 1 && !copy->is_transient && copy->is_found != is_known) {
+            if (copy->publish_tx == index + 1 && !copy->is_transient &&
+                copy->is_found != is_known) {
                 crash_violation(check->report, "%s: message %" PRIu64 " %s, but its transaction %s",
                                 queue->name, copy->id, copy->is_found ? "is there" : "is lost",
                                 is_known ? "was committed" : "was not");
@@ -509,8 +509,8 @@ static inline void crash_model_adopt(struct crash_model *model, qs_store *store)
     for (uint32_t i = 0; i < model->tx_count; i++) {
         char text[16];
 
-        model->txs[i] = qs_store_transaction_known(store, crash_tx_key(text, i)) ? CRASH_PRESENT
-                                                                                 : CRASH_ABSENT;
+        model->txs[i] =
+            qs_store_transaction_known(store, crash_tx_key(text, i)) ? CRASH_PRESENT : CRASH_ABSENT;
     }
     model->durable_lsn = qs_store_durable_lsn(store);
 }

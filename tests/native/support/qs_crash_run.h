@@ -16,7 +16,6 @@
 #define QS_CRASH_RUN_H
 
 #include "env_test.h"
-
 #include "qs_crash_env.h"
 #include "qs_crash_model.h"
 #include "qs_crash_work.h"
@@ -28,13 +27,13 @@
 
 struct crash_run_options {
     enum crash_bug bug;
-    uint32_t generations;  /* 1 at least */
-    uint32_t ops;          /* of one generation, about */
-    uint32_t cut_percent;  /* of the steps at which cuts are taken */
-    uint32_t random_cuts;  /* at each such step, beside the two simple ones */
-    bool has_faults;       /* one call of each generation fails, most often a sync */
-    uint32_t end_steps;    /* a generation that is cut off ends within so many steps */
-    uint32_t end_syncs;    /* not 0: or at one of the first syncs of its work, mid-commit */
+    uint32_t generations; /* 1 at least */
+    uint32_t ops;         /* of one generation, about */
+    uint32_t cut_percent; /* of the steps at which cuts are taken */
+    uint32_t random_cuts; /* at each such step, beside the two simple ones */
+    bool has_faults;      /* one call of each generation fails, most often a sync */
+    uint32_t end_steps;   /* a generation that is cut off ends within so many steps */
+    uint32_t end_syncs;   /* not 0: or at one of the first syncs of its work, mid-commit */
 };
 
 struct crash_run {
@@ -43,16 +42,16 @@ struct crash_run {
     uint64_t random;
     uint32_t generation;
     qs_env *sim;
-    qs_env *fault; /* around sim */
+    qs_env *fault;        /* around sim */
     struct crash_env env; /* around fault */
     struct crash_model model;
     struct crash_model frozen; /* as it was when the generation ended */
-    uint64_t end_step;     /* the step at which the generation ends; 0: when its work is done */
-    uint64_t end_sync;     /* or the sync at which it does; 0: none */
+    uint64_t end_step;         /* the step at which the generation ends; 0: when its work is done */
+    uint64_t end_sync;         /* or the sync at which it does; 0: none */
     bool ends_in_power_cut;
     bool has_ended;
     const struct crash_work *work; /* of this generation */
-    qs_env *next_disk; /* after a power cut */
+    qs_env *next_disk;             /* after a power cut */
 };
 
 static inline uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
@@ -120,8 +119,8 @@ static inline qs_env *crash_final_cut(struct crash_run *run)
 {
     static const enum qsi_cut_how hows[] = {QSI_CUT_RANDOM, QSI_CUT_RANDOM, QSI_CUT_RANDOM,
                                             QSI_CUT_KEEP_ALL, QSI_CUT_DROP_ALL};
-    qs_env *mem = qsi_env_sim_cut(run->sim, hows[crash_run_below(run, 5)],
-                                  qsi_splitmix_next(&run->random));
+    qs_env *mem =
+        qsi_env_sim_cut(run->sim, hows[crash_run_below(run, 5)], qsi_splitmix_next(&run->random));
 
     QS_CHECK(mem != NULL);
     return mem;
@@ -221,8 +220,7 @@ static inline void crash_choose_end(struct crash_run *run)
     bool is_last = run->generation + 1 == run->options->generations;
 
     run->has_ended = false;
-    run->ends_in_power_cut = run->options->end_syncs != 0 ||
-                             crash_run_below(run, 3) > 0;
+    run->ends_in_power_cut = run->options->end_syncs != 0 || crash_run_below(run, 3) > 0;
     run->end_step = run->end_sync = 0;
     if (!is_last && run->options->end_steps != 0 && crash_run_below(run, 4) > 0) {
         run->end_step =
@@ -237,10 +235,10 @@ static inline void crash_arm_fault(struct crash_run *run, uint32_t ops)
         enum qsi_fault_kind kind;
         enum qsi_fault_how how;
     } faults[] = {
-        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},     {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},
-        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},     {QSI_FAULT_DIR_SYNC, QSI_FAULT_EIO},
-        {QSI_FAULT_WRITE, QSI_FAULT_EIO},          {QSI_FAULT_WRITE, QSI_FAULT_SHORT_EIO},
-        {QSI_FAULT_WRITE, QSI_FAULT_ENOSPC},       {QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC},
+        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST}, {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST},
+        {QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST}, {QSI_FAULT_DIR_SYNC, QSI_FAULT_EIO},
+        {QSI_FAULT_WRITE, QSI_FAULT_EIO},      {QSI_FAULT_WRITE, QSI_FAULT_SHORT_EIO},
+        {QSI_FAULT_WRITE, QSI_FAULT_ENOSPC},   {QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC},
     };
     uint32_t chosen = crash_run_below(run, sizeof faults / sizeof faults[0]);
 

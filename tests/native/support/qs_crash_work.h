@@ -107,8 +107,9 @@ static inline bool crash_open_store(struct crash_work *work)
 {
     qs_options options = crash_options();
 
-    if (!crash_done(work, qs_store_open(&work->store, CRASH_PATH, &options, &work->env->env,
-                                        QS_ERROR), "open store")) {
+    if (!crash_done(work,
+                    qs_store_open(&work->store, CRASH_PATH, &options, &work->env->env, QS_ERROR),
+                    "open store")) {
         return false;
     }
     crash_note_durable(work);
@@ -139,13 +140,13 @@ static inline void crash_close_store(struct crash_work *work)
 /* -- topology --------------------------------------------------------------------------------- */
 
 /* Tells the model that a thing is about to change, makes the call, and tells how it ended. */
-#define CRASH_CHANGE(work, certainty, becomes, what, call)    \
-    do {                                                      \
-        (certainty) = CRASH_UNCERTAIN;                        \
-        if (crash_done(work, call, what)) {                   \
-            (certainty) = (becomes);                          \
-            crash_note_durable(work);                         \
-        }                                                     \
+#define CRASH_CHANGE(work, certainty, becomes, what, call) \
+    do {                                                   \
+        (certainty) = CRASH_UNCERTAIN;                     \
+        if (crash_done(work, call, what)) {                \
+            (certainty) = (becomes);                       \
+            crash_note_durable(work);                      \
+        }                                                  \
     } while (0)
 
 static inline void crash_declare(struct crash_work *work, struct crash_queue *queue)
@@ -258,8 +259,8 @@ static inline void crash_expect(struct crash_queue *queue, uint64_t id, uint32_t
 static inline void crash_published(struct crash_work *work, uint64_t first_id,
                                    const qs_receipt *receipt)
 {
-    for (uint64_t number = receipt->first_number;
-         number != 0 && number <= receipt->last_number; number++) {
+    for (uint64_t number = receipt->first_number; number != 0 && number <= receipt->last_number;
+         number++) {
         work->confirm_lsns[number % CRASH_CONFIRMS_MAX] = receipt->lsn;
     }
     for (int i = 0; i < CRASH_QUEUES; i++) {
@@ -293,8 +294,10 @@ static inline void crash_publish(struct crash_work *work, uint32_t channel,
     qs_receipt receipt = {0};
 
     crash_expect(queue, id, bytes, persistent, 0);
-    if (crash_done(work, crash_publish_one(work->channels[channel], "", queue->name, id, bytes,
-                                           persistent, &receipt), "publish")) {
+    if (crash_done(work,
+                   crash_publish_one(work->channels[channel], "", queue->name, id, bytes,
+                                     persistent, &receipt),
+                   "publish")) {
         crash_published(work, id, &receipt);
     }
 }
@@ -318,8 +321,9 @@ static inline void crash_fan_out(struct crash_work *work, uint32_t channel, uint
             crash_expect(&work->model->queues[i], id, bytes, true, 0);
         }
     }
-    if (crash_done(work, crash_publish_one(work->channels[channel], "fan", "", id, bytes, true,
-                                           &receipt), "publish to fan")) {
+    if (crash_done(work,
+                   crash_publish_one(work->channels[channel], "fan", "", id, bytes, true, &receipt),
+                   "publish to fan")) {
         crash_published(work, id, &receipt);
     }
 }
@@ -346,8 +350,9 @@ static inline void crash_publish_batch(struct crash_work *work, uint32_t channel
         crash_expect(queue, id, bytes, true, 0);
     }
     batch = qs_test_batch_finish(&rows);
-    if (crash_done(work, qs_channel_publish_batch(work->channels[channel], &batch, &receipt,
-                                                  QS_ERROR), "publish batch")) {
+    if (crash_done(work,
+                   qs_channel_publish_batch(work->channels[channel], &batch, &receipt, QS_ERROR),
+                   "publish batch")) {
         crash_published(work, first_id, &receipt);
     }
     qs_test_batch_fini(&rows);
@@ -368,8 +373,9 @@ static inline void crash_check_confirm(struct crash_work *work, uint64_t number)
     uint64_t lsn = work->confirm_lsns[number % CRASH_CONFIRMS_MAX];
 
     if (!work->is_over && lsn > work->model->durable_lsn) {
-        crash_violation(work->report, "publish %" PRIu64 " is confirmed at LSN %" PRIu64
-                        ", durable is %" PRIu64, number, lsn, work->model->durable_lsn);
+        crash_violation(work->report,
+                        "publish %" PRIu64 " is confirmed at LSN %" PRIu64 ", durable is %" PRIu64,
+                        number, lsn, work->model->durable_lsn);
     }
 }
 
@@ -476,8 +482,8 @@ static inline struct crash_copy *crash_get(struct crash_work *work, struct crash
     if (copy != NULL && (flags & QS_NO_ACK) != 0) {
         copy->settle_lsn = CRASH_UNDER_WAY;
     }
-    status = qs_channel_get(work->channels[channel], crash_queue_name(queue), flags, &message,
-                            QS_ERROR);
+    status =
+        qs_channel_get(work->channels[channel], crash_queue_name(queue), flags, &message, QS_ERROR);
     if (copy == NULL && status == QS_EEMPTY) {
         return NULL;
     }
@@ -515,8 +521,10 @@ static inline void crash_consume(struct crash_work *work, struct crash_queue *qu
     char tag[256];
 
     if (queue->exists != CRASH_PRESENT ||
-        !crash_done(work, qs_channel_consume(channel, crash_queue_name(queue), crash_text("c"), 0,
-                                             (qs_slice){0}, tag, QS_ERROR), "consume")) {
+        !crash_done(work,
+                    qs_channel_consume(channel, crash_queue_name(queue), crash_text("c"), 0,
+                                       (qs_slice){0}, tag, QS_ERROR),
+                    "consume")) {
         return;
     }
     while (count-- > 0) {
@@ -689,8 +697,9 @@ static inline void crash_purge(struct crash_work *work, struct crash_queue *queu
             expected++;
         }
     }
-    if (!crash_done(work, qs_channel_queue_purge(work->channels[CRASH_PLAIN_CHANNEL],
-                                                 crash_queue_name(queue), &count, QS_ERROR),
+    if (!crash_done(work,
+                    qs_channel_queue_purge(work->channels[CRASH_PLAIN_CHANNEL],
+                                           crash_queue_name(queue), &count, QS_ERROR),
                     "purge")) {
         return;
     }
@@ -713,7 +722,7 @@ static inline void crash_work_purge(struct crash_work *work)
 
 /* -- transactions ----------------------------------------------------------------------------- */
 
-struct crash_tx_part { /* of a transaction that is not committed yet */
+struct crash_tx_part {         /* of a transaction that is not committed yet */
     struct crash_queue *queue; /* NULL: the fanout exchange */
     uint64_t id;
     uint32_t bytes;
@@ -729,10 +738,11 @@ static inline bool crash_tx_publish(struct crash_work *work, struct crash_tx_par
         .id = work->model->next_id++,
         .bytes = crash_any_bytes(work),
     };
-    return crash_done(work, crash_publish_one(work->channels[CRASH_TX_CHANNEL],
-                                              part->queue != NULL ? "" : "fan",
-                                              part->queue != NULL ? part->queue->name : "",
-                                              part->id, part->bytes, true, &receipt),
+    return crash_done(work,
+                      crash_publish_one(work->channels[CRASH_TX_CHANNEL],
+                                        part->queue != NULL ? "" : "fan",
+                                        part->queue != NULL ? part->queue->name : "", part->id,
+                                        part->bytes, true, &receipt),
                       "publish in a transaction");
 }
 
@@ -743,8 +753,9 @@ static inline bool crash_tx_ack(struct crash_work *work, struct crash_tx_part *p
     if (part->acked == NULL) {
         return !work->is_over;
     }
-    return crash_done(work, qs_channel_ack(work->channels[CRASH_TX_CHANNEL], part->acked->tag, 0,
-                                           QS_ERROR), "ack in a transaction");
+    return crash_done(
+        work, qs_channel_ack(work->channels[CRASH_TX_CHANNEL], part->acked->tag, 0, QS_ERROR),
+        "ack in a transaction");
 }
 
 static inline uint32_t crash_tx_fill(struct crash_work *work, struct crash_tx_part *parts)
@@ -823,8 +834,9 @@ static inline void crash_tx(struct crash_work *work, bool rolls_back)
             }
         }
     }
-    if (crash_done(work, qs_channel_tx_commit(work->channels[CRASH_TX_CHANNEL],
-                                              crash_tx_key(text, tx - 1), &repeated, QS_ERROR),
+    if (crash_done(work,
+                   qs_channel_tx_commit(work->channels[CRASH_TX_CHANNEL],
+                                        crash_tx_key(text, tx - 1), &repeated, QS_ERROR),
                    "commit")) {
         crash_tx_committed(work, tx);
     }

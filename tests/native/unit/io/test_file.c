@@ -250,9 +250,11 @@ static void test_created_file_is_durable_zeros(void)
         qs_file *second;
         qs_env *disk;
 
-        QS_CHECK_OK(qsi_file_create(env, root, "a", sizes[i], i % 2 == 0 ? QSI_FILL_ZEROS : QSI_FILL_RESERVE, &file,
+        QS_CHECK_OK(qsi_file_create(env, root, "a", sizes[i],
+                                    i % 2 == 0 ? QSI_FILL_ZEROS : QSI_FILL_RESERVE, &file,
                                     QS_ERROR));
-        QS_CHECK_STATUS(QS_EEXIST, qsi_file_create(env, root, "a", 1, QSI_FILL_ZEROS, &second, QS_ERROR));
+        QS_CHECK_STATUS(QS_EEXIST,
+                        qsi_file_create(env, root, "a", 1, QSI_FILL_ZEROS, &second, QS_ERROR));
         QS_CHECK(second == NULL);
         disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, seed);
         QS_CHECK(disk != NULL && has_zeros(disk, "a", sizes[i]));

@@ -1,0 +1,217 @@
+/* What the crash suite found, each as the few calls that showed it.  The names tell the symptom. */
+#include "qs_crash_run.h"
+
+/* A store on a sim, with a model that checks every cut. */
+struct scene {
+    struct crash_report report;
+    struct crash_model model;
+    struct crash_env env;
+    struct crash_work work;
+    qs_env *sim;
+    uint32_t cuts; /* at each step: 0 none */
+};
+
+static void check_cut(struct scene *scene, enum qsi_cut_how how, uint64_t seed)
+{
+    qs_env *mem = qsi_env_sim_cut(scene->sim, how, seed);
+
+    QS_CHECK(mem != NULL);
+    scene->report.cut = "cut";
+    crash_check_disk(&scene->model, &scene->report, mem);
+}
+
+static void on_step(void *context, uint64_t step)
+{
+    struct scene *scene = context;
+
+    scene->report.step = step;
+    for (uint32_t i = 0; i < scene->cuts; i++) {
+        check_cut(scene, QSI_CUT_RANDOM, step * 1000 + i);
+    }
+}
+
+static void start(struct scene *scene)
+{
+    memset(scene, 0, sizeof *scene);
+    scene->report.told_max = 5;
+    scene->sim = qsi_env_sim_create(1);
+    QS_CHECK(scene->sim != NULL);
+    crash_model_init(&scene->model);
+    crash_env_init(&scene->env, scene->sim, CRASH_NO_BUG);
+    scene->work = (struct crash_work){
+        .env = &scene->env, .model = &scene->model, .report = &scene->report, .random = 1};
+    qsi_env_sim_on_step(scene->sim, on_step, scene);
+}
+
+static void stop(struct scene *scene, const char *symptom)
+{
+    printf("%s: %" PRIu64 " states, %" PRIu64 " violations\n", symptom, scene->report.states,
+           scene->report.violations);
+    QS_CHECK(scene->report.violations == 0);
+    crash_model_fini(&scene->model);
+    qsi_env_sim_destroy(scene->sim);
+}
+
+static void open_ready(struct scene *scene)
+{
+    QS_CHECK(crash_open_store(&scene->work));
+    crash_set_up(&scene->work);
+    QS_CHECK(!scene->work.is_over);
+}
+
+/* The process is gone, and what it had out is ready again. */
+static void die(struct scene *scene)
+{
+    scene->env.is_dead = scene->work.is_over = true;
+    crash_close_store(&scene->work);
+    scene->env.is_dead = scene->work.is_over = false;
+    for (int i = 0; i < CRASH_QUEUES; i++) {
+        struct crash_queue *queue = &scene->model.queues[i];
+
+        for (uint32_t k = 0; k < queue->count; k++) {
+            queue->copies[k].tag = 0;
+        }
+        queue->exists = queue->is_durable ? queue->exists : CRASH_ABSENT;
+    }
+}
+
+static void publish(struct scene *scene, uint32_t bytes)
+{
+    crash_publish(&scene->work, CRASH_PLAIN_CHANNEL, &scene->model.queues[0], bytes, true);
+}
+
+static void get_and_ack(struct scene *scene)
+{
+    QS_CHECK(crash_get(&scene->work, &scene->model.queues[0], CRASH_PLAIN_CHANNEL, QS_NO_ACK) !=
+             NULL);
+}
+
+/* Records of the message store shared sectors. */
+static void test_torn_write_damaged_the_confirmed_body_in_front_of_it(void)
+{
+    struct scene scene;
+
+    start(&scene);
+    open_ready(&scene);
+    publish(&scene, 1000);
+    crash_work_sync(&scene.work);
+    scene.cuts = 400;
+    publish(&scene, 1000);
+    crash_work_sync(&scene.work);
+    scene.cuts = 0;
+    die(&scene);
+    stop(&scene, "torn write beside a confirmed body");
+}
+
+/* A garbled sector of zeros looked like contents without a MANIFEST. */
+static void test_creation_that_was_cut_off_was_refused(void)
+{
+    struct scene scene;
+
+    start(&scene);
+    scene.cuts = 100;
+    QS_CHECK(crash_open_store(&scene.work));
+    scene.cuts = 0;
+    die(&scene);
+    stop(&scene, "creation cut off");
+}
+
+/* One commit: a body that is acked at once, and a message that stays. */
+static void commit_with_a_dead_body(struct scene *scene)
+{
+    start(scene);
+    open_ready(scene);
+    publish(scene, 1000);
+    publish(scene, 50);
+    get_and_ack(scene);
+    crash_work_sync(&scene->work);
+    die(scene);
+}
+
+/* The body was removed by the first recovery, and its absence made the second cut the commit off. */
+static void test_commit_was_lost_by_the_second_of_two_recoveries(void)
+{
+    struct scene scene;
+
+    commit_with_a_dead_body(&scene);
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK(crash_open_store(&scene.work));
+        die(&scene);
+        check_cut(&scene, QSI_CUT_DROP_ALL, 1);
+    }
+    stop(&scene, "two recoveries behind each other");
+}
+
+/* The body was removed before it was written down that the commit counts. */
+static void test_commit_was_lost_by_a_crash_in_recovery(void)
+{
+    struct scene scene;
+
+    commit_with_a_dead_body(&scene);
+    scene.cuts = 50;
+    QS_CHECK(crash_open_store(&scene.work));
+    scene.cuts = 0;
+    die(&scene);
+    stop(&scene, "crash in recovery");
+}
+
+/* Recovery believed what the page cache showed of a commit whose sync had failed. */
+static void test_store_was_unreadable_after_a_failed_sync_and_a_power_cut(void)
+{
+    struct scene scene;
+    qs_env *fault;
+
+    start(&scene);
+    fault = qsi_env_fault_create(scene.sim);
+    QS_CHECK(fault != NULL);
+    scene.env.inner = fault;
+    open_ready(&scene);
+    publish(&scene, 50);
+    crash_work_sync(&scene.work);
+    publish(&scene, 60);
+    qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_SYNC_LOST, 1, false);
+    scene.work.has_faults = true;
+    crash_work_sync(&scene.work);
+    QS_CHECK(scene.work.is_over && qs_test_error.status == QS_ESTORE_FAILED);
+    die(&scene);
+    QS_CHECK(crash_open_store(&scene.work));
+    publish(&scene, 70);
+    crash_work_sync(&scene.work);
+    check_cut(&scene, QSI_CUT_DROP_ALL, 1);
+    die(&scene);
+    stop(&scene, "failed sync, reopened, power cut");
+    qsi_env_fault_destroy(fault);
+}
+
+/* There was no room in the journal file for the requeues of an orderly close. */
+static void test_message_came_again_unflagged_after_an_orderly_close(void)
+{
+    for (uint32_t fill = 0; fill < 20; fill++) {
+        struct scene scene;
+
+        start(&scene);
+        open_ready(&scene);
+        for (uint32_t i = 0; i < fill; i++) {
+            publish(&scene, 100);
+            crash_work_sync(&scene.work);
+        }
+        publish(&scene, 100);
+        QS_CHECK(crash_get(&scene.work, &scene.model.queues[0], CRASH_PLAIN_CHANNEL, 0) != NULL);
+        crash_close_store(&scene.work);
+        check_cut(&scene, QSI_CUT_DROP_ALL, 1);
+        crash_model_fini(&scene.model);
+        qsi_env_sim_destroy(scene.sim);
+        QS_CHECK(scene.report.violations == 0);
+    }
+}
+
+int main(void)
+{
+    test_torn_write_damaged_the_confirmed_body_in_front_of_it();
+    test_creation_that_was_cut_off_was_refused();
+    test_commit_was_lost_by_the_second_of_two_recoveries();
+    test_commit_was_lost_by_a_crash_in_recovery();
+    test_store_was_unreadable_after_a_failed_sync_and_a_power_cut();
+    test_message_came_again_unflagged_after_an_orderly_close();
+    return 0;
+}
