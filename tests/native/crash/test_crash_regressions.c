@@ -174,6 +174,7 @@ static void test_store_was_unreadable_after_a_failed_sync_and_a_power_cut(void)
     crash_work_sync(&scene.work);
     QS_CHECK(scene.work.is_over && qs_test_error.status == QS_ESTORE_FAILED);
     die(&scene);
+    scene.model.queues[0].count--; /* nobody confirmed it: it is gone for good */
     QS_CHECK(crash_open_store(&scene.work));
     publish(&scene, 70);
     crash_work_sync(&scene.work);
@@ -203,6 +204,7 @@ static void test_message_came_again_unflagged_after_an_orderly_close(void)
         qsi_env_sim_destroy(scene.sim);
         QS_CHECK(scene.report.violations == 0);
     }
+    printf("flags after an orderly close: fine\n");
 }
 
 int main(void)
