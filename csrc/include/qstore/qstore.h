@@ -304,7 +304,8 @@ typedef struct qs_event {
     const char *reply_text;  /* RETURN: "NO_ROUTE" */
     qs_message message;      /* RETURN, DELIVERY; CANCEL: consumer_tag and queue only */
 } qs_event;
-/* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.
+/* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.  ACK and NACK go
+ * together: asking for one asks for both, so that numbers come in order.
  * QS_EEMPTY when none came within timeout_ns (0: do not wait).  The caller releases event_out->message.
  * A delivery counts against prefetch from here on. */
 QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds,
