@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "publish-half":
             demonstration.publish_half(given.path, given.csv, given.scratch, given.pipe)
             return 0
+        # Asked to end, it still stops what it started and removes what it made.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             return demonstration.run(given.path, keep=given.keep)
         except (DemoError, JavaNotFoundError) as error:

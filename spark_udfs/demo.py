@@ -162,6 +162,7 @@ def publish_half(path: Path, csv: Path, scratch: Path, pipe: int) -> None:
 
     from .publisher import publish
 
+    parent = os.getppid()
     with os.fdopen(pipe, "wb", buffering=0) as out:
 
         def tell(**words: Any) -> None:
@@ -181,8 +182,8 @@ def publish_half(path: Path, csv: Path, scratch: Path, pipe: int) -> None:
             store_seconds=result.store_seconds,
             stats=dict(store.stats()),
         )
-        while True:
-            signal.pause()
+        while os.getppid() == parent:
+            time.sleep(0.2)
 
 
 def run(path: Path | None = None, *, keep: bool = False) -> int:

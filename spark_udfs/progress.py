@@ -26,7 +26,8 @@ class _RowsColumn(ProgressColumn):
         if task.fields.get("uncounted"):
             return Text("")
         words = f"{int(task.completed):,}"
-        speed = task.finished_speed or task.speed
+        # rich's own speed of a finished task is that of its last seconds.
+        speed = task.completed / task.finished_time if task.finished_time else task.speed
         if speed:
             words += f"  {int(speed):,}/s"
         return Text(words, style="progress.download")

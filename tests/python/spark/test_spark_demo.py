@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import pyqstore
+from spark_udfs import demo
+from spark_udfs.__main__ import main
 from spark_udfs.flights import Half, Outcome, Tally, declare, drain, reconcile
 from spark_udfs.tables import print_tables
 
@@ -53,6 +55,16 @@ def test_reconcile_names_what_disagrees(
     assert words in " ".join(outcome.faults)
     print_tables(outcome)
     assert "MISMATCH" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("left", "status"), [(0, 0), (1, 1)])
+def test_run_exits_by_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left: int, status: int
+) -> None:
+    outcome = agreeing()
+    outcome.left = left
+    monkeypatch.setattr(demo, "_run", lambda *_: outcome)
+    assert main(["demo", "--path", str(tmp_path / "flights.qs")]) == status
 
 
 def test_drain_counts_bodies_and_disorder(tmp_path: Path) -> None:
