@@ -1,0 +1,78 @@
+/* A record batch on its way from Arrow to encoded pieces: what the three files share that publish one. */
+#ifndef QSI_BATCH_H
+#define QSI_BATCH_H
+
+#include "arrow_read.h"
+#include "error.h"
+#include "properties.h"
+#include "publish.h"
+
+/* A distinct (exchange, routing key) of the batch and where it leads. */
+struct batch_route {
+    struct qsi_slice exchange, key; /* in the caller's arrays */
+    uint64_t hash;
+    uint32_t *destinations; /* indexes in destinations */
+    uint32_t destination_count;
+    bool durable;        /* one of them at least is */
+    uint32_t piece_code; /* in the piece being made, or NO_CODE */
+};
+
+struct batch_destination {
+    uint64_t queue_id;
+    bool durable;
+    uint32_t piece_code;
+    uint32_t piece_rows;
+};
+
+#define NO_CODE UINT32_MAX
+#define PIECE_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
+
+struct batch {
+    struct qs_channel *channel;
+    struct qs_store *store;
+    const qs_batch *input;
+    struct qsi_arrow_batch *arrays;
+    uint64_t row_count;
+    uint64_t piece_rows_max; /* that the next piece may have */
+    bool mandatory;
+
+    struct qsi_properties defaults;
+    uint8_t *constant; /* the defaults as a blob */
+    uint32_t constant_bytes;
+
+    struct batch_route *routes;
+    uint32_t route_count, route_capacity;
+    uint32_t *slots; /* open addressing over routes; NO_CODE: free */
+    uint32_t slot_count;
+    struct batch_destination *destinations;
+    uint32_t destination_count, destination_capacity;
+
+    uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
+    uint64_t code_capacity;
+    struct pieces pieces;
+    struct qsi_list returns;
+    uint64_t return_count;
+};
+
+static inline qs_status qsi_batch_no_memory(qs_error *error)
+{
+    return qsi_fail(error, QS_ENOMEM, "batch");
+}
+
+/* ---- batch_routes.c: the distinct routes, without the lock, and where they lead, under it ---- */
+
+static inline bool qsi_batch_has_route_columns(const struct qsi_arrow_batch *array)
+{
+    return array->exchange.present || array->routing_key.present;
+}
+/* Fills batch->codes with the route of each row of an array that has route columns. */
+qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
+                              qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+
+/* ---- batch_pieces.c: the rows as encoded records, in pieces of some size; without the lock ---- */
+
+qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,238 @@
+/* The routes of a record batch: each distinct (exchange, routing key) is looked up once, however many rows name it. */
+#include "alloc.h"
+#include "batch.h"
+#include "check.h"
+
+#include <string.h>
+
+static qs_status grow(void **items, uint32_t *capacity, uint32_t needed, size_t item_bytes,
+                      qs_error *error)
+{
+    uint32_t wanted = *capacity < 8 ? 8 : *capacity;
+    void *grown;
+
+    if (needed <= *capacity) {
+        return QS_OK;
+    }
+    while (wanted < needed) {
+        wanted *= 2;
+    }
+    grown = qsi_realloc(*items, wanted * item_bytes);
+    if (grown == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    *items = grown;
+    *capacity = wanted;
+    return QS_OK;
+}
+
+/* ---- distinct routes ---- */
+
+static qs_status grow_slots(struct batch *batch, qs_error *error)
+{
+    uint32_t slot_count = batch->slot_count == 0 ? 64 : batch->slot_count * 4;
+    uint32_t *slots = qsi_alloc(slot_count * sizeof *slots);
+
+    if (slots == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    memset(slots, 0xff, slot_count * sizeof *slots);
+    for (uint32_t i = 0; i < batch->route_count; i++) {
+        uint32_t slot = (uint32_t)batch->routes[i].hash & (slot_count - 1);
+        while (slots[slot] != NO_CODE) {
+            slot = (slot + 1) & (slot_count - 1);
+        }
+        slots[slot] = i;
+    }
+    qsi_free(batch->slots);
+    batch->slots = slots;
+    batch->slot_count = slot_count;
+    return QS_OK;
+}
+
+static bool same_names(const struct batch_route *route, struct qsi_slice exchange,
+                       struct qsi_slice key)
+{
+    return route->key.bytes == key.bytes && route->exchange.bytes == exchange.bytes &&
+           memcmp(route->key.data, key.data, key.bytes) == 0 &&
+           memcmp(route->exchange.data, exchange.data, exchange.bytes) == 0;
+}
+
+/* The index of the route with these names, new or not. */
+static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key,
+                        uint32_t *code_out, qs_error *error)
+{
+    uint64_t hash = qsi_hash(key.data, key.bytes) ^
+                    (exchange.bytes > 0 ? qsi_hash(exchange.data, exchange.bytes) * 31 : 0);
+    uint32_t slot;
+
+    if (batch->route_count * 2 >= batch->slot_count) {
+        QS_TRY(grow_slots(batch, error));
+    }
+    slot = (uint32_t)hash & (batch->slot_count - 1);
+    for (; batch->slots[slot] != NO_CODE; slot = (slot + 1) & (batch->slot_count - 1)) {
+        *code_out = batch->slots[slot];
+        if (batch->routes[*code_out].hash == hash &&
+            same_names(&batch->routes[*code_out], exchange, key)) {
+            return QS_OK;
+        }
+    }
+    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
+                sizeof *batch->routes, error));
+    *code_out = batch->route_count++;
+    batch->routes[*code_out] =
+        (struct batch_route){.exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE};
+    batch->slots[slot] = *code_out;
+    return QS_OK;
+}
+
+static struct qsi_slice or_default(struct qsi_slice value, qs_slice otherwise)
+{
+    return qsi_slice_is_null(value) ? qsi_slice_of(otherwise) : value;
+}
+
+static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *array, uint64_t row,
+                            uint32_t *code_out, qs_error *error)
+{
+    struct qsi_slice exchange = qsi_slice_of(batch->input->exchange);
+    struct qsi_slice key = qsi_slice_of(batch->input->routing_key);
+
+    if (array->exchange.present) {
+        exchange = or_default(qsi_arrow_bytes(&array->exchange, row), batch->input->exchange);
+    }
+    if (array->routing_key.present) {
+        key = or_default(qsi_arrow_bytes(&array->routing_key, row), batch->input->routing_key);
+    }
+    return intern(batch, exchange, key, code_out, error);
+}
+
+/* One look per dictionary entry instead of one per row. */
+static qs_status code_dictionary(struct batch *batch, const struct qsi_arrow_batch *array,
+                                 uint32_t *codes, qs_error *error)
+{
+    uint64_t count = qsi_arrow_dictionary_count(&array->routing_key);
+    uint32_t *known = qsi_alloc((count + 1) * sizeof *known);
+    qs_status status = QS_OK;
+
+    if (known == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    memset(known, 0xff, (count + 1) * sizeof *known);
+    for (uint64_t row = 0; status == QS_OK && row < array->rows; row++) {
+        int64_t code = qsi_arrow_code(&array->routing_key, row);
+        uint64_t entry = code < 0 ? count : (uint64_t)code;
+        if (known[entry] == NO_CODE) {
+            status = intern_row(batch, array, row, &known[entry], error);
+        }
+        codes[row] = known[entry];
+    }
+    qsi_free(known);
+    return status;
+}
+
+static qs_status reserve_codes(struct batch *batch, const struct qsi_arrow_batch *array,
+                               qs_error *error)
+{
+    if (array->rows > batch->code_capacity) {
+        qsi_free(batch->codes);
+        batch->code_capacity = 0;
+        batch->codes = qsi_alloc(array->rows * sizeof *batch->codes);
+        if (batch->codes == NULL) {
+            return qsi_batch_no_memory(error);
+        }
+        batch->code_capacity = array->rows;
+    }
+    return QS_OK;
+}
+
+qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch *array,
+                              qs_error *error)
+{
+    QS_TRY(reserve_codes(batch, array, error));
+    if (!array->exchange.present && qsi_arrow_has_dictionary(&array->routing_key)) {
+        return code_dictionary(batch, array, batch->codes, error);
+    }
+    for (uint64_t row = 0; row < array->rows; row++) {
+        QS_TRY(intern_row(batch, array, row, &batch->codes[row], error));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error)
+{
+    uint32_t code;
+
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        const struct qsi_arrow_batch *array = &batch->arrays[i];
+        if (!qsi_batch_has_route_columns(array)) {
+            QS_TRY(intern(batch, qsi_slice_of(batch->input->exchange),
+                          qsi_slice_of(batch->input->routing_key), &code, error));
+            continue;
+        }
+        QS_TRY(qsi_batch_code_rows(batch, array, error));
+    }
+    return QS_OK;
+}
+
+/* ---- looking routes up, under the lock ---- */
+
+static qs_status add_destination(struct batch *batch, struct qsi_map *known,
+                                 const struct store_queue *queue, uint32_t *index_out,
+                                 qs_error *error)
+{
+    uintptr_t found = (uintptr_t)qsi_map_get(known, &queue->core.id, sizeof queue->core.id);
+
+    if (found != 0) {
+        *index_out = (uint32_t)(found - 1);
+        return QS_OK;
+    }
+    QS_TRY(grow((void **)&batch->destinations, &batch->destination_capacity,
+                batch->destination_count + 1, sizeof *batch->destinations, error));
+    *index_out = batch->destination_count++;
+    batch->destinations[*index_out] =
+        (struct batch_destination){.queue_id = queue->core.id,
+                                   .durable = (queue->flags & QS_DURABLE) != 0,
+                                   .piece_code = NO_CODE};
+    if (qsi_map_put(known, &queue->core.id, sizeof queue->core.id,
+                    (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
+        return qsi_batch_no_memory(error);
+    }
+    return QS_OK;
+}
+
+static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batch_route *route,
+                         qs_error *error)
+{
+    const struct qsi_route *found;
+
+    QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, route->key, &found, error));
+    if (found->count == 0) {
+        return QS_OK;
+    }
+    route->destinations = qsi_alloc(found->count * sizeof *route->destinations);
+    if (route->destinations == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    for (uint32_t i = 0; i < found->count; i++) {
+        const struct store_queue *queue = qsi_queue_of(found->destinations[i]);
+        QS_TRY(add_destination(batch, known, queue, &route->destinations[i], error));
+        route->durable = route->durable || (queue->flags & QS_DURABLE) != 0;
+    }
+    route->destination_count = found->count;
+    return QS_OK;
+}
+
+qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
+{
+    struct qsi_map known = {0};
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(batch->channel, error));
+    qsi_router_trim(&batch->store->router);
+    status = qsi_store_check_failed(batch->store, error);
+    for (uint32_t i = 0; status == QS_OK && i < batch->route_count; i++) {
+        status = look_up(batch, &known, &batch->routes[i], error);
+    }
+    qsi_map_fini(&known);
+    return qsi_channel_leave(batch->channel, status);
+}
