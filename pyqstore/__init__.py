@@ -11,6 +11,11 @@
         channel.basic_ack(message.delivery_tag)
 """
 
+# ruff: noqa: E402 - the compiled modules must be found before what imports them
+from ._compiled import extend as _extend
+
+_extend(__path__)
+
 from .channel import Channel
 from .errors import (
     AccessRefused,
