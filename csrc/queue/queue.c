@@ -219,7 +219,7 @@ static void remove_run(struct qsi_queue *queue, struct qsi_run *run)
 
 static void free_if_done(struct qsi_queue *queue, struct qsi_run *run)
 {
-    if (run->ready_count == 0 && run->out_count == 0 && run->pins == 0) {
+    if (run->ready_count == 0 && run->out_count == 0) {
         remove_run(queue, run);
     }
 }
@@ -452,18 +452,6 @@ void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_run *run, uint32_t wo
     if (index < queue->scan) {
         queue->scan = index;
     }
-}
-
-void qsi_run_pin(struct qsi_run *run)
-{
-    run->pins += 1;
-}
-
-void qsi_queue_unpin(struct qsi_queue *queue, struct qsi_run *run)
-{
-    QS_ASSERT(run->pins > 0);
-    run->pins -= 1;
-    free_if_done(queue, run);
 }
 
 uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue)

@@ -26,7 +26,6 @@ struct qsi_run {
     uint32_t ready_count;
     uint32_t out_count;
     uint32_t first_word; /* no message before this word is ready */
-    uint32_t pins;       /* readers outside the lock; a pinned run is not freed */
     uint32_t record_at;  /* of the one record, unless single_records */
     bool
         single_records; /* rows are offsets of records of one message each, else rows of the one record */
@@ -133,8 +132,6 @@ static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t 
 void qsi_queue_settle(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, uint64_t mask);
 /* Memory for the delivery counts: requeue cannot fail in any case, but does not count without. */
 void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, uint64_t mask);
-void qsi_run_pin(struct qsi_run *run);
-void qsi_queue_unpin(struct qsi_queue *queue, struct qsi_run *run); /* may free it */
 
 /* Drops every ready message; visit gets each range of journalled ones.  Returns how many were dropped. */
 typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);

@@ -300,25 +300,6 @@ static void test_delivery_counts_saturate(void)
     drop_arena();
 }
 
-static void test_a_pinned_run_stays_until_it_is_unpinned(void)
-{
-    struct qsi_queue queue;
-    struct qsi_stretch stretch;
-
-    qsi_queue_init(&queue, 1);
-    push_batch(&queue, 3, 1, 0, true);
-    QS_CHECK(take(&queue, 3, &stretch));
-    qsi_run_pin(stretch.run);
-    qsi_run_pin(stretch.run);
-    settle_all(&queue, &stretch);
-    QS_CHECK(queue.run_count == 1 && stretch.run->chunk->refs == 1);
-    qsi_queue_unpin(&queue, stretch.run);
-    QS_CHECK(queue.run_count == 1);
-    qsi_queue_unpin(&queue, stretch.run);
-    check_empty(&queue);
-    qsi_queue_fini(&queue);
-}
-
 /* What comes and goes one by one allocates nothing. */
 static void test_a_spare_run_serves_again(void)
 {
@@ -801,7 +782,6 @@ int main(int argc, char **argv)
     test_requeued_messages_come_first_in_their_order();
     test_untaken_messages_were_never_out();
     test_delivery_counts_saturate();
-    test_a_pinned_run_stays_until_it_is_unpinned();
     test_a_spare_run_serves_again();
     test_stored_bodies_are_counted();
     test_purge_visits_what_is_journalled();
