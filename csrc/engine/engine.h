@@ -12,6 +12,7 @@
 
 #include "buf.h"
 #include "confirms.h"
+#include "envelope.h"
 #include "histogram.h"
 #include "journal.h"
 #include "list.h"
@@ -259,13 +260,6 @@ void qsi_free_return_list(struct qsi_list *returns);
 /* REQUIRES lock.  Where this channel's returns go now: to the publisher, or aside until the transaction commits. */
 struct qsi_list *qsi_returns_of(struct qs_channel *channel);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
-/* What a message store record has in front of the body: exchange, routing key and properties. */
-uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
-                            struct qsi_slice properties);
-void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
-                         struct qsi_slice properties);
-bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange,
-                         struct qsi_slice *key, struct qsi_slice *properties);
 
 /* ---- receive.c ---- */
 

@@ -39,6 +39,7 @@
 #include "qstore/env.h"
 #include "qstore/status.h"
 
+#include "body_ref.h"
 #include "check.h"
 
 #include <stdbool.h>
@@ -48,17 +49,6 @@
 #define QSI_MESSAGE_HEADER_BYTES 4096u
 #define QSI_BODY_HEADER_BYTES 32u
 #define QSI_BODY_ALIGNMENT 512u /* a sector that is torn or garbled is so as a whole */
-#define QSI_BODY_REF_BYTES 28u
-
-/* Where a body is and what it must be: enough to read and to verify it. */
-struct qsi_body_ref {
-    uint32_t file;
-    uint32_t slot;
-    uint64_t offset;
-    uint32_t envelope_bytes;
-    uint32_t body_bytes;
-    uint32_t crc;
-};
 
 /* Header, envelope and body, without padding. */
 static inline uint64_t qsi_body_record_bytes(const struct qsi_body_ref *ref)
@@ -93,10 +83,5 @@ qs_status qsi_message_header_check(const uint8_t *bytes, uint32_t number,
 void qsi_body_header_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref, uint64_t salt);
 /* The checksum of a record's header, to be continued over envelope and body. */
 uint32_t qsi_body_header_crc(const uint8_t *bytes);
-
-/* QSI_BODY_REF_BYTES bytes. */
-void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
-/* Any bytes decode to something; qsi_message_store_locate tells whether it exists. */
-void qsi_body_ref_decode(struct qsi_body_ref *ref_out, const uint8_t *bytes);
 
 #endif

@@ -1,0 +1,54 @@
+#include "envelope.h"
+
+#include "le.h"
+
+#include <string.h>
+
+uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
+                            struct qsi_slice properties)
+{
+    return 6 + exchange.bytes + key.bytes + properties.bytes;
+}
+
+static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
+{
+    if (slice.bytes > 0) {
+        memcpy(at, slice.data, slice.bytes);
+    }
+    return at + slice.bytes;
+}
+
+void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
+                         struct qsi_slice properties)
+{
+    *out++ = (uint8_t)exchange.bytes;
+    out = put_bytes(out, exchange);
+    *out++ = (uint8_t)key.bytes;
+    out = put_bytes(out, key);
+    qsi_put_u32(out, properties.bytes);
+    put_bytes(out + 4, properties);
+}
+
+static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes,
+                       struct qsi_slice *out)
+{
+    if ((uint64_t)(end - *at) < bytes) {
+        return false;
+    }
+    *out = qsi_slice_make(*at, bytes);
+    *at += bytes;
+    return true;
+}
+
+bool qsi_envelope_decode(const uint8_t *data, uint32_t bytes, struct qsi_slice *exchange,
+                         struct qsi_slice *key, struct qsi_slice *properties)
+{
+    const uint8_t *at = data;
+    const uint8_t *end = data + bytes;
+    struct qsi_slice length;
+
+    return take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], exchange) &&
+           take_bytes(&at, end, 1, &length) && take_bytes(&at, end, length.data[0], key) &&
+           take_bytes(&at, end, 4, &length) &&
+           take_bytes(&at, end, qsi_get_u32(length.data), properties) && at == end;
+}
