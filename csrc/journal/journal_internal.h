@@ -1,0 +1,85 @@
+/* What the parts of the journal writer share: journal.c appends and writes, journal_spares.c makes the files ahead,
+ * journal_session.c begins and ends.
+ *
+ * Invariant: block_lsn counts what was written, durable_lsn what was synced, appended_lsn what was accepted;
+ * durable_lsn <= block_lsn <= appended_lsn, and the three meet when the journal is idle. */
+#ifndef QSI_JOURNAL_INTERNAL_H
+#define QSI_JOURNAL_INTERNAL_H
+
+#include "journal.h"
+
+#define QSI_JOURNAL_SLACK_BYTES (4 * (uint64_t)QSI_BLOCK_ALIGN)
+
+struct qsi_entry { /* whole records, next to each other in one chunk */
+    struct qsi_chunk *chunk;
+    uint64_t from;
+    uint64_t bytes;
+    uint32_t record_count;
+    bool more;
+};
+
+struct qsi_entries {
+    struct qsi_entry *items;
+    qs_part *parts; /* room for a block made of all of them */
+    uint32_t count;
+    uint32_t capacity;
+    uint64_t bytes;
+};
+
+struct qsi_spares {
+    struct qsi_spare *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+struct qsi_journal {
+    qs_env *env;
+    qs_dir *root;
+    qs_dir *dir;
+    struct qsi_journal_options options;
+
+    /* under the lock */
+    struct qsi_entries open;
+    struct qsi_spares spares; /* ascending numbers */
+    uint64_t appended_lsn;
+    uint64_t durable_lsn;
+    uint64_t room_bytes;      /* usable for what comes after durable_lsn */
+    uint64_t entry_bytes_max; /* of the appends since durable_lsn */
+    uint64_t last_spare_bytes;
+    uint64_t last_spare_ns; /* when it was begun, and where the journal was */
+    uint64_t last_spare_lsn;
+    struct qsi_spares
+        taken; /* by the leader, who counts in taken_used and changes nothing here before finish */
+    struct qsi_journal_counts counts;
+
+    uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
+
+    /* the leader's, between seal and finish */
+    struct qsi_entries sealed;
+    uint32_t taken_used;
+    uint64_t grows_from; /* last_spare_bytes at seal */
+    qs_file *file;
+    struct qsi_journal_header header;
+    bool header_written;
+    uint64_t file_bytes;
+    uint64_t write_at;
+    uint64_t block_lsn;
+    uint64_t durable_upto;
+    struct qsi_journal_counts written; /* since seal */
+};
+
+/* ---- journal_spares.c ---- */
+
+uint32_t qsi_journal_take_number(struct qsi_journal *journal); /* threads: any */
+/* The next file, for the leader: a spare, or one made now. */
+qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                                uint64_t entry_bytes, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Spares that the leader did not need go back in front of those made meanwhile. */
+void qsi_journal_return_spares(struct qsi_journal *journal);
+void qsi_journal_close_spares(struct qsi_journal *journal);
+
+/* ---- journal.c ---- */
+
+void qsi_entries_fini(struct qsi_entries *entries);
+
+#endif

@@ -1,0 +1,213 @@
+/* Files made ahead of the journal, and the room they offer. */
+#include "alloc.h"
+#include "check.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+#include "journal_internal.h"
+
+#include <string.h>
+
+#define GROWTH 4                      /* a session's files grow fourfold */
+#define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
+
+/* ---- room ---- */
+
+/* What a file offers for sure, when a block may leave one entry's worth of it unused. */
+static uint64_t usable(uint64_t room, uint64_t entry_bytes)
+{
+    uint64_t waste = entry_bytes + 2 * (uint64_t)QSI_BLOCK_ALIGN;
+
+    return room > waste ? room - waste : 0;
+}
+
+static uint64_t room_in_all(const struct qsi_journal *journal, uint64_t entry_bytes)
+{
+    uint64_t room = usable(journal->room_bytes, entry_bytes);
+
+    for (uint32_t i = 0; i < journal->spares.count; i++) {
+        room += usable(journal->spares.items[i].bytes - QSI_JOURNAL_HEADER_BYTES, entry_bytes);
+    }
+    for (uint32_t i = 0; i < journal->taken.count; i++) {
+        room += usable(journal->taken.items[i].bytes - QSI_JOURNAL_HEADER_BYTES, entry_bytes);
+    }
+    return room;
+}
+
+bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)
+{
+    uint64_t pending = journal->appended_lsn - journal->durable_lsn;
+
+    if (entry_bytes < journal->entry_bytes_max) {
+        entry_bytes = journal->entry_bytes_max;
+    }
+    return pending + bytes + QSI_JOURNAL_SLACK_BYTES <= room_in_all(journal, entry_bytes);
+}
+
+bool qsi_journal_wants_spare(const struct qsi_journal *journal)
+{
+    return journal->spares.count == 0 && journal->taken.count == 0;
+}
+
+/* ---- spares ---- */
+
+uint32_t qsi_journal_take_number(struct qsi_journal *journal)
+{
+    return __atomic_fetch_add(&journal->next_number, 1, __ATOMIC_RELAXED);
+}
+
+static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes,
+                            uint64_t entry_bytes)
+{
+    uint64_t size = grows_from * GROWTH;
+    uint64_t least = 2 * entry_bytes +
+                     (bytes < journal->options.file_bytes / 2 ? bytes : entry_bytes) +
+                     2 * QSI_JOURNAL_SLACK_BYTES;
+
+    if (size > journal->options.file_bytes) {
+        size = journal->options.file_bytes;
+    }
+    return size >= least ? size : qsi_round_up(least, QSI_JOURNAL_FILE_BYTES_MIN);
+}
+
+static bool grows_fast(struct qsi_journal *journal)
+{
+    uint64_t now = journal->env->monotonic_ns(journal->env);
+    uint64_t elapsed_ms = (now - journal->last_spare_ns) / 1000000 + 1;
+    uint64_t grown = journal->appended_lsn - journal->last_spare_lsn;
+
+    journal->last_spare_ns = now;
+    journal->last_spare_lsn = journal->appended_lsn;
+    return grown / elapsed_ms > FAST_BYTES_PER_MS;
+}
+
+void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                             uint64_t bytes, uint64_t entry_bytes, bool hurried)
+{
+    if (entry_bytes < journal->entry_bytes_max) {
+        entry_bytes = journal->entry_bytes_max;
+    }
+    spare_out->file = NULL;
+    spare_out->bytes = spare_bytes(journal, journal->last_spare_bytes, bytes, entry_bytes);
+    spare_out->number = qsi_journal_take_number(journal);
+    spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
+}
+
+qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
+                                 qs_error *error)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_status status;
+
+    qsi_journal_name(name, spare->number);
+    status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, spare->fill,
+                             &spare->file, error);
+    if (status != QS_OK) {
+        qsi_error_prefix(error, "journal file %s of %llu bytes", name,
+                         (unsigned long long)spare->bytes);
+    }
+    return status;
+}
+
+static qs_status push_spare(struct qsi_spares *spares, const struct qsi_spare *spare,
+                            uint32_t room_for)
+{
+    uint32_t needed = spares->count + room_for;
+
+    if (needed > spares->capacity) {
+        struct qsi_spare *grown = qsi_realloc(spares->items, needed * sizeof *grown);
+        if (grown == NULL) {
+            return QS_ENOMEM;
+        }
+        spares->items = grown;
+        spares->capacity = needed;
+    }
+    spares->items[spares->count++] = *spare;
+    return QS_OK;
+}
+
+qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare)
+{
+    /* Room for those the leader holds as well: return_spares cannot fail. */
+    qs_status status = push_spare(&journal->spares, spare, journal->taken.count + 1);
+
+    if (status != QS_OK) {
+        journal->env->close(journal->env,
+                            spare->file); /* the file stays, and the next open makes use of it */
+        return status;
+    }
+    if (spare->bytes <= journal->options.file_bytes) {
+        journal->last_spare_bytes = spare->bytes;
+    }
+    return QS_OK;
+}
+
+/* Takes the next spare that lies behind the current file; one with a lower number was overtaken by a file that a leader
+ * had to make itself, and serves nobody. */
+static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
+{
+    const struct qsi_spares *taken = &journal->taken;
+
+    while (journal->taken_used < taken->count) {
+        *spare_out = taken->items[journal->taken_used++];
+        if (spare_out->number > journal->header.number) {
+            return true;
+        }
+        journal->env->close(journal->env, spare_out->file);
+    }
+    return false;
+}
+
+qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                                uint64_t entry_bytes, qs_error *error)
+{
+    if (next_spare(journal, spare_out)) {
+        return QS_OK;
+    }
+    *spare_out = (struct qsi_spare){
+        .bytes = spare_bytes(journal, journal->grows_from, entry_bytes, entry_bytes),
+        .number = qsi_journal_take_number(journal),
+        .fill = QSI_FILL_RESERVE,
+    };
+    return qsi_journal_spare_make(journal, spare_out, error);
+}
+
+void qsi_journal_return_spares(struct qsi_journal *journal)
+{
+    struct qsi_spares *taken = &journal->taken;
+    struct qsi_spares *spares = &journal->spares;
+
+    taken->count -= journal->taken_used;
+    if (taken->count > 0) {
+        memmove(taken->items, taken->items + journal->taken_used,
+                taken->count * sizeof *taken->items);
+    }
+    journal->taken_used = 0;
+    if (spares->count == 0) {
+        struct qsi_spares swap = *spares;
+        *spares = *taken;
+        *taken = swap;
+        return;
+    }
+    QS_ASSERT(taken->count + spares->count <= spares->capacity);
+    memmove(spares->items + taken->count, spares->items, spares->count * sizeof *spares->items);
+    if (taken->count > 0) {
+        memcpy(spares->items, taken->items, taken->count * sizeof *taken->items);
+    }
+    spares->count += taken->count;
+    taken->count = 0;
+}
+
+static void close_spares(struct qsi_journal *journal, struct qsi_spares *spares, uint32_t first)
+{
+    for (uint32_t i = first; i < spares->count; i++) {
+        journal->env->close(journal->env, spares->items[i].file);
+    }
+    qsi_free(spares->items);
+}
+
+void qsi_journal_close_spares(struct qsi_journal *journal)
+{
+    close_spares(journal, &journal->spares, 0);
+    close_spares(journal, &journal->taken, journal->taken_used);
+}
