@@ -2,7 +2,8 @@
  *
  *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features u32 | 20 flags u32
  * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
- * 56 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
+ * 56 checkpoint: number u64, lsn u64, bytes u64, crc32c u32, zero u32
+ * 88 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
 
 #include "qstore/codec.h"
@@ -17,8 +18,8 @@
 
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
-#define MANIFEST_VERSION 1
-#define FIXED_BYTES 56
+#define MANIFEST_VERSION 2
+#define FIXED_BYTES 88
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
@@ -43,6 +44,43 @@ qs_status qsi_manifest_add_session(struct qsi_manifest *manifest, const struct q
     grown[manifest->session_count] = *session;
     manifest->sessions = grown;
     manifest->session_count += 1;
+    return QS_OK;
+}
+
+void qsi_manifest_begin_at(struct qsi_manifest *manifest, const struct qsi_session *start)
+{
+    QS_ASSERT(manifest->session_count > 0);
+    QS_ASSERT(start->base_lsn >= manifest->sessions[manifest->session_count - 1].base_lsn);
+    manifest->sessions[0] = *start;
+    manifest->session_count = 1;
+}
+
+/* REQUIRES the sessions.  A checkpoint lies in the journal: behind its begin, and not behind its end. */
+static qs_status decode_checkpoint(struct qsi_manifest *manifest, const uint8_t *data,
+                                   qs_error *error)
+{
+    manifest->checkpoint_number = qsi_get_u64(data + 56);
+    manifest->checkpoint_lsn = qsi_get_u64(data + 64);
+    manifest->checkpoint_bytes = qsi_get_u64(data + 72);
+    manifest->checkpoint_crc = qsi_get_u32(data + 80);
+    if (manifest->checkpoint_lsn > LSN_MAX) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 64, "checkpoint at LSN %llu",
+                                (unsigned long long)manifest->checkpoint_lsn);
+    }
+    if (manifest->checkpoint_number == 0) {
+        return QS_OK;
+    }
+    if (manifest->checkpoint_lsn < manifest->sessions[0].base_lsn) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 64,
+                                "checkpoint at LSN %llu; the journal begins behind it at %llu",
+                                (unsigned long long)manifest->checkpoint_lsn,
+                                (unsigned long long)manifest->sessions[0].base_lsn);
+    }
+    if (qsi_manifest_is_ended(manifest) && manifest->checkpoint_lsn > manifest->end_lsn) {
+        return qsi_fail_corrupt(
+            error, MANIFEST_NAME, 64, "checkpoint at LSN %llu; the journal ends before it at %llu",
+            (unsigned long long)manifest->checkpoint_lsn, (unsigned long long)manifest->end_lsn);
+    }
     return QS_OK;
 }
 
@@ -97,7 +135,7 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
                                     (unsigned long long)manifest->sessions[i].base_lsn);
         }
     }
-    return QS_OK;
+    return decode_checkpoint(manifest, data, error);
 }
 
 qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_dir *root,
@@ -143,6 +181,10 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     qsi_put_u64(data + 40, manifest->end_lsn);
     qsi_put_u32(data + 48, manifest->segment_entries);
     qsi_put_u32(data + 52, manifest->session_count);
+    qsi_put_u64(data + 56, manifest->checkpoint_number);
+    qsi_put_u64(data + 64, manifest->checkpoint_lsn);
+    qsi_put_u64(data + 72, manifest->checkpoint_bytes);
+    qsi_put_u32(data + 80, manifest->checkpoint_crc);
     for (uint32_t i = 0; i < manifest->session_count; i++) {
         uint8_t *at = data + FIXED_BYTES + (size_t)i * SESSION_BYTES;
         qsi_put_u64(at, manifest->sessions[i].salt);

@@ -2,7 +2,10 @@
  *
  * Each open of a store writes its journal under a session of its own, with a new salt and in a new file.  The
  * manifest lists the sessions, so the salt that a reader expects of a file comes from outside that file, and the end of a session
- * that was cut off is written down, once, before anything is journalled behind it. */
+ * that was cut off is written down, once, before anything is journalled behind it.
+ *
+ * It also names the checkpoint: what the journal says up to the checkpoint's LSN is in other files, and the sessions begin at the
+ * journal file in which that LSN lies.  A checkpoint counts from when a manifest that names it is durable. */
 #ifndef QSI_MANIFEST_H
 #define QSI_MANIFEST_H
 
@@ -28,6 +31,10 @@ struct qsi_manifest {
     bool
         failed; /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
     uint64_t end_lsn;
+    uint64_t checkpoint_number; /* 0: there is none, and the next three say nothing */
+    uint64_t checkpoint_lsn;    /* what the journal says before it is in the checkpoint */
+    uint64_t checkpoint_bytes;  /* of the checkpoint's file, and their checksum */
+    uint32_t checkpoint_crc;
     struct qsi_session *sessions;
     uint32_t session_count;
 };
@@ -36,6 +43,12 @@ struct qsi_manifest {
 static inline bool qsi_manifest_is_ended(const struct qsi_manifest *manifest)
 {
     return manifest->clean || manifest->failed;
+}
+
+/* Before it nothing of the journal is needed. */
+static inline uint64_t qsi_manifest_needed_from(const struct qsi_manifest *manifest)
+{
+    return manifest->checkpoint_number != 0 ? manifest->checkpoint_lsn : 0;
 }
 
 void qsi_manifest_fini(struct qsi_manifest *manifest);
@@ -48,5 +61,8 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
 /* Begins a session behind the others. */
 qs_status qsi_manifest_add_session(struct qsi_manifest *manifest,
                                    const struct qsi_session *session) QS_MUST_CHECK;
+/* Makes start, a later place in the last session, the place at which the journal begins: what lies before it is not needed any
+ * more.  REQUIRES a session. */
+void qsi_manifest_begin_at(struct qsi_manifest *manifest, const struct qsi_session *start);
 
 #endif

@@ -38,6 +38,12 @@ static void fill(struct qsi_manifest *manifest, uint32_t sessions)
     manifest->clean = sessions % 2 == 0;
     manifest->failed = sessions % 3 == 0;
     manifest->end_lsn = UINT64_C(1) << 50;
+    if (sessions != 1) { /* 1: without a checkpoint */
+        manifest->checkpoint_number = (UINT64_C(1) << 40) + sessions;
+        manifest->checkpoint_lsn = (UINT64_C(1) << 50) - sessions;
+        manifest->checkpoint_bytes = (UINT64_C(1) << 33) + sessions;
+        manifest->checkpoint_crc = 0xfedcba98;
+    }
     for (uint32_t i = 0; i < sessions; i++) {
         struct qsi_session session = {UINT64_C(0xabcdef0123456789) * (i + 1), 1000 * i, i + 1,
                                       i % 2 == 1};
@@ -52,6 +58,9 @@ static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest 
     QS_CHECK(a->segment_entries == b->segment_entries && a->clean == b->clean &&
              a->failed == b->failed && a->end_lsn == b->end_lsn &&
              a->session_count == b->session_count);
+    QS_CHECK(a->checkpoint_number == b->checkpoint_number &&
+             a->checkpoint_lsn == b->checkpoint_lsn && a->checkpoint_bytes == b->checkpoint_bytes &&
+             a->checkpoint_crc == b->checkpoint_crc);
     for (uint32_t i = 0; i < a->session_count; i++) {
         QS_CHECK(a->sessions[i].salt == b->sessions[i].salt &&
                  a->sessions[i].base_lsn == b->sessions[i].base_lsn &&
@@ -161,6 +170,72 @@ static void test_every_damage_is_refused(void)
     QS_CHECK(load_bytes(data, bytes) == QS_ECORRUPT);
     free(data);
     qsi_manifest_fini(&manifest);
+    close_root();
+}
+
+static qs_status load_changed(const struct qsi_manifest *manifest)
+{
+    struct qsi_manifest read;
+    qs_status status;
+
+    QS_CHECK_OK(qsi_manifest_store(manifest, env, root, QS_ERROR));
+    status = qsi_manifest_load(&read, env, root, QS_ERROR);
+    QS_CHECK(status == QS_OK ||
+             (strcmp(QS_ERROR->path, "MANIFEST") == 0 && QS_ERROR->offset == 64));
+    qsi_manifest_fini(&read);
+    return status;
+}
+
+static void test_a_checkpoint_outside_the_journal_is_refused(void)
+{
+    struct qsi_manifest manifest;
+
+    open_root();
+    fill(&manifest, 2);
+    manifest.sessions[0].base_lsn = 500; /* the other one begins at 1000 */
+    manifest.end_lsn = 2000;
+    manifest.failed = false;
+    for (int clean = 0; clean < 2; clean++) {
+        manifest.clean = clean != 0;
+        manifest.checkpoint_number = 1;
+        manifest.checkpoint_lsn = 500;
+        QS_CHECK(load_changed(&manifest) == QS_OK);
+        manifest.checkpoint_lsn = 499;
+        QS_CHECK(load_changed(&manifest) == QS_ECORRUPT);
+        manifest.checkpoint_lsn = 2000;
+        QS_CHECK(load_changed(&manifest) == QS_OK);
+        manifest.checkpoint_lsn = 2001; /* the end is not known before it is written down */
+        QS_CHECK(load_changed(&manifest) == (clean != 0 ? QS_ECORRUPT : QS_OK));
+        manifest.checkpoint_number = 0;
+        QS_CHECK(load_changed(&manifest) == QS_OK);
+        manifest.checkpoint_lsn = UINT64_MAX - 7;
+        QS_CHECK(load_changed(&manifest) == QS_ECORRUPT);
+    }
+    qsi_manifest_fini(&manifest);
+    close_root();
+}
+
+static void test_beginning_at_a_later_place_leaves_one_session(void)
+{
+    static const uint32_t counts[] = {1, 2, 500};
+
+    open_root();
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct qsi_session start = {77, 1000 * counts[i], 600, false};
+        struct qsi_manifest manifest, read;
+
+        fill(&manifest, counts[i]);
+        qsi_manifest_begin_at(&manifest, &start);
+        QS_CHECK(manifest.session_count == 1);
+        QS_CHECK(manifest.sessions[0].salt == 77 && manifest.sessions[0].first_file == 600);
+        QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
+        QS_CHECK_OK(qsi_manifest_load(&read, env, root, QS_ERROR));
+        check_equal(&manifest, &read);
+        QS_CHECK_OK(qsi_manifest_add_session(&manifest, &start)); /* and it can grow again */
+        QS_CHECK(manifest.session_count == 2);
+        qsi_manifest_fini(&manifest);
+        qsi_manifest_fini(&read);
+    }
     close_root();
 }
 
@@ -283,6 +358,8 @@ int main(void)
     test_manifest_round_trips();
     test_a_missing_manifest_is_told_apart();
     test_every_damage_is_refused();
+    test_a_checkpoint_outside_the_journal_is_refused();
+    test_beginning_at_a_later_place_leaves_one_session();
     test_storing_is_atomic();
     qs_test_alloc_install(&memory);
     test_loading_may_fail_for_want_of_memory();
