@@ -505,6 +505,16 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
     return status;
 }
 
+static void lock_store(void *context)
+{
+    qsi_mutex_lock(&((struct qs_store *)context)->mutex);
+}
+
+static void unlock_store(void *context)
+{
+    qsi_mutex_unlock(&((struct qs_store *)context)->mutex);
+}
+
 static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result,
                                qs_error *error)
 {
@@ -512,6 +522,9 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
         .file_bytes = store->options.journal_file_bytes,
         .sync = store->options.sync == QS_SYNC_FDATASYNC,
         .anew = store->manifest.failed,
+        .lock = lock_store,
+        .unlock = unlock_store,
+        .lock_context = store,
     };
 
     /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */

@@ -159,6 +159,21 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     sealed->bytes -= journal->open.bytes;
 }
 
+/* Without memory the file is left out: reading then begins at an earlier one, which is right as well. */
+static void note_start(struct qsi_starts *starts, const struct qsi_session *start)
+{
+    if (starts->count == starts->capacity) {
+        uint32_t capacity = starts->capacity == 0 ? 16 : starts->capacity * 2;
+        struct qsi_session *grown = qsi_realloc(starts->items, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return;
+        }
+        starts->items = grown;
+        starts->capacity = capacity;
+    }
+    starts->items[starts->count++] = *start;
+}
+
 bool qsi_journal_seal(struct qsi_journal *journal)
 {
     struct qsi_entries sealed = journal->sealed;
@@ -186,6 +201,10 @@ void qsi_journal_finish(struct qsi_journal *journal)
     QS_ASSERT(journal->durable_lsn == journal->block_lsn);
     clear_entries(&journal->sealed);
     qsi_journal_return_spares(journal);
+    for (uint32_t i = 0; i < journal->begun.count; i++) {
+        note_start(&journal->files, &journal->begun.items[i]);
+    }
+    journal->begun.count = 0;
     journal->room_bytes = journal->file_bytes - journal->write_at;
     journal->entry_bytes_max = 0;
     for (uint32_t i = 0; i < journal->open.count; i++) {
@@ -307,6 +326,18 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
     return span;
 }
 
+static void note_begun(struct qsi_journal *journal)
+{
+    struct qsi_session start = {
+        .salt = journal->header.salt,
+        .base_lsn = journal->header.base_lsn,
+        .first_file = journal->header.number,
+    };
+
+    note_start(&journal->begun, &start);
+    journal->header_written = true;
+}
+
 static qs_status write_block(struct qsi_journal *journal, const struct span *span, qs_error *error)
 {
     uint8_t file_header[QSI_JOURNAL_HEADER_BYTES];
@@ -341,7 +372,9 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     QS_TRY(qsi_file_write(journal->env, journal->file, parts, count, at, error));
     journal->written.bytes_written += journal->write_at + block_bytes - at;
     journal->written.blocks += 1;
-    journal->header_written = true;
+    if (!journal->header_written) {
+        note_begun(journal);
+    }
     journal->write_at += block_bytes;
     journal->block_lsn += span->bytes;
     return QS_OK;

@@ -25,6 +25,10 @@ struct qsi_journal_options {
     bool sync; /* false: no fdatasync (benchmarks) */
     bool
         anew; /* use no file again: some may carry headers of a session that ended in front of them */
+    /* The lock that is meant below, for release, which takes it by itself.  NULL: only one thread uses the journal. */
+    void (*lock)(void *context);
+    void (*unlock)(void *context);
+    void *lock_context;
 };
 
 /* Begins a session in a new file: makes or recycles the file and writes manifest, which gains the session (the
@@ -63,6 +67,11 @@ bool qsi_journal_seal(struct qsi_journal *journal);
 /* After write and sync went well: everything sealed is durable. */
 void qsi_journal_finish(struct qsi_journal *journal);
 
+/* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, and not before the session or before what
+ * was released. */
+void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
+                            struct qsi_session *start_out);
+
 struct qsi_journal_counts {
     uint64_t bytes_written, fdatasyncs, blocks;
 };
@@ -96,5 +105,14 @@ qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *
                                  qs_error *error) QS_MUST_CHECK;
 qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
                                    struct qsi_spare *spare) QS_MUST_CHECK;
+
+/* ---- giving files back: without the lock, one thread at a time ---- */
+
+/* Every journal file with a number below below_number becomes a spare, the largest ones first and as long as there are fewer than
+ * keep, or is removed.  REQUIRES a durable manifest whose first session begins at below_number.  After a failure the journal
+ * goes on as before, and some of the files are still there; the next call or open takes them.  But a failed sync is a failed
+ * sync: it may have lost what others had written. */
+qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,
+                              qs_error *error) QS_MUST_CHECK;
 
 #endif

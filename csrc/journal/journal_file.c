@@ -6,9 +6,13 @@
 
 #include "qstore/codec.h"
 
+#include "alloc.h"
+#include "env_call.h"
+#include "error.h"
 #include "le.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FILE_MAGIC "QSJOURN1"
@@ -36,6 +40,69 @@ bool qsi_journal_number(const char *name, uint32_t *number_out)
     }
     *number_out = (uint32_t)number;
     return number > 0 && number < UINT32_MAX;
+}
+
+struct listing {
+    struct qsi_journal_numbers *numbers;
+    bool out_of_memory;
+};
+
+static bool visit_name(void *context, const char *name)
+{
+    struct listing *listing = context;
+    struct qsi_journal_numbers *numbers = listing->numbers;
+    uint32_t number;
+
+    if (!qsi_journal_number(name, &number)) {
+        return true;
+    }
+    if (numbers->count == numbers->capacity) {
+        uint32_t capacity = numbers->capacity == 0 ? 64 : numbers->capacity * 2;
+        uint32_t *grown = qsi_realloc(numbers->items, capacity * sizeof *grown);
+        if (grown == NULL) {
+            listing->out_of_memory = true;
+            return false;
+        }
+        numbers->items = grown;
+        numbers->capacity = capacity;
+    }
+    numbers->items[numbers->count++] = number;
+    return true;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a;
+    uint32_t y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env, qs_dir *dir,
+                           qs_error *error)
+{
+    struct listing listing = {.numbers = numbers_out};
+    qs_status status;
+
+    memset(numbers_out, 0, sizeof *numbers_out);
+    status = qsi_env_dir_list(env, dir, visit_name, &listing, error);
+    if (status == QS_OK && listing.out_of_memory) {
+        status = qsi_fail(error, QS_ENOMEM, "list of journal files");
+    }
+    if (status != QS_OK) {
+        qsi_journal_numbers_fini(numbers_out);
+        return status;
+    }
+    if (numbers_out->count > 0) {
+        qsort(numbers_out->items, numbers_out->count, sizeof *numbers_out->items, compare_numbers);
+    }
+    return QS_OK;
+}
+
+void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers)
+{
+    qsi_free(numbers->items);
+    memset(numbers, 0, sizeof *numbers);
 }
 
 void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],

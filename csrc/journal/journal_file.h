@@ -2,6 +2,8 @@
 #ifndef QSI_JOURNAL_FILE_H
 #define QSI_JOURNAL_FILE_H
 
+#include "qstore/env.h"
+
 #include "block.h"
 #include "manifest.h"
 
@@ -26,6 +28,17 @@ struct qsi_journal_header {
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);
 bool qsi_journal_number(const char *name,
                         uint32_t *number_out); /* false: not a journal file's name */
+
+/* The numbers of all journal files in dir, ascending. */
+struct qsi_journal_numbers {
+    uint32_t *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env, qs_dir *dir,
+                           qs_error *error) QS_MUST_CHECK;
+void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers);
+
 void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
                                const struct qsi_journal_header *header);
 /* The salt it says it has: to be compared with the one expected, or believed for want of another. */

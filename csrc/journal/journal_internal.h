@@ -32,11 +32,19 @@ struct qsi_spares {
     uint32_t capacity;
 };
 
+/* Files of the session that were begun: at each of them reading can begin. */
+struct qsi_starts {
+    struct qsi_session *items; /* ascending in number and LSN */
+    uint32_t count;
+    uint32_t capacity;
+};
+
 struct qsi_journal {
     qs_env *env;
     qs_dir *root;
     qs_dir *dir;
     struct qsi_journal_options options;
+    struct qsi_session session; /* as it began */
 
     /* under the lock */
     struct qsi_entries open;
@@ -50,6 +58,8 @@ struct qsi_journal {
     uint64_t last_spare_lsn;
     struct qsi_spares
         taken; /* by the leader, who counts in taken_used and changes nothing here before finish */
+    struct qsi_starts files; /* in which something is durable and that were not released */
+    uint32_t making;         /* number of the spare that was begun last; 0: it is finished */
     struct qsi_journal_counts counts;
 
     uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
@@ -60,6 +70,7 @@ struct qsi_journal {
     uint64_t grows_from; /* last_spare_bytes at seal */
     qs_file *file;
     struct qsi_journal_header header;
+    struct qsi_starts begun; /* since seal */
     bool header_written;
     uint64_t file_bytes;
     uint64_t write_at;
@@ -74,9 +85,11 @@ uint32_t qsi_journal_take_number(struct qsi_journal *journal); /* threads: any *
 /* The next file, for the leader: a spare, or one made now. */
 qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
                                 uint64_t entry_bytes, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Spares that the leader did not need go back in front of those made meanwhile. */
+/* REQUIRES lock.  Spares that the leader did not need go back to those made meanwhile. */
 void qsi_journal_return_spares(struct qsi_journal *journal);
 void qsi_journal_close_spares(struct qsi_journal *journal);
+/* A file that is missing is as good as removed. */
+qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_error *error);
 
 /* ---- journal.c ---- */
 

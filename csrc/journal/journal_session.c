@@ -10,31 +10,6 @@
 
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small */
 
-#define LEFTOVERS_MAX 64
-
-/* Files that hold nothing of any session: made ahead and never used, or begun and cut off. */
-struct leftovers {
-    uint32_t used_upto;
-    uint32_t highest;
-    uint32_t numbers[LEFTOVERS_MAX];
-    uint32_t count;
-};
-
-static bool visit_leftover(void *context, const char *name)
-{
-    struct leftovers *leftovers = context;
-    uint32_t number;
-
-    if (!qsi_journal_number(name, &number) || number <= leftovers->used_upto) {
-        return true;
-    }
-    leftovers->highest = number > leftovers->highest ? number : leftovers->highest;
-    if (leftovers->count < LEFTOVERS_MAX) {
-        leftovers->numbers[leftovers->count++] = number;
-    }
-    return true;
-}
-
 /* An unused file of an earlier session serves again, stale bytes and all: they carry another salt. */
 static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error *error)
 {
@@ -61,20 +36,38 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     return QS_OK;
 }
 
+/* Which of the files there are of no use to anybody: those behind the sessions, made ahead and never used, or begun and cut off;
+ * and those before the first session, whose contents a checkpoint took over. */
+struct leftovers {
+    struct qsi_journal_numbers files;
+    uint32_t used_from; /* what lies between these two belongs to sessions */
+    uint32_t used_upto;
+};
+
+static bool is_leftover(const struct leftovers *leftovers, uint32_t number)
+{
+    return number < leftovers->used_from || number > leftovers->used_upto;
+}
+
+/* The lowest one behind the sessions; 0: there is none. */
+static uint32_t first_unused(const struct leftovers *leftovers)
+{
+    for (uint32_t i = 0; i < leftovers->files.count; i++) {
+        if (leftovers->files.items[i] > leftovers->used_upto) {
+            return leftovers->files.items[i];
+        }
+    }
+    return 0;
+}
+
 /* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old one may name one of them. */
 static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers,
                                qs_error *error)
 {
-    for (uint32_t i = 0; i < leftovers->count; i++) {
-        char name[QSI_JOURNAL_NAME_BYTES];
-        qs_status status;
-        if (leftovers->numbers[i] == journal->header.number) {
-            continue;
-        }
-        qsi_journal_name(name, leftovers->numbers[i]);
-        status = qsi_env_remove(journal->env, journal->dir, name, error);
-        if (status != QS_OK && status != QS_ENOENT) {
-            return status;
+    for (uint32_t i = 0; i < leftovers->files.count; i++) {
+        uint32_t number = leftovers->files.items[i];
+        if (is_leftover(leftovers, number) && number != journal->header.number) {
+            QS_TRY(qsi_journal_remove(journal, number, error));
         }
     }
     return QS_OK;
@@ -84,16 +77,22 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
                             qs_error *error)
 {
     struct qsi_spare spare = {0};
+    uint32_t highest = leftovers->used_upto;
+    uint32_t unused;
 
-    QS_TRY(qsi_env_dir_list(journal->env, journal->dir, visit_leftover, leftovers, error));
-    if (leftovers->highest >= UINT32_MAX - 1) {
-        return qsi_fail(error, QS_EINVAL,
-                        "journal file numbers are used up: is there a foreign %u.jnl?",
-                        leftovers->highest);
+    QS_TRY(qsi_journal_list(&leftovers->files, journal->env, journal->dir, error));
+    if (leftovers->files.count > 0 &&
+        leftovers->files.items[leftovers->files.count - 1] > highest) {
+        highest = leftovers->files.items[leftovers->files.count - 1];
     }
-    journal->next_number = leftovers->highest + 1;
-    if (leftovers->count > 0 && !journal->options.anew) {
-        QS_TRY(recycle(journal, leftovers->numbers[0], error));
+    if (highest >= UINT32_MAX - 1) {
+        return qsi_fail(error, QS_EINVAL,
+                        "journal file numbers are used up: is there a foreign %u.jnl?", highest);
+    }
+    journal->next_number = highest + 1;
+    unused = first_unused(leftovers);
+    if (unused != 0 && !journal->options.anew) {
+        QS_TRY(recycle(journal, unused, error));
     }
     if (journal->file == NULL) {
         spare.number = qsi_journal_take_number(journal);
@@ -129,6 +128,7 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     }
     manifest->clean = manifest->failed = false;
     manifest->end_lsn = end_lsn;
+    journal->session = session;
     journal->header.salt = session.salt;
     journal->header.base_lsn = end_lsn;
     return qsi_manifest_store(manifest, journal->env, journal->root, error);
@@ -138,7 +138,7 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
                            const struct qsi_journal_options *options, struct qsi_manifest *manifest,
                            uint32_t used_upto, uint64_t end_lsn, qs_error *error)
 {
-    struct leftovers leftovers = {.used_upto = used_upto, .highest = used_upto};
+    struct leftovers leftovers = {.used_upto = used_upto};
     struct qsi_journal *journal = qsi_zalloc(sizeof *journal);
     qs_status status;
 
@@ -153,6 +153,9 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     memcpy(journal->header.uuid, options->uuid, QSI_UUID_BYTES);
     journal->appended_lsn = journal->durable_lsn = journal->block_lsn = end_lsn;
     journal->write_at = QSI_JOURNAL_HEADER_BYTES;
+    if (manifest->checkpoint_number != 0 && manifest->session_count > 0) {
+        leftovers.used_from = manifest->sessions[0].first_file;
+    }
     status = first_file(journal, &leftovers, error);
     if (status != QS_OK) {
         goto out;
@@ -169,6 +172,7 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     *journal_out = journal;
     journal = NULL;
 out:
+    qsi_journal_numbers_fini(&leftovers.files);
     qsi_journal_close(journal);
     return status;
 }
@@ -181,9 +185,33 @@ void qsi_journal_close(struct qsi_journal *journal)
     qsi_entries_fini(&journal->open);
     qsi_entries_fini(&journal->sealed);
     qsi_journal_close_spares(journal);
+    qsi_free(journal->files.items);
+    qsi_free(journal->begun.items);
     journal->env->close(journal->env, journal->file);
     qsi_free(journal);
 }
+
+/* ---- where reading begins ---- */
+
+void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
+                            struct qsi_session *start_out)
+{
+    uint32_t low = 0;
+    uint32_t high = journal->files.count;
+
+    QS_ASSERT(lsn >= journal->session.base_lsn && lsn <= journal->durable_lsn);
+    while (low < high) { /* ends at the first file that begins behind lsn */
+        uint32_t middle = low + (high - low) / 2;
+        if (journal->files.items[middle].base_lsn <= lsn) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *start_out = low > 0 ? journal->files.items[low - 1] : journal->session;
+}
+
+/* ---- the end ---- */
 
 qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,
                               qs_error *error)

@@ -8,7 +8,6 @@
 #include "file.h"
 #include "record.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define ARENA_BYTES (256u << 10)
@@ -22,10 +21,7 @@ struct scan {
     qsi_scan_visitor *visit;
     void *context;
     struct qsi_scan_result *result;
-    uint32_t *numbers; /* of the files there, ascending */
-    uint32_t number_count;
-    uint32_t number_capacity;
-    bool out_of_memory;
+    struct qsi_journal_numbers files; /* those there */
     struct qsi_chunk *arena;
     uint64_t lsn; /* of the next block */
     uint64_t
@@ -41,45 +37,11 @@ struct scan_file {
 
 /* ---- the files ---- */
 
-static bool visit_name(void *context, const char *name)
-{
-    struct scan *scan = context;
-    uint32_t number;
-
-    if (!qsi_journal_number(name, &number)) {
-        return true;
-    }
-    if (scan->number_count == scan->number_capacity) {
-        uint32_t capacity = scan->number_capacity == 0 ? 64 : scan->number_capacity * 2;
-        uint32_t *grown = qsi_realloc(scan->numbers, capacity * sizeof *grown);
-        if (grown == NULL) {
-            scan->out_of_memory = true;
-            return false;
-        }
-        scan->numbers = grown;
-        scan->number_capacity = capacity;
-    }
-    scan->numbers[scan->number_count++] = number;
-    return true;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static qs_status list_files(struct scan *scan, qs_error *error)
 {
-    QS_TRY(qsi_env_dir_list(scan->env, scan->dir, visit_name, scan, error));
-    if (scan->out_of_memory) {
-        return qsi_fail(error, QS_ENOMEM, "list of journal files");
-    }
-    if (scan->number_count > 0) {
-        qsort(scan->numbers, scan->number_count, sizeof *scan->numbers, compare_numbers);
-        scan->result->highest_file = scan->numbers[scan->number_count - 1];
+    QS_TRY(qsi_journal_list(&scan->files, scan->env, scan->dir, error));
+    if (scan->files.count > 0) {
+        scan->result->highest_file = scan->files.items[scan->files.count - 1];
     }
     return QS_OK;
 }
@@ -142,19 +104,19 @@ static void lose(struct scan *scan, uint64_t lsn)
 static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
                              uint32_t limit, qs_error *error)
 {
-    for (uint32_t i = 0; i < scan->number_count; i++) {
+    for (uint32_t i = 0; i < scan->files.count; i++) {
         uint8_t page[QSI_JOURNAL_HEADER_BYTES];
         size_t bytes = 0;
         qs_status status;
-        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
             continue;
         }
-        status = open_file(scan, file, scan->numbers[i], error);
+        status = open_file(scan, file, scan->files.items[i], error);
         if (status == QS_OK) {
             status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
             if (status == QS_OK && bytes == sizeof page &&
                 qsi_journal_header_decode(&file->header, page, scan->manifest->uuid,
-                                          scan->numbers[i], qsi_journal_header_salt(page)) &&
+                                          scan->files.items[i], qsi_journal_header_salt(page)) &&
                 file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
                 return QS_OK;
             }
@@ -171,12 +133,12 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
 static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
                                  uint32_t limit, uint64_t salt, qs_error *error)
 {
-    for (uint32_t i = 0; i < scan->number_count; i++) {
+    for (uint32_t i = 0; i < scan->files.count; i++) {
         qs_status status;
-        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
             continue;
         }
-        status = open_generation(scan, file, scan->numbers[i], salt, error);
+        status = open_generation(scan, file, scan->files.items[i], salt, error);
         if (status != QS_EEMPTY) {
             return status;
         }
@@ -295,15 +257,15 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
     struct qsi_scan_result result = *scan->result;
     uint64_t lsn = scan->lsn;
 
-    for (uint32_t i = 0; i < scan->number_count; i++) {
+    for (uint32_t i = 0; i < scan->files.count; i++) {
         uint64_t offset = 0;
         qs_status status;
-        if (scan->numbers[i] < low || scan->numbers[i] >= limit) {
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
             continue;
         }
-        QS_TRY(open_file(scan, file, scan->numbers[i], error));
-        file->header =
-            (struct qsi_journal_header){.number = scan->numbers[i], .salt = salt, .base_lsn = lsn};
+        QS_TRY(open_file(scan, file, scan->files.items[i], error));
+        file->header = (struct qsi_journal_header){
+            .number = scan->files.items[i], .salt = salt, .base_lsn = lsn};
         status = skip_damage(scan, file, &offset, error);
         *scan->result = result; /* it was only a look */
         scan->lsn = lsn;
@@ -456,11 +418,11 @@ static qs_status check_tail(struct scan *scan, const struct scan_file *last, uin
         QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, name, offset,
                                error));
     }
-    for (uint32_t i = 0; i < scan->number_count; i++) {
-        if (scan->numbers[i] >= low) {
-            QS_TRY(check_file_tail(scan, scan->numbers[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
+    for (uint32_t i = 0; i < scan->files.count; i++) {
+        if (scan->files.items[i] >= low) {
+            QS_TRY(check_file_tail(scan, scan->files.items[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
                                    name, offset, error));
-            QS_TRY(check_later_file(scan, scan->numbers[i], name, offset, error));
+            QS_TRY(check_later_file(scan, scan->files.items[i], name, offset, error));
         }
     }
     return QS_OK;
@@ -625,6 +587,6 @@ qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *
     }
     result_out->end_lsn = scan.lsn;
     qsi_chunk_unref(scan.arena);
-    qsi_free(scan.numbers);
+    qsi_journal_numbers_fini(&scan.files);
     return status;
 }
