@@ -547,8 +547,8 @@ static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *
                                 qs_error *error)
 {
     struct replay replay = {.store = store};
-    bool salvage = store->options.recovery == QS_RECOVERY_SALVAGE;
-    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, salvage,
+    struct qsi_scan_options options = {.salvage = store->options.recovery == QS_RECOVERY_SALVAGE};
+    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options,
                                         visit_block, &replay, result, error);
 
     if (status == QS_OK) {

@@ -12,20 +12,25 @@
 
 #define ARENA_BYTES (256u << 10)
 #define SEARCH_BYTES (256u << 10)
+#define PROGRESS_BYTES (4u << 20)
 
 struct scan {
     qs_env *env;
     qs_dir *dir;
     const struct qsi_manifest *manifest;
-    bool salvage;
+    const struct qsi_scan_options *options;
     qsi_scan_visitor *visit;
     void *context;
     struct qsi_scan_result *result;
     struct qsi_journal_numbers files; /* those there */
     struct qsi_chunk *arena;
-    uint64_t lsn; /* of the next block */
+    uint64_t needed_from; /* the checkpoint's LSN */
+    uint64_t lsn;         /* of the next block */
     uint64_t
         end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
+    uint64_t bytes_total;  /* of all files that may be read */
+    uint64_t bytes_before; /* of those that were read */
+    uint64_t bytes_reported;
 };
 
 struct scan_file {
@@ -92,13 +97,49 @@ static qs_status open_generation(struct scan *scan, struct scan_file *file, uint
     return status;
 }
 
-/* Passes over the LSNs up to lsn, which cannot be read. */
+/* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost with them. */
 static void lose(struct scan *scan, uint64_t lsn)
 {
-    scan->result->lost_ranges += 1;
-    scan->result->lost_bytes += lsn - scan->lsn;
+    uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
+
+    if (lsn > from) {
+        scan->result->lost_ranges += 1;
+        scan->result->lost_bytes += lsn - from;
+    }
     scan->lsn = lsn;
 }
+
+/* ---- progress ---- */
+
+static qs_status measure(struct scan *scan, qs_error *error)
+{
+    if (scan->options->progress == NULL) {
+        return QS_OK;
+    }
+    for (uint32_t i = 0; i < scan->files.count; i++) {
+        struct scan_file file = {0};
+        if (scan->files.items[i] >= scan->manifest->sessions[0].first_file) {
+            QS_TRY(open_file(scan, &file, scan->files.items[i], error));
+            close_file(scan, &file);
+            scan->bytes_total += file.bytes;
+        }
+    }
+    return QS_OK;
+}
+
+/* bytes of the current file were read. */
+static void report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
+{
+    uint64_t done = scan->bytes_before + bytes;
+
+    done = done < scan->bytes_total ? done : scan->bytes_total;
+    if (scan->options->progress != NULL && done >= scan->bytes_reported + bytes_min) {
+        scan->options->progress(scan->options->progress_context, done, scan->bytes_total);
+        scan->bytes_reported = done;
+    }
+}
+
+/* ---- files, found by their salt ---- */
 
 /* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
 static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
@@ -148,21 +189,22 @@ static qs_status find_generation(struct scan *scan, struct scan_file *file, uint
 
 /* ---- blocks ---- */
 
-/* Where the payload of the next block goes: small ones share a chunk. */
+/* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk of its own size, which no small one may
+ * use the rest of if it was given up: whoever keeps the small one would keep all of it. */
 static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
                                qs_error *error)
 {
-    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL &&
+    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL && scan->arena->capacity == ARENA_BYTES &&
         scan->arena->capacity - scan->arena->used >= bytes) {
         *chunk_out = scan->arena;
         return QS_OK;
     }
-    *chunk_out = qsi_chunk_create(bytes <= ARENA_BYTES / 4 ? ARENA_BYTES : bytes);
-    if (*chunk_out == NULL) {
+    qsi_chunk_unref(scan->arena);
+    scan->arena = qsi_chunk_create(bytes <= ARENA_BYTES / 4 ? ARENA_BYTES : bytes);
+    *chunk_out = scan->arena;
+    if (scan->arena == NULL) {
         return qsi_fail(error, QS_ENOMEM, "journal block of %llu bytes", (unsigned long long)bytes);
     }
-    qsi_chunk_unref(scan->arena);
-    scan->arena = *chunk_out;
     return QS_OK;
 }
 
@@ -289,6 +331,19 @@ static qs_status find_to_salvage(struct scan *scan, struct scan_file *file, uint
     return status == QS_EEMPTY ? find_orphan(scan, file, low, limit, error) : status;
 }
 
+/* A block that the checkpoint has whole is nobody's business; its place in memory serves the next one. */
+static qs_status hand_over(struct scan *scan, const struct qsi_scan_block *block, qs_error *error)
+{
+    if (block->block.lsn + block->block.payload_bytes <= scan->needed_from) {
+        block->chunk->used = block->from;
+        return QS_OK;
+    }
+    QS_TRY(scan->visit(scan->context, block, error));
+    scan->result->blocks += 1;
+    scan->result->bytes += block->block.payload_bytes;
+    return QS_OK;
+}
+
 static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session,
                              qs_error *error)
 {
@@ -300,7 +355,7 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
     result->end_offset = QSI_JOURNAL_HEADER_BYTES;
     while (scan->lsn < scan->end_lsn) {
         status = read_block(scan, file, result->end_offset, &block, error);
-        if (status == QS_EEMPTY && scan->salvage) {
+        if (status == QS_EEMPTY && scan->options->salvage) {
             status = skip_damage(scan, file, &result->end_offset, error);
             if (status == QS_OK) {
                 continue;
@@ -310,11 +365,10 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
             return status == QS_EEMPTY ? QS_OK : status;
         }
         QS_TRY(check_records(file, &block, error));
-        QS_TRY(scan->visit(scan->context, &block, error));
+        QS_TRY(hand_over(scan, &block, error));
         scan->lsn += block.block.payload_bytes;
         result->end_offset += qsi_block_bytes(block.block.payload_bytes);
-        result->blocks += 1;
-        result->bytes += block.block.payload_bytes;
+        report(scan, result->end_offset, PROGRESS_BYTES);
     }
     return QS_OK;
 }
@@ -378,7 +432,8 @@ static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t of
 }
 
 /* A whole header proves as much: the files before it were synced when it was written.  Its salt is believed, because the one who
- * told it may be what is damaged; and no file from low on carries the header of an earlier session. */
+ * told it may be what is damaged; and no file from low on carries the header of an earlier session: one that is used again has another
+ * number than its old header tells. */
 static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_name,
                                   uint64_t bad_offset, qs_error *error)
 {
@@ -457,22 +512,27 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
 static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low,
                              uint64_t salt, qs_error *error)
 {
+    /* A session whose end is not decided reaches to the checkpoint at least: records behind it must not get LSNs before it. */
+    uint64_t known_end = scan->end_lsn != UINT64_MAX ? scan->end_lsn : scan->needed_from;
     char name[QSI_JOURNAL_NAME_BYTES];
 
     if (scan->lsn == scan->end_lsn) {
         return QS_OK;
     }
-    if (scan->salvage) {
-        if (scan->end_lsn != UINT64_MAX) {
-            lose(scan, scan->end_lsn);
+    if (scan->options->salvage) {
+        if (scan->lsn < known_end) {
+            lose(scan, known_end);
         }
         return QS_OK;
     }
-    if (scan->end_lsn != UINT64_MAX) {
+    if (scan->lsn < known_end) {
         qsi_journal_name(name, last != NULL ? last->header.number : low);
-        return qsi_fail_corrupt(error, name, last != NULL ? scan->result->end_offset : 0,
-                                "the journal breaks off at LSN %llu; it was closed or cut at %llu",
-                                (unsigned long long)scan->lsn, (unsigned long long)scan->end_lsn);
+        return qsi_fail_corrupt(
+            error, name, last != NULL ? scan->result->end_offset : 0,
+            "the journal breaks off at LSN %llu; it was %s %llu", (unsigned long long)scan->lsn,
+            scan->end_lsn != UINT64_MAX ? "closed or cut at"
+                                        : "durable when a checkpoint was made at",
+            (unsigned long long)known_end);
     }
     QS_TRY(check_tail(scan, last, low, salt, error));
     return last != NULL ? measure_torn(scan, last, error) : QS_OK;
@@ -483,7 +543,7 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
 static qs_status check_size(const struct scan *scan, const struct scan_file *file,
                             uint64_t bytes_min, qs_error *error)
 {
-    if (scan->end_lsn != UINT64_MAX || scan->salvage || file->bytes >= bytes_min) {
+    if (scan->end_lsn != UINT64_MAX || scan->options->salvage || file->bytes >= bytes_min) {
         return QS_OK;
     }
     return qsi_fail_corrupt(error, file->name, file->bytes,
@@ -497,7 +557,7 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, qs_error *
     struct scan_file file = {0};
     qs_status status;
 
-    if (scan->end_lsn != UINT64_MAX || scan->salvage) {
+    if (scan->end_lsn != UINT64_MAX || scan->options->salvage) {
         return QS_OK;
     }
     status = open_file(scan, &file, number, error);
@@ -532,7 +592,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         if (scan->lsn < scan->end_lsn) {
             status = find_generation(scan, &file, low, limit, salt, error);
         }
-        if (status == QS_EEMPTY && scan->salvage && scan->lsn < scan->end_lsn) {
+        if (status == QS_EEMPTY && scan->options->salvage && scan->lsn < scan->end_lsn) {
             status = find_to_salvage(scan, &file, low, limit, salt, error);
         }
         if (status == QS_EEMPTY) {
@@ -541,7 +601,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         if (status != QS_OK) {
             return status;
         }
-        if (scan->salvage && file.header.base_lsn > scan->lsn) {
+        if (scan->options->salvage && file.header.base_lsn > scan->lsn) {
             lose(scan, file.header.base_lsn);
         }
         if (file.header.base_lsn != scan->lsn) {
@@ -560,6 +620,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         if (status != QS_OK) {
             return status;
         }
+        scan->bytes_before += file.bytes;
         last = file;
         any = true;
         low = file.header.number + 1;
@@ -568,22 +629,29 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
 }
 
 qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
-                           bool salvage, qsi_scan_visitor *visit, void *context,
-                           struct qsi_scan_result *result_out, qs_error *error)
+                           const struct qsi_scan_options *options, qsi_scan_visitor *visit,
+                           void *context, struct qsi_scan_result *result_out, qs_error *error)
 {
     struct scan scan = {.env = env,
                         .dir = dir,
                         .manifest = manifest,
-                        .salvage = salvage,
+                        .options = options,
                         .visit = visit,
                         .context = context,
-                        .result = result_out};
+                        .result = result_out,
+                        .needed_from = qsi_manifest_needed_from(manifest)};
     qs_status status;
 
     memset(result_out, 0, sizeof *result_out);
     status = list_files(&scan, error);
+    if (status == QS_OK) {
+        status = measure(&scan, error);
+    }
     for (uint32_t session = 0; status == QS_OK && session < manifest->session_count; session++) {
         status = scan_session(&scan, session, error);
+    }
+    if (status == QS_OK) {
+        report(&scan, scan.bytes_total, 0);
     }
     result_out->end_lsn = scan.lsn;
     qsi_chunk_unref(scan.arena);

@@ -1,4 +1,5 @@
-/* The reading side of the journal: every valid block of every session, in order.
+/* The reading side of the journal: every valid block of every session behind the checkpoint, in order.  Blocks before it are read and
+ * checked as well where they share a file with others.
  *
  * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else is refused.  The two are told apart by
  * evidence: a later block, or a later file, that was written when the bad place was durable already. */
@@ -26,14 +27,23 @@ struct qsi_scan_result {
     uint64_t end_offset;   /* behind the last valid block there */
     uint64_t end_lsn;
     uint64_t torn_bytes;              /* of a begun block behind the end */
-    uint64_t lost_ranges, lost_bytes; /* damage that was passed over */
-    uint64_t blocks, bytes;
+    uint64_t lost_ranges, lost_bytes; /* damage that was passed over, behind the checkpoint */
+    uint64_t blocks, bytes;           /* visited */
 };
 
-/* salvage: damage is passed over and counted, and what is whole behind it is visited; else it is QS_ECORRUPT with file and
- * offset.  Whatever the visitor returns but QS_OK ends the scan. */
+struct qsi_scan_options {
+    /* Damage is passed over and counted, and what is whole behind it is visited; else it is QS_ECORRUPT with file and offset. */
+    bool salvage;
+    /* NULL, or told every few MiB, and once at the end, how much of the journal's files was read. */
+    void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    void *progress_context;
+};
+
+/* Visits the blocks that end behind the checkpoint's LSN; the first of them may begin before it.  Whatever the visitor returns but
+ * QS_OK ends the scan.  A journal that ends before the checkpoint is damaged: it was durable to there. */
 qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
-                           bool salvage, qsi_scan_visitor *visit, void *context,
-                           struct qsi_scan_result *result_out, qs_error *error) QS_MUST_CHECK;
+                           const struct qsi_scan_options *options, qsi_scan_visitor *visit,
+                           void *context, struct qsi_scan_result *result_out,
+                           qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -144,6 +144,24 @@ static inline void make_spare(struct fixture *fixture, uint64_t bytes, uint64_t 
     QS_CHECK_OK(qsi_journal_spare_finish(fixture->journal, &spare));
 }
 
+/* A checkpoint, as far as the journal is concerned. */
+static inline void make_checkpoint(struct fixture *fixture, uint64_t lsn)
+{
+    struct qsi_session start;
+
+    qsi_journal_session_at(fixture->journal, lsn, &start);
+    fixture->manifest.checkpoint_number += 1;
+    fixture->manifest.checkpoint_lsn = lsn;
+    qsi_manifest_begin_at(&fixture->manifest, &start);
+    QS_CHECK_OK(qsi_manifest_store(&fixture->manifest, fixture->env, fixture->root, QS_ERROR));
+}
+
+static inline qs_status release(struct fixture *fixture, uint32_t keep)
+{
+    return qsi_journal_release(fixture->journal, fixture->manifest.sessions[0].first_file, keep,
+                               QS_ERROR);
+}
+
 /* ---- reading ---- */
 
 static inline qs_status see(void *context, const struct qsi_scan_block *block, qs_error *error)
@@ -168,8 +186,10 @@ static inline qs_status see(void *context, const struct qsi_scan_block *block, q
 
 static inline qs_status scan_how(const struct fixture *fixture, bool salvage, struct seen *seen)
 {
+    struct qsi_scan_options options = {.salvage = salvage};
+
     memset(seen, 0, sizeof *seen);
-    return qsi_journal_scan(fixture->env, fixture->dir, &fixture->manifest, salvage, see, seen,
+    return qsi_journal_scan(fixture->env, fixture->dir, &fixture->manifest, &options, see, seen,
                             &seen->result, QS_ERROR);
 }
 

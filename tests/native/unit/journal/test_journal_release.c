@@ -10,23 +10,9 @@
 
 static struct seen seen;
 
-/* ---- a checkpoint, as far as the journal is concerned ---- */
-
 static void checkpoint(struct fixture *fixture, uint64_t record_count)
 {
-    struct qsi_session start;
-
-    qsi_journal_session_at(fixture->journal, record_count * RECORD_BYTES, &start);
-    fixture->manifest.checkpoint_number += 1;
-    fixture->manifest.checkpoint_lsn = record_count * RECORD_BYTES;
-    qsi_manifest_begin_at(&fixture->manifest, &start);
-    QS_CHECK_OK(qsi_manifest_store(&fixture->manifest, fixture->env, fixture->root, QS_ERROR));
-}
-
-static qs_status release(struct fixture *fixture, uint32_t keep)
-{
-    return qsi_journal_release(fixture->journal, fixture->manifest.sessions[0].first_file, keep,
-                               QS_ERROR);
+    make_checkpoint(fixture, record_count * RECORD_BYTES);
 }
 
 static void commit_records(struct fixture *fixture, uint32_t count)
@@ -36,22 +22,26 @@ static void commit_records(struct fixture *fixture, uint32_t count)
     }
 }
 
-/* Sees the records behind the checkpoint up to number last, each once and in order, and nothing that was before the file in
- * which the checkpoint lies. */
+/* Sees the records behind the checkpoint up to the end, each once and in order, and of those before it only what shares a
+ * block with the first of them. */
 static void check_behind_checkpoint(const struct fixture *fixture, uint64_t last_min,
                                     uint64_t last_max)
 {
-    uint64_t first = fixture->manifest.sessions[0].base_lsn / RECORD_BYTES + 1;
-    uint64_t needed = qsi_manifest_needed_from(&fixture->manifest) / RECORD_BYTES + 1;
+    uint64_t needed_from = qsi_manifest_needed_from(&fixture->manifest);
     uint64_t last = seen.result.end_lsn / RECORD_BYTES;
 
     QS_CHECK(seen.result.end_lsn % RECORD_BYTES == 0 && last >= last_min && last <= last_max);
-    QS_CHECK(seen.count > 0 ? seen.numbers[0] >= first && seen.numbers[0] <= needed
-                            : last < needed);
+    QS_CHECK((seen.count == 0) == (seen.result.end_lsn == needed_from));
+    if (seen.count > 0) {
+        const struct qsi_block *first = &seen.blocks[0].block;
+
+        QS_CHECK(first->lsn <= needed_from && first->lsn + first->payload_bytes > needed_from);
+        QS_CHECK(seen.numbers[0] == first->lsn / RECORD_BYTES + 1);
+        QS_CHECK(seen.numbers[seen.count - 1] == last);
+    }
     for (uint32_t i = 0; i < seen.count; i++) {
         QS_CHECK(seen.numbers[i] == seen.numbers[0] + i);
     }
-    QS_CHECK(seen.count == 0 || seen.numbers[seen.count - 1] == last);
 }
 
 static void check_all_there(const struct fixture *fixture)
@@ -356,6 +346,47 @@ static void test_releasing_while_a_commit_is_under_way(void)
     }
 }
 
+/* Spares come in the order of their numbers, whoever was faster: one that is overtaken serves nobody. */
+static void test_spares_serve_in_the_order_of_their_numbers(void)
+{
+    struct fixture fixture;
+    struct qsi_spare slow;
+
+    fixture_start(&fixture);
+    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
+    checkpoint(&fixture, fixture.next - 1);
+    QS_CHECK_OK(release(&fixture, 2));
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
+    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
+    check_all_there(&fixture);
+    QS_CHECK(slow.number == 4 && seen.blocks[0].block.file_number == 4);
+    QS_CHECK(seen.result.last_file == 6 && seen.result.highest_file == 6);
+    fixture_stop(&fixture);
+}
+
+/* One that was overtaken is no spare any more, and takes nobody's place. */
+static void test_an_overtaken_spare_does_not_count(void)
+{
+    struct fixture fixture;
+    struct qsi_spare slow;
+
+    fixture_start(&fixture);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
+    commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
+    checkpoint(&fixture, fixture.next - 1);
+    QS_CHECK_OK(release(&fixture, 1));
+    QS_CHECK(count_files(&fixture, 1, 4) == 0 && count_files(&fixture, 4, 100) == 2);
+    QS_CHECK(!qsi_journal_wants_spare(fixture.journal));
+    commit_records(&fixture, 2 * RECORDS_IN_A_FILE);
+    QS_CHECK(count_files(&fixture, 4, 100) == 3);
+    check_all_there(&fixture);
+    fixture_stop(&fixture);
+}
+
 static void note_lock(void *context)
 {
     QS_CHECK(*(int *)context == 0);
@@ -371,8 +402,6 @@ static void note_unlock(void *context)
 static int locked;
 static uint32_t calls_without_lock;
 
-static qs_status list_without_lock(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
-                                   qs_error *error);
 static qs_env plain;
 
 static qs_status list_without_lock(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
@@ -688,6 +717,8 @@ int main(int argc, char **argv)
     test_other_names_are_not_touched();
     test_a_spare_in_the_making_is_not_touched();
     test_releasing_while_a_commit_is_under_way();
+    test_spares_serve_in_the_order_of_their_numbers();
+    test_an_overtaken_spare_does_not_count();
     test_the_lock_is_not_held_while_the_directory_is_worked_on();
     test_an_open_removes_what_was_not_released();
     test_sessions_go_on_in_files_used_again();

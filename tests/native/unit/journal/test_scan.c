@@ -391,12 +391,14 @@ static qs_status refuse_third(void *context, const struct qsi_scan_block *block,
 static void test_a_visitor_can_end_the_scan(void)
 {
     struct fixture fixture;
+    struct qsi_scan_options options = {0};
     struct qsi_scan_result result;
     uint32_t count = 0;
 
     start_good(&fixture, false);
-    QS_CHECK_STATUS(QS_EVERSION, qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest,
-                                                  false, refuse_third, &count, &result, QS_ERROR));
+    QS_CHECK_STATUS(QS_EVERSION,
+                    qsi_journal_scan(fixture.env, fixture.dir, &fixture.manifest, &options,
+                                     refuse_third, &count, &result, QS_ERROR));
     QS_CHECK(count == 3 && result.blocks == 2);
     fixture_stop(&fixture);
 }
