@@ -67,8 +67,8 @@ bool qsi_journal_seal(struct qsi_journal *journal);
 /* After write and sync went well: everything sealed is durable. */
 void qsi_journal_finish(struct qsi_journal *journal);
 
-/* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, and not before the session or before what
- * was released. */
+/* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, lies between two atomic groups, and not before
+ * the session or before what was released. */
 void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
                             struct qsi_session *start_out);
 

@@ -134,6 +134,17 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     return qsi_manifest_store(manifest, journal->env, journal->root, error);
 }
 
+/* What is journalled at LSNs that the checkpoint covers, the next open would pass over. */
+static qs_status check_end(const struct qsi_manifest *manifest, uint64_t end_lsn, qs_error *error)
+{
+    if (end_lsn >= qsi_manifest_needed_from(manifest)) {
+        return QS_OK;
+    }
+    return qsi_fail_corrupt(
+        error, "MANIFEST", 64, "checkpoint at LSN %llu; the journal ends before it at %llu",
+        (unsigned long long)manifest->checkpoint_lsn, (unsigned long long)end_lsn);
+}
+
 qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir *root, qs_dir *dir,
                            const struct qsi_journal_options *options, struct qsi_manifest *manifest,
                            uint32_t used_upto, uint64_t end_lsn, qs_error *error)
@@ -153,8 +164,15 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     memcpy(journal->header.uuid, options->uuid, QSI_UUID_BYTES);
     journal->appended_lsn = journal->durable_lsn = journal->block_lsn = end_lsn;
     journal->write_at = QSI_JOURNAL_HEADER_BYTES;
+    status = check_end(manifest, end_lsn, error);
+    if (status != QS_OK) {
+        goto out;
+    }
     if (manifest->checkpoint_number != 0 && manifest->session_count > 0) {
         leftovers.used_from = manifest->sessions[0].first_file;
+        if (leftovers.used_upto + 1 < leftovers.used_from) {
+            leftovers.used_upto = leftovers.used_from - 1;
+        }
     }
     status = first_file(journal, &leftovers, error);
     if (status != QS_OK) {

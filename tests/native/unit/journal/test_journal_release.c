@@ -3,7 +3,10 @@
  *
  * All records have one size, so that an LSN tells the number of the record there. */
 #include "journal_fixture.h"
+#include "lock.h"
 #include "qs_test_alloc.h"
+
+#include <sched.h>
 
 #define RECORD_BYTES 4000 /* a page each, in commits of one */
 #define RECORDS_IN_A_FILE 15
@@ -478,6 +481,26 @@ static void test_an_open_removes_what_was_not_released(void)
     fixture_stop(&fixture);
 }
 
+/* Its records would be passed over as the checkpoint's. */
+static void test_no_session_begins_before_the_checkpoint(void)
+{
+    struct fixture fixture;
+
+    fixture_start(&fixture);
+    commit_records(&fixture, 2 * RECORDS_IN_A_FILE);
+    checkpoint(&fixture, 2 * RECORDS_IN_A_FILE);
+    qsi_journal_close(fixture.journal);
+    QS_CHECK_STATUS(QS_ECORRUPT,
+                    qsi_journal_open(&fixture.journal, fixture.env, fixture.root, fixture.dir,
+                                     &fixture.options, &fixture.manifest, 2,
+                                     fixture.manifest.checkpoint_lsn - RECORD_BYTES, QS_ERROR));
+    QS_CHECK(fixture.journal == NULL && fixture.manifest.session_count == 1);
+    fixture_begin(&fixture, 2, fixture.manifest.checkpoint_lsn);
+    commit_records(&fixture, 1);
+    check_all_there(&fixture);
+    fixture_stop(&fixture);
+}
+
 /* Spares that were journal files serve the next session like those made of zeros. */
 static void test_sessions_go_on_in_files_used_again(void)
 {
@@ -661,7 +684,7 @@ static void take_cuts(void *context, uint64_t step)
 
     check_cut(cuts, QSI_CUT_KEEP_ALL, step);
     check_cut(cuts, QSI_CUT_DROP_ALL, step);
-    for (uint64_t i = 0; i < 6; i++) {
+    for (uint64_t i = 0; i < 4; i++) {
         check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + 8 * step + i);
     }
 }
@@ -686,8 +709,8 @@ static void test_power_cuts_around_releases(uint64_t seed)
     start_over_fault(&fixture, &cuts.sim, &fault);
     commit_a_few(&cuts, 3 * RECORDS_IN_A_FILE);
     qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
-    for (uint32_t turn = 0; turn < 6; turn++) {
-        for (uint32_t i = 0; i < 8; i++) {
+    for (uint32_t turn = 0; turn < 5; turn++) {
+        for (uint32_t i = 0; i < 5; i++) {
             commit_a_few(&cuts, 1 + (turn + i) % 9);
         }
         checkpoint(&fixture, cuts.durable - (turn % 3) * 4);
@@ -701,6 +724,127 @@ static void test_power_cuts_around_releases(uint64_t seed)
     printf("%" PRIu64 " cuts\n", cuts.count);
     QS_CHECK(cuts.count > 500);
     stop_over_fault(&fixture, cuts.sim, fault);
+}
+
+/* ---- threads ---- */
+
+#define THREAD_COMMITS 1000
+
+struct shared {
+    struct fixture *fixture;
+    struct qsi_mutex mutex;
+    bool is_done;
+    uint32_t releases, spares;
+};
+
+static void lock_shared(void *context)
+{
+    qsi_mutex_lock(&((struct shared *)context)->mutex);
+}
+
+static void unlock_shared(void *context)
+{
+    qsi_mutex_unlock(&((struct shared *)context)->mutex);
+}
+
+static bool is_done(struct shared *shared)
+{
+    bool done;
+
+    qsi_mutex_lock(&shared->mutex);
+    done = shared->is_done;
+    qsi_mutex_unlock(&shared->mutex);
+    return done;
+}
+
+static void *run_spares(void *argument)
+{
+    struct shared *shared = argument;
+    struct qsi_journal *journal = shared->fixture->journal;
+
+    while (!is_done(shared)) {
+        struct qsi_spare spare;
+        bool wanted;
+
+        qsi_mutex_lock(&shared->mutex);
+        wanted = qsi_journal_wants_spare(journal);
+        if (wanted) {
+            qsi_journal_spare_begin(journal, &spare, 0, 0, false);
+        }
+        qsi_mutex_unlock(&shared->mutex);
+        if (!wanted) {
+            sched_yield();
+            continue;
+        }
+        shared->spares += 1;
+        QS_CHECK_OK(qsi_journal_spare_make(journal, &spare, QS_ERROR));
+        qsi_mutex_lock(&shared->mutex);
+        QS_CHECK_OK(qsi_journal_spare_finish(journal, &spare));
+        qsi_mutex_unlock(&shared->mutex);
+    }
+    return NULL;
+}
+
+static void *run_checkpoints(void *argument)
+{
+    struct shared *shared = argument;
+    struct fixture *fixture = shared->fixture;
+
+    while (!is_done(shared)) {
+        struct qsi_session start;
+        uint64_t lsn;
+
+        qsi_mutex_lock(&shared->mutex);
+        lsn = qsi_journal_durable_lsn(fixture->journal);
+        qsi_journal_session_at(fixture->journal, lsn, &start);
+        qsi_mutex_unlock(&shared->mutex);
+        fixture->manifest.checkpoint_number += 1;
+        fixture->manifest.checkpoint_lsn = lsn;
+        qsi_manifest_begin_at(&fixture->manifest, &start);
+        QS_CHECK_OK(qsi_manifest_store(&fixture->manifest, fixture->env, fixture->root, QS_ERROR));
+        QS_CHECK_OK(release(fixture, shared->releases++ % 3));
+    }
+    return NULL;
+}
+
+/* A leader, a maker of spares and one that gives files back, all at once. */
+static void test_files_change_hands_between_threads(void)
+{
+    struct fixture fixture;
+    struct shared shared = {.fixture = &fixture};
+    pthread_t threads[2];
+
+    qsi_mutex_init(&shared.mutex);
+    fixture_init(&fixture);
+    fixture.options.lock = lock_shared;
+    fixture.options.unlock = unlock_shared;
+    fixture.options.lock_context = &shared;
+    fixture_begin(&fixture, 0, 0);
+    QS_CHECK_OK(qsi_thread_start(&threads[0], "spares", run_spares, &shared, QS_ERROR));
+    QS_CHECK_OK(qsi_thread_start(&threads[1], "checkpoints", run_checkpoints, &shared, QS_ERROR));
+    for (uint32_t i = 0; i < THREAD_COMMITS; i++) {
+        qsi_mutex_lock(&shared.mutex);
+        for (uint32_t k = 0; k < 1 + i % 20; k++) {
+            append(&fixture, RECORD_BYTES);
+        }
+        QS_CHECK(qsi_journal_seal(fixture.journal));
+        qsi_mutex_unlock(&shared.mutex);
+        QS_CHECK_OK(qsi_journal_write(fixture.journal, QS_ERROR));
+        QS_CHECK_OK(qsi_journal_sync(fixture.journal, QS_ERROR));
+        qsi_mutex_lock(&shared.mutex);
+        qsi_journal_finish(fixture.journal);
+        qsi_mutex_unlock(&shared.mutex);
+    }
+    qsi_mutex_lock(&shared.mutex);
+    shared.is_done = true;
+    qsi_mutex_unlock(&shared.mutex);
+    QS_CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+    QS_CHECK(shared.releases > 0 && shared.spares > 0);
+    check_all_there(&fixture);
+    commit_records(&fixture, 40);
+    check_all_there(&fixture);
+    fixture_stop(&fixture);
+    qsi_mutex_fini(&shared.mutex);
 }
 
 int main(int argc, char **argv)
@@ -721,9 +865,11 @@ int main(int argc, char **argv)
     test_an_overtaken_spare_does_not_count();
     test_the_lock_is_not_held_while_the_directory_is_worked_on();
     test_an_open_removes_what_was_not_released();
+    test_no_session_begins_before_the_checkpoint();
     test_sessions_go_on_in_files_used_again();
     test_the_journal_goes_on_whatever_fails_in_a_release();
     test_the_journal_goes_on_without_memory_for_a_release();
+    test_files_change_hands_between_threads();
     test_power_cuts_around_releases(seed);
     return 0;
 }
