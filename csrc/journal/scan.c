@@ -113,7 +113,7 @@ static void lose(struct scan *scan, uint64_t lsn)
 
 static qs_status measure(struct scan *scan, qs_error *error)
 {
-    if (scan->options->progress == NULL) {
+    if (scan->options->progress == NULL || scan->manifest->session_count == 0) {
         return QS_OK;
     }
     for (uint32_t i = 0; i < scan->files.count; i++) {
