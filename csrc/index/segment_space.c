@@ -181,12 +181,17 @@ qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_
 qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_file *file,
                            qs_error *error)
 {
+    char path[QSI_SEGMENT_PATH_BYTES];
     struct qsi_segment_view view;
     qs_status status;
 
     QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_WRITE, error));
     status = qsi_file_sync(index->env, view.handle, error);
-    status = status == QS_OK ? QS_OK : qsi_segment_fail(error, status, file);
+    if (status != QS_OK && error != NULL) {
+        /* Not qsi_segment_fail(): whatever the reason, a sync that failed is not to be tried again. */
+        qsi_segment_path(path, file);
+        qsi_error_prefix(error, "%s", path);
+    }
     qsi_segment_view_close(&view);
     return status;
 }
