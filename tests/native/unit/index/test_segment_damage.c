@@ -311,7 +311,7 @@ static void count_ref(void *context, uint32_t slot, const struct qsi_body_ref *r
 }
 
 /* Anything goes, but it goes without a crash, and a record is a record. */
-static void survive(struct fixture *fixture, uint64_t *random)
+static void survive(struct fixture *fixture, uint64_t *random, bool has_slots_only)
 {
     struct qsi_segment_load load = {.from = (uint32_t)qsi_splitmix_below(random, ENTRIES),
                                     .to = ENTRIES,
@@ -325,7 +325,8 @@ static void survive(struct fixture *fixture, uint64_t *random)
     bool has;
     qs_status status = qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR);
 
-    QS_CHECK(is_answer(status));
+    /* A slot may lose its own message, not the others. */
+    QS_CHECK(status == QS_OK || (status == QS_ECORRUPT && !has_slots_only));
     if (load.chunk != NULL) {
         QS_CHECK_OK(qsi_messages_check(load.chunk->data, QS_ERROR));
         QS_CHECK(qsi_record_length(load.chunk->data) == load.chunk->used);
@@ -337,7 +338,7 @@ static void survive(struct fixture *fixture, uint64_t *random)
                                              &count, QS_ERROR)));
     QS_CHECK(is_answer(qsi_segment_check(fixture->index, &model.file, NULL, QS_ERROR)));
     status = qsi_segment_rewrite(fixture->index, &model.file, model.put, NULL, &to, QS_ERROR);
-    QS_CHECK(is_answer(status));
+    QS_CHECK(status == QS_OK || (status == QS_ECORRUPT && !has_slots_only));
     if (status == QS_OK) {
         QS_CHECK_OK(qsi_segment_remove(fixture->index, &to, QS_ERROR));
     }
@@ -425,7 +426,7 @@ static void test_slots_that_are_made_up_do_no_harm(uint64_t seed)
                 place++;
             }
         }
-        survive(&fixture, &random);
+        survive(&fixture, &random, true);
         if (round % 50 == 49) {
             QS_CHECK_OK(qsi_segment_remove(fixture.index, &model.file, QS_ERROR));
         }
@@ -460,7 +461,7 @@ static void test_random_bytes_do_no_harm(uint64_t seed)
         if (round % 5 == 0) {
             model.file.state_area = (uint8_t)qsi_splitmix_below(&random, 4);
         }
-        survive(&fixture, &random);
+        survive(&fixture, &random, false);
         QS_CHECK_OK(qsi_segment_remove(fixture.index, &whole, QS_ERROR));
     }
     stop_in_memory(&fixture);
