@@ -1,0 +1,197 @@
+/* Inside the floor: the index, one open segment file, and the messages gathered from it. */
+#ifndef QSI_SEGMENT_FILE_H
+#define QSI_SEGMENT_FILE_H
+
+#include "buf.h"
+#include "segment.h"
+#include "segment_format.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a writer gathers in. */
+struct qsi_segment_buffers {
+    uint8_t *slots; /* entries slots */
+    uint8_t *heap;  /* QSI_SEGMENT_HEAP_BUFFER_BYTES */
+};
+#define QSI_SEGMENT_HEAP_BUFFER_BYTES (1u << 20)
+qs_status qsi_segment_buffers_init(struct qsi_segment_buffers *buffers, uint32_t entries,
+                                   qs_error *error) QS_MUST_CHECK;
+void qsi_segment_buffers_fini(struct qsi_segment_buffers *buffers);
+
+struct qsi_index {
+    qs_env *env;
+    qs_dir *dir;
+    uint32_t entries;
+    uint8_t uuid[QSI_UUID_BYTES];
+    struct qsi_segment_buffers buffers;
+    bool is_writing; /* a writer has the buffers */
+};
+
+/* Puts the file's name before the text; "no space" becomes the status that callers know. */
+qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_segment_file *file);
+qs_status qsi_segment_fail_damaged(qs_error *error, const struct qsi_segment_file *file,
+                                   uint64_t offset, const char *what);
+
+/* The 64 bits of words from `word` on that are below `bits`. */
+static inline uint64_t qsi_bitmap_mask(uint32_t bits, uint32_t word)
+{
+    uint32_t left = bits - word * 64;
+
+    return left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
+}
+/* The first bit that is set in [from, to); to if there is none. */
+uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to);
+/* Behind the last bit that is set in [from, to); from if there is none. */
+uint32_t qsi_bitmap_end(const uint64_t *bits, uint32_t from, uint32_t to);
+/* How many are set in [from, to). */
+uint32_t qsi_bitmap_count(const uint64_t *bits, uint32_t from, uint32_t to);
+
+/* ---- one open file ---- */
+
+struct qsi_segment_view {
+    struct qsi_index *index;
+    const struct qsi_segment_file *file;
+    qs_file *handle;
+    uint64_t slots_at;
+    uint64_t heap_at;
+    uint64_t *present; /* of a packed file, else NULL; one allocation with ranks */
+    uint32_t *ranks;   /* slots present before each word of the bitmap */
+    uint32_t seed;     /* of the identities of its slots */
+};
+/* Header checked, and long enough for heap_end.  flags: those of qs_env.open. */
+qs_status qsi_segment_view_open(struct qsi_segment_view *view_out, struct qsi_index *index,
+                                const struct qsi_segment_file *file, uint32_t flags,
+                                qs_error *error) QS_MUST_CHECK;
+void qsi_segment_view_close(struct qsi_segment_view *view);
+/* QS_ECORRUPT when the file ends before. */
+qs_status qsi_segment_view_read(const struct qsi_segment_view *view, void *data, size_t bytes,
+                                uint64_t offset, qs_error *error) QS_MUST_CHECK;
+
+static inline bool qsi_segment_view_has(const struct qsi_segment_view *view, uint32_t slot)
+{
+    return view->present == NULL || qsi_bitmap_has(view->present, slot);
+}
+/* Where a slot that the file has stands among its slots; of one it lacks, where the next one does. */
+static inline uint32_t qsi_segment_view_place(const struct qsi_segment_view *view, uint32_t slot)
+{
+    if (view->present == NULL) {
+        return slot;
+    }
+    return view->ranks[slot / 64] +
+           (uint32_t)__builtin_popcountll(view->present[slot / 64] &
+                                          ((UINT64_C(1) << slot % 64) - 1));
+}
+static inline uint64_t qsi_segment_view_sequence(const struct qsi_segment_view *view, uint32_t slot)
+{
+    return view->file->number * view->index->entries + slot;
+}
+
+/* ---- messages gathered from a file ---- */
+
+enum qsi_row_kind {
+    QSI_ROW_EMBEDDED,
+    QSI_ROW_STORED,
+    QSI_ROW_NO_SLOT,      /* the slot is not what was written; where: of the slot */
+    QSI_ROW_NO_BODY,      /* the slot is right, envelope or body are not */
+    QSI_ROW_NOTHING_THERE /* the slot is zeros, or a packed file lacks it */
+};
+
+struct qsi_row {
+    uint64_t where;      /* in the file; of a stored row: the slot's file and slot */
+    uint32_t heap_index; /* of the body in the gathered bytes */
+    uint32_t slot;
+    uint32_t envelope; /* index of the gathered envelope; of a stored row: offset / 8 */
+    uint32_t envelope_bytes;
+    uint32_t body_bytes;
+    uint32_t crc;      /* as the slot says */
+    uint32_t identity; /* of the slot */
+    uint8_t kind;
+};
+
+/* Consecutive rows share one. */
+struct qsi_row_envelope {
+    uint64_t where;
+    uint32_t heap_index;
+    uint32_t bytes;
+    uint32_t route;    /* the reader's */
+    bool is_malformed; /* although its checksum may be right */
+    bool has_route;    /* the reader's */
+    struct qsi_slice exchange, key, properties;
+};
+
+/* Zeroed memory is an empty one. */
+struct qsi_gather {
+    struct qsi_buf rows;      /* struct qsi_row */
+    struct qsi_buf envelopes; /* struct qsi_row_envelope */
+    struct qsi_buf pieces;
+    uint8_t *heap;
+    uint64_t heap_bytes;
+    uint64_t wasted_bytes; /* of those, what is read because it lies between */
+    uint32_t row_count;
+    uint32_t envelope_count;
+    uint32_t damaged_count; /* of rows that are neither embedded nor stored */
+};
+void qsi_gather_fini(struct qsi_gather *gather);
+
+static inline struct qsi_row *qsi_gather_rows(const struct qsi_gather *gather)
+{
+    return (struct qsi_row *)(void *)gather->rows.data;
+}
+static inline struct qsi_row_envelope *qsi_gather_envelopes(const struct qsi_gather *gather)
+{
+    return (struct qsi_row_envelope *)(void *)gather->envelopes.data;
+}
+
+/* Reads the slots wanted in [from, to) and checks them, until the next would bring envelopes and bodies above bytes_max; one in any
+ * case.  REQUIRES an empty gather and from < to; *next_out is the slot at which to go on. */
+qs_status qsi_gather_slots(struct qsi_gather *gather, const struct qsi_segment_view *view,
+                           uint32_t from, uint32_t to, const uint64_t *wanted, uint64_t bytes_max,
+                           uint32_t *next_out, qs_error *error) QS_MUST_CHECK;
+/* Reads their envelopes and bodies and checks them. */
+qs_status qsi_gather_heap(struct qsi_gather *gather, const struct qsi_segment_view *view,
+                          qs_error *error) QS_MUST_CHECK;
+
+/* The checksum that an embedded row's slot should have.  REQUIRES its bytes to have been read. */
+uint32_t qsi_row_crc(const struct qsi_gather *gather, const struct qsi_row *row);
+
+/* The reference of a stored row. */
+static inline struct qsi_body_ref qsi_row_ref(const struct qsi_row *row)
+{
+    return (struct qsi_body_ref){
+        .file = (uint32_t)row->where,
+        .slot = (uint32_t)(row->where >> 32),
+        .offset = (uint64_t)row->envelope * 8,
+        .envelope_bytes = row->envelope_bytes,
+        .body_bytes = row->body_bytes,
+        .crc = row->crc,
+    };
+}
+
+qs_status qsi_segment_fail_slot(qs_error *error, const struct qsi_segment_file *file,
+                                const struct qsi_row *row);
+/* qsi_segment_read_state() of an open file. */
+qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
+                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 qs_error *error) QS_MUST_CHECK;
+
+/* ---- writing a packed file ---- */
+
+/* Begins a file with the slots of present (file: identity and generation; the rest is set), which are then put in ascending
+ * order.  REQUIRES buffers that nobody else uses. */
+qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out,
+                                          struct qsi_index *index, struct qsi_segment_file *file,
+                                          const uint64_t *present,
+                                          const struct qsi_segment_buffers *buffers,
+                                          qs_error *error) QS_MUST_CHECK;
+/* Damage stays what it is: a body whose checksum differs from the slot's by crc_difference, or a slot whose bytes are not
+ * what was written. */
+qs_status qsi_segment_put_wrong(struct qsi_segment_writer *writer, uint32_t slot,
+                                struct qsi_slice envelope, struct qsi_slice body,
+                                uint32_t crc_difference, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_segment_put_raw(struct qsi_segment_writer *writer, uint32_t slot,
+                              const uint8_t bytes[QSI_SLOT_BYTES], uint32_t check_difference,
+                              qs_error *error) QS_MUST_CHECK;
+
+#endif

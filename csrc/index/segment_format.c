@@ -1,0 +1,269 @@
+/* Encoding and checking what segment_format.h describes.  Pure: bytes in, bytes out. */
+#include "segment_format.h"
+
+#include "error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FILE_MAGIC "QSSEGMT\n"
+#define STATE_MAGIC "QSSEGST\n"
+#define MAGIC_BYTES 8u
+#define FILE_VERSION 1u
+#define FLAG_PACKED 1u
+#define FLAG_DELIVERIES 1u
+
+/* Offsets in the file header. */
+enum {
+    AT_MAGIC = 0,
+    AT_VERSION = 8,
+    AT_FEATURES = 12,
+    AT_UUID = 16,
+    AT_QUEUE = 32,
+    AT_NUMBER = 40,
+    AT_GENERATION = 48,
+    AT_ENTRIES = 52,
+    AT_SLOT_COUNT = 56,
+    AT_FLAGS = 60,
+    AT_SALT = 64,
+};
+
+/* Offsets in the head of a state area. */
+enum {
+    AT_STATE_MAGIC = 0,
+    AT_STATE_FLAGS = 8,
+    AT_STATE_GENERATION = 12,
+    AT_STATE_QUEUE = 16,
+    AT_STATE_NUMBER = 24,
+    AT_STATE_SALT = 32,
+    AT_STATE_CRC = 60,
+};
+
+/* -- names ------------------------------------------------------------------------------------ */
+
+void qsi_segment_name(char name_out[QSI_SEGMENT_NAME_BYTES], const struct qsi_segment_file *file)
+{
+    snprintf(name_out, QSI_SEGMENT_NAME_BYTES, "%016" PRIx64 "-%012" PRIx64 "-%08" PRIx32 ".seg",
+             file->queue_id, file->number, file->generation);
+}
+
+void qsi_segment_path(char path_out[QSI_SEGMENT_PATH_BYTES], const struct qsi_segment_file *file)
+{
+    char name[QSI_SEGMENT_NAME_BYTES];
+
+    qsi_segment_name(name, file);
+    snprintf(path_out, QSI_SEGMENT_PATH_BYTES, "index/%s", name);
+}
+
+/* Up to 16 digits; returns where they end. */
+static const char *take_digits(const char *at, uint64_t *value_out)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < 16; i++, at++) {
+        if (*at >= '0' && *at <= '9') {
+            value = value << 4 | (uint64_t)(*at - '0');
+        } else if (*at >= 'a' && *at <= 'f') {
+            value = value << 4 | (uint64_t)(*at - 'a' + 10);
+        } else {
+            break;
+        }
+    }
+    *value_out = value;
+    return at;
+}
+
+bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
+{
+    char canonical[QSI_SEGMENT_NAME_BYTES];
+    const char *at = name;
+    uint64_t values[3] = {0};
+
+    for (int i = 0; i < 3; i++) {
+        at = take_digits(at, &values[i]);
+        if (*at == '-') {
+            at++;
+        }
+    }
+    *file_out = (struct qsi_segment_file){
+        .queue_id = values[0], .number = values[1], .generation = (uint32_t)values[2]};
+    /* There is one way to write a name, so what is not written that way is not one. */
+    qsi_segment_name(canonical, file_out);
+    return strcmp(canonical, name) == 0;
+}
+
+/* -- bitmaps ---------------------------------------------------------------------------------- */
+
+void qsi_bitmap_encode(uint8_t *bytes_out, const uint64_t *bits, uint32_t words)
+{
+    for (uint32_t i = 0; i < words; i++) {
+        qsi_put_u64(bytes_out + 8 * (size_t)i, bits[i]);
+    }
+}
+
+void qsi_bitmap_decode(uint64_t *bits_out, const uint8_t *bytes, uint32_t words)
+{
+    for (uint32_t i = 0; i < words; i++) {
+        bits_out[i] = qsi_get_u64(bytes + 8 * (size_t)i);
+    }
+}
+
+/* -- header ----------------------------------------------------------------------------------- */
+
+void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file *file,
+                               uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
+                               const uint64_t *present)
+{
+    size_t crc_at = (size_t)qsi_segment_header_bytes(entries) - 4;
+
+    memset(bytes_out, 0, crc_at);
+    memcpy(bytes_out + AT_MAGIC, FILE_MAGIC, MAGIC_BYTES);
+    qsi_put_u32(bytes_out + AT_VERSION, FILE_VERSION);
+    memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
+    qsi_put_u64(bytes_out + AT_QUEUE, file->queue_id);
+    qsi_put_u64(bytes_out + AT_NUMBER, file->number);
+    qsi_put_u32(bytes_out + AT_GENERATION, file->generation);
+    qsi_put_u32(bytes_out + AT_ENTRIES, entries);
+    qsi_put_u32(bytes_out + AT_SLOT_COUNT, file->slot_count);
+    qsi_put_u32(bytes_out + AT_FLAGS, file->packed ? FLAG_PACKED : 0);
+    qsi_put_u64(bytes_out + AT_SALT, file->salt);
+    if (present != NULL) {
+        qsi_bitmap_encode(bytes_out + QSI_SEGMENT_PRESENT_AT, present, qsi_bitmap_words(entries));
+    }
+    qsi_put_u32(bytes_out + crc_at, qs_crc32c(0, bytes_out, crc_at));
+}
+
+/* Magic and checksum first: nothing else means anything before them. */
+static qs_status check_whole(const uint8_t *bytes, uint32_t entries, const char *path,
+                             qs_error *error)
+{
+    size_t crc_at = (size_t)qsi_segment_header_bytes(entries) - 4;
+
+    if (memcmp(bytes + AT_MAGIC, FILE_MAGIC, MAGIC_BYTES) != 0) {
+        return qsi_fail_corrupt(error, path, AT_MAGIC, "not a segment file");
+    }
+    if (qs_crc32c(0, bytes, crc_at) != qsi_get_u32(bytes + crc_at)) {
+        return qsi_fail_corrupt(error, path, 0, "file header: checksum mismatch");
+    }
+    return QS_OK;
+}
+
+static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error *error)
+{
+    uint32_t version = qsi_get_u32(bytes + AT_VERSION);
+    uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
+
+    if (version != FILE_VERSION || features != 0) {
+        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 1, 0",
+                        path, version, features);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segment_file *file,
+                                   uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
+                                   qs_error *error)
+{
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    qsi_segment_path(path, file);
+    QS_TRY(check_whole(bytes, entries, path, error));
+    QS_TRY(check_readable(bytes, path, error));
+    if (memcmp(bytes + AT_UUID, uuid, QSI_UUID_BYTES) != 0) {
+        return qsi_fail_corrupt(error, path, AT_UUID, "file header: of another store");
+    }
+    if (qsi_get_u64(bytes + AT_QUEUE) != file->queue_id ||
+        qsi_get_u64(bytes + AT_NUMBER) != file->number ||
+        qsi_get_u32(bytes + AT_GENERATION) != file->generation) {
+        return qsi_fail_corrupt(error, path, AT_QUEUE, "file header: of another segment");
+    }
+    if (qsi_get_u64(bytes + AT_SALT) != file->salt) {
+        return qsi_fail_corrupt(error, path, AT_SALT, "file header: not the salt expected");
+    }
+    if (qsi_get_u32(bytes + AT_ENTRIES) != entries ||
+        qsi_get_u32(bytes + AT_SLOT_COUNT) != file->slot_count ||
+        qsi_get_u32(bytes + AT_FLAGS) != (file->packed ? FLAG_PACKED : 0)) {
+        return qsi_fail_corrupt(error, path, AT_ENTRIES, "file header: not the slots expected");
+    }
+    return QS_OK;
+}
+
+/* -- state ------------------------------------------------------------------------------------ */
+
+static void encode_state_head(uint8_t *head_out, const struct qsi_segment_file *file,
+                              bool has_deliveries)
+{
+    memset(head_out, 0, QSI_SEGMENT_STATE_HEAD_BYTES);
+    memcpy(head_out + AT_STATE_MAGIC, STATE_MAGIC, MAGIC_BYTES);
+    qsi_put_u32(head_out + AT_STATE_FLAGS, has_deliveries ? FLAG_DELIVERIES : 0);
+    qsi_put_u32(head_out + AT_STATE_GENERATION, file->generation);
+    qsi_put_u64(head_out + AT_STATE_QUEUE, file->queue_id);
+    qsi_put_u64(head_out + AT_STATE_NUMBER, file->number);
+    qsi_put_u64(head_out + AT_STATE_SALT, file->salt);
+}
+
+static uint64_t used_state_bytes(uint32_t entries, bool has_deliveries)
+{
+    return QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
+           (has_deliveries ? entries : 0);
+}
+
+static uint32_t state_crc(const uint8_t *area, uint64_t bytes)
+{
+    return qs_crc32c(qs_crc32c(0, area, AT_STATE_CRC), area + QSI_SEGMENT_STATE_HEAD_BYTES,
+                     (size_t)bytes - QSI_SEGMENT_STATE_HEAD_BYTES);
+}
+
+uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
+                                  const struct qsi_segment_file *file, uint32_t entries,
+                                  const struct qsi_segment_state *state)
+{
+    bool has_deliveries = state->deliveries != NULL;
+    uint32_t words = qsi_bitmap_words(entries);
+    uint8_t *bitmaps = area_out + QSI_SEGMENT_STATE_HEAD_BYTES;
+    uint32_t crc;
+
+    encode_state_head(area_out, file, has_deliveries);
+    qsi_bitmap_encode(bitmaps, state->settled, words);
+    qsi_bitmap_encode(bitmaps + 8 * (size_t)words, state->seen, words);
+    if (has_deliveries) {
+        memcpy(bitmaps + 16 * (size_t)words, state->deliveries, entries);
+    }
+    *bytes_out = used_state_bytes(entries, has_deliveries);
+    crc = state_crc(area_out, *bytes_out);
+    qsi_put_u32(area_out + AT_STATE_CRC, crc);
+    return crc;
+}
+
+qs_status qsi_segment_state_check(const uint8_t *area, const struct qsi_segment_file *file,
+                                  uint32_t entries, bool *has_deliveries_out, qs_error *error)
+{
+    bool has_deliveries = qsi_get_u32(area + AT_STATE_FLAGS) == FLAG_DELIVERIES;
+    uint64_t at = qsi_segment_state_at(entries, file->state_area);
+    uint8_t expected[QSI_SEGMENT_STATE_HEAD_BYTES];
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    qsi_segment_path(path, file);
+    encode_state_head(expected, file, has_deliveries);
+    if (memcmp(area, expected, AT_STATE_CRC) != 0) {
+        return qsi_fail_corrupt(error, path, at, "state area: not the head expected");
+    }
+    if (qsi_get_u32(area + AT_STATE_CRC) != file->state_crc ||
+        state_crc(area, used_state_bytes(entries, has_deliveries)) != file->state_crc) {
+        return qsi_fail_corrupt(error, path, at, "state area: checksum mismatch");
+    }
+    *has_deliveries_out = has_deliveries;
+    return QS_OK;
+}
+
+/* -- slots ------------------------------------------------------------------------------------ */
+
+uint32_t qsi_slot_seed(const struct qsi_segment_file *file)
+{
+    uint8_t bytes[16];
+
+    qsi_put_u64(bytes, file->salt);
+    qsi_put_u64(bytes + 8, file->queue_id);
+    return qs_crc32c(0, bytes, sizeof bytes);
+}

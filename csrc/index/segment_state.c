@@ -1,0 +1,129 @@
+/* Which messages of a segment are settled and seen: two areas that take turns.
+ *
+ * Invariant: the area that a checkpoint names is never written to. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "file.h"
+#include "segment_file.h"
+
+#include <string.h>
+
+/* An area that no checkpoint names may be written over again and again. */
+static uint8_t area_to_write(const struct qsi_segment_file *file, uint8_t durable_area)
+{
+    if (file->state_area != 0 && file->state_area != durable_area) {
+        return file->state_area;
+    }
+    return durable_area == 1 ? 2 : 1;
+}
+
+static uint8_t *alloc_area(const struct qsi_index *index, const struct qsi_segment_file *file,
+                           qs_error *error)
+{
+    uint8_t *area = qsi_alloc((size_t)qsi_segment_state_bytes(index->entries));
+
+    if (area == NULL) {
+        qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "state of a segment"), file);
+    }
+    return area;
+}
+
+static qs_status write_area(const struct qsi_segment_view *view, const uint8_t *area,
+                            uint64_t bytes, uint8_t number, qs_error *error)
+{
+    const qs_part part = {area, (size_t)bytes};
+    qs_status status = qsi_file_write(view->index->env, view->handle, &part, 1,
+                                      qsi_segment_state_at(view->index->entries, number), error);
+
+    return status == QS_OK ? QS_OK : qsi_segment_fail(error, status, view->file);
+}
+
+qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
+                                  uint8_t durable_area, const struct qsi_segment_state *state,
+                                  qs_error *error)
+{
+    uint8_t number = area_to_write(file, durable_area);
+    struct qsi_segment_view view;
+    uint8_t *area;
+    uint64_t bytes;
+    uint32_t crc;
+    qs_status status;
+
+    QS_ASSERT(durable_area <= 2);
+    QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_WRITE, error));
+    area = alloc_area(index, file, error);
+    if (area == NULL) {
+        status = QS_ENOMEM;
+        goto out;
+    }
+    crc = qsi_segment_state_encode(area, &bytes, file, index->entries, state);
+    status = write_area(&view, area, bytes, number, error);
+    if (status != QS_OK) {
+        goto out;
+    }
+    file->state_area = number;
+    file->state_crc = crc;
+out:
+    qsi_free(area);
+    qsi_segment_view_close(&view);
+    return status;
+}
+
+/* -- reading ---------------------------------------------------------------------------------- */
+
+static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
+                           struct qsi_segment_state *state, bool *has_deliveries_out,
+                           qs_error *error)
+{
+    uint32_t entries = view->index->entries;
+    uint32_t words = qsi_bitmap_words(entries);
+    const uint8_t *bitmaps = area + QSI_SEGMENT_STATE_HEAD_BYTES;
+
+    QS_TRY(qsi_segment_view_read(view, area, (size_t)qsi_segment_state_bytes(entries),
+                                 qsi_segment_state_at(entries, view->file->state_area), error));
+    QS_TRY(qsi_segment_state_check(area, view->file, entries, has_deliveries_out, error));
+    qsi_bitmap_decode(state->settled, bitmaps, words);
+    qsi_bitmap_decode(state->seen, bitmaps + 8 * (size_t)words, words);
+    if (*has_deliveries_out && state->deliveries != NULL) {
+        memcpy(state->deliveries, bitmaps + 16 * (size_t)words, entries);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
+                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 qs_error *error)
+{
+    uint32_t entries = view->index->entries;
+    uint32_t words = qsi_bitmap_words(entries);
+    qs_status status = QS_OK;
+    uint8_t *area;
+
+    *has_deliveries_out = false;
+    memset(state->settled, 0, words * sizeof *state->settled);
+    memset(state->seen, 0, words * sizeof *state->seen);
+    if (view->file->state_area != 0) {
+        area = alloc_area(view->index, view->file, error);
+        status = area == NULL ? QS_ENOMEM : read_area(view, area, state, has_deliveries_out, error);
+        qsi_free(area);
+    }
+    /* Whatever was said of them, the messages that a packed file lacks are no more. */
+    for (uint32_t i = 0; status == QS_OK && view->present != NULL && i < words; i++) {
+        state->settled[i] |= ~view->present[i] & qsi_bitmap_mask(entries, i);
+    }
+    return status;
+}
+
+qs_status qsi_segment_read_state(struct qsi_index *index, const struct qsi_segment_file *file,
+                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 qs_error *error)
+{
+    struct qsi_segment_view view;
+    qs_status status;
+
+    QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_READ, error));
+    status = qsi_segment_view_state(&view, state, has_deliveries_out, error);
+    qsi_segment_view_close(&view);
+    return status;
+}
