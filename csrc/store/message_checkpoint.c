@@ -10,6 +10,7 @@
 #include "file.h"
 #include "message_file.h"
 #include "message_store.h"
+#include "message_walk.h"
 #include "record.h"
 
 #include <inttypes.h>
@@ -48,7 +49,15 @@ static void encode_runs(uint8_t *record, const struct qsi_message_file *file)
     }
 }
 
-/* Fills an empty buffer with the record of a file. */
+/* Bodies that compaction had to leave out still count as live, and take no bytes. */
+static uint64_t durable_bytes(const struct qsi_message_file *file)
+{
+    uint64_t room = file->end - QSI_MESSAGE_HEADER_BYTES;
+
+    return file->counts.durable_bytes < room ? file->counts.durable_bytes : room;
+}
+
+/* Appends the record of a file. */
 static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file, qs_error *error)
 {
     const struct qsi_message_file_record record = {
@@ -56,7 +65,7 @@ static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file
         .generation = file->id.generation,
         .salt = file->is_named ? file->named_salt : file->header.salt,
         .end = file->end,
-        .live_bytes = file->counts.durable_bytes,
+        .live_bytes = durable_bytes(file),
         .slot_count = file->next_slot,
         .is_settled = file->is_final,
         .run_count = count_runs(file),
@@ -242,8 +251,29 @@ qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable
 
 /* -- after recovery --------------------------------------------------------------------------- */
 
-static qs_status check_reach(struct qsi_message_file *file, const struct qsi_message_view *view,
-                             qs_error *error)
+/* References that are dead count for the reach of a file as well, and earlier versions cut files
+ * behind the last live record: then that is what matters. */
+static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
+                           const struct qsi_message_view *view, qs_error *error)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+    bool is_there = file->counts.beyond == 0;
+
+    if (is_there && view->bytes < file->end) {
+        is_there = !file->is_named && file->id.generation == 0;
+        if (is_there) {
+            QS_TRY(qsi_walk_finds_live(store, file, view, view->bytes, &is_there, error));
+        }
+        file->end = is_there ? view->bytes : file->end;
+    }
+    qsi_message_path(path, file->id);
+    return is_there ? QS_OK
+                    : qsi_fail_corrupt(error, path, view->bytes,
+                                       "the file ends before its last live record");
+}
+
+static qs_status check_reach(struct qsi_message_store *store, struct qsi_message_file *file,
+                             const struct qsi_message_view *view, qs_error *error)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
@@ -252,10 +282,7 @@ static qs_status check_reach(struct qsi_message_file *file, const struct qsi_mes
         return qsi_fail_corrupt(error, path, 0,
                                 "not the file that the checkpoint names: another salt");
     }
-    if (view->bytes < file->end || file->counts.beyond > 0) {
-        return qsi_fail_corrupt(error, path, view->bytes,
-                                "the file ends before its last live record");
-    }
+    QS_TRY(check_end(store, file, view, error));
     if (file->id.generation > 0 && view->header.table_slots < file->next_slot) {
         return qsi_fail_corrupt(error, path, view->header.table_offset,
                                 "%u slots where the checkpoint names %u", view->header.table_slots,
@@ -276,7 +303,8 @@ static qs_status retain_file(struct qsi_message_store *store, struct qsi_message
     }
     QS_TRY(qsi_message_file_open(store, file->id, file->is_final ? QS_OPEN_READ : QS_OPEN_WRITE,
                                  &view, error));
-    status = check_reach(file, &view, error);
+    view.file = file;
+    status = check_reach(store, file, &view, error);
     if (status == QS_OK && !file->is_final) {
         file->is_too_long = view.bytes > file->end;
         status = qsi_message_file_sync(store, file->id, view.handle, error);

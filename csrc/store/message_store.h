@@ -37,6 +37,7 @@
 
 struct qsi_message_store; /* opaque */
 struct qsi_message_file;  /* opaque */
+struct qsi_compaction;    /* opaque */
 
 struct qsi_message_store_options {
     uint64_t file_bytes; /* 64 KiB at least; a larger record gets a file of its own */
@@ -164,6 +165,30 @@ qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool
  * retain_counted, and nothing reserved since.  After a salvage: does nothing. */
 qs_status qsi_message_store_trim_counted(struct qsi_message_store *store,
                                          qs_error *error) QS_MUST_CHECK;
+
+/* ---- compaction ----
+ *
+ * A file with much garbage is written anew, live records only, as its next generation.  References
+ * hold: they name a slot, which a table in the new file leads to.  One job at a time per file, any
+ * number of readers meanwhile. */
+
+/* REQUIRES the owner's lock.  A job for the file that it is worth most for: settled, more than half
+ * garbage, in no other job.  *job_out NULL: none is.  It must end in compact_end. */
+qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
+                                          struct qsi_compaction **job_out,
+                                          qs_error *error) QS_MUST_CHECK;
+/* Without it: writes the new generation, and syncs it and its name.  Records are verified; one that
+ * is damaged or not found is left out, and readers of it get QS_ECORRUPT as before.  A failure
+ * leaves all as it was; after QS_ECORRUPT the file is not tried again. */
+qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct qsi_compaction *job,
+                                        qs_error *error) QS_MUST_CHECK;
+/* How many live records the new generation lacks. */
+uint64_t qsi_compaction_lost(const struct qsi_compaction *job);
+/* REQUIRES the owner's lock.  done, and run answered QS_OK: the new generation takes over, readers
+ * under way go on with the old one, and that one goes with the next checkpoint.  Else the new file
+ * is removed.  Frees the job; NULL is fine. */
+void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_compaction *job,
+                                   bool done);
 
 /* ---- writing ---- */
 
