@@ -28,6 +28,7 @@
 
 #include "buf.h"
 #include "message_format.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -207,6 +208,29 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
 void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place);
 /* Nothing will name the place.  Ends it; a zeroed or ended place is fine. */
 void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place *place);
+
+/* ---- packs: small bodies, many at a time ---- */
+
+struct qsi_pack_body {
+    struct qsi_slice exchange; /* 255 bytes at most; so is key */
+    struct qsi_slice key;
+    struct qsi_slice properties;
+    struct qsi_slice body;
+};
+
+/* Without the owner's lock.  Writes count bodies, 1 or more and about 1 MiB together, with their
+ * envelopes behind each other, with one write.  No counts yet: the owner, under its lock, adds the
+ * references and then marks the place, or abandons it.  QS_ENOMEM, QS_ESTORE_FULL, QS_EIO: there is
+ * no place. */
+qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
+                                       const struct qsi_pack_body *bodies, uint32_t count,
+                                       struct qsi_body_ref *refs_out, struct qsi_place *place_out,
+                                       qs_error *error) QS_MUST_CHECK;
+/* Without the owner's lock: fdatasync of each file with packs that were marked and not synced.  No
+ * commit's set has them, so before a checkpoint names them, and before settle, this is to be
+ * called.  A failure is final. */
+qs_status qsi_message_store_sync_packs(struct qsi_message_store *store,
+                                       qs_error *error) QS_MUST_CHECK;
 
 /* REQUIRES the owner's lock, and that no other set is out.  set_out must end in sync or release. */
 void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out);
