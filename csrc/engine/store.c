@@ -10,6 +10,8 @@
 
 #define LOCK_NAME "LOCK"
 #define FILE_BYTES_MIN (64u << 10)
+/* A place in a message file, in units of 8 bytes, fits 32 bits. */
+#define MESSAGE_FILE_BYTES_MAX (UINT64_C(16) << 30)
 #define READ_HANDLES 64
 #define SEGMENT_ENTRIES 16384
 
@@ -187,9 +189,10 @@ static qs_status check_options(const qs_options *options, qs_error *error)
                         (unsigned long long)options->journal_file_bytes);
     }
     if (!is_power_of_two(options->message_file_bytes) ||
-        options->message_file_bytes < FILE_BYTES_MIN) {
+        options->message_file_bytes < FILE_BYTES_MIN ||
+        options->message_file_bytes > MESSAGE_FILE_BYTES_MAX) {
         return qsi_fail(error, QS_EINVAL,
-                        "message_file_bytes is %llu: a power of two from 64 KiB on is needed",
+                        "message_file_bytes is %llu: a power of two from 64 KiB to 16 GiB is needed",
                         (unsigned long long)options->message_file_bytes);
     }
     if (options->segment_entries != 0 && !is_power_of_two(options->segment_entries)) {

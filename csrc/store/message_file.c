@@ -11,13 +11,15 @@
 #include "error.h"
 #include "file.h"
 
+#include <string.h>
+
 /* -- errors ----------------------------------------------------------------------------------- */
 
-qs_status qsi_message_file_fail(qs_error *error, qs_status status, uint32_t number)
+qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_message_id id)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
-    qsi_message_path(path, number);
+    qsi_message_path(path, id);
     if (error != NULL) {
         qsi_error_prefix(error, "%s", path);
     }
@@ -30,26 +32,28 @@ qs_status qsi_message_file_fail(qs_error *error, qs_status status, uint32_t numb
     return status;
 }
 
-static qs_status fail_missing(qs_error *error, uint32_t number)
+qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
-    qsi_message_path(path, number);
+    qsi_message_path(path, id);
     return qsi_fail_corrupt(error, path, 0, "the file is missing");
 }
 
 /* -- one file --------------------------------------------------------------------------------- */
 
-struct qsi_message_file *qsi_message_file_describe(uint32_t number)
+struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id)
 {
     struct qsi_message_file *file = qsi_zalloc(sizeof *file);
 
     if (file == NULL) {
         return NULL;
     }
-    file->number = number;
+    file->id = id;
+    file->is_present = true;
     qsi_list_init(&file->in_idle);
     qsi_list_init(&file->in_unsettled);
+    qsi_list_init(&file->in_replaced);
     qsi_mutex_init(&file->write_mutex);
     return file;
 }
@@ -62,6 +66,8 @@ void qsi_message_file_destroy(struct qsi_message_store *store, struct qsi_messag
     QS_ASSERT(file->refs == 0 && qsi_list_is_empty(&file->in_idle));
     store->env->close(store->env, file->handle);
     qsi_mutex_fini(&file->write_mutex);
+    qsi_counts_fini(&file->counts);
+    qsi_buf_fini(&file->encoded);
     qsi_free(file);
 }
 
@@ -69,7 +75,7 @@ void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_messag
 {
     char name[QSI_MESSAGE_NAME_BYTES];
 
-    qsi_message_name(name, file->number);
+    qsi_message_name(name, file->id);
     qsi_message_file_destroy(store, file);
     /* If this fails the file stays until the next recovery finds that nothing names it. */
     (void)qsi_env_remove(store->env, store->dir, name, NULL);
@@ -81,20 +87,18 @@ static qs_status write_header(struct qsi_message_store *store, struct qsi_messag
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     const qs_part part = {header, sizeof header};
 
-    QS_TRY(qsi_env_random(store->env, &file->salt, sizeof file->salt, error));
-    qsi_message_header_encode(header, file->number, store->uuid, file->salt);
+    QS_TRY(qsi_env_random(store->env, &file->header.salt, sizeof file->header.salt, error));
+    qsi_message_header_encode(header, file->id.number, store->uuid, file->header.salt);
     return qsi_file_write(store->env, file->handle, &part, 1, 0, error);
 }
 
-static qs_status open_named(struct qsi_message_store *store, uint32_t number, uint32_t flags,
-                            qs_file **handle_out, qs_error *error)
+static qs_status open_named(struct qsi_message_store *store, struct qsi_message_id id,
+                            uint32_t flags, qs_file **handle_out, qs_error *error)
 {
     char name[QSI_MESSAGE_NAME_BYTES];
-    qs_status status;
 
-    qsi_message_name(name, number);
-    status = qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
-    return status;
+    qsi_message_name(name, id);
+    return qsi_env_open(store->env, store->dir, name, flags, handle_out, error);
 }
 
 /* Reserved and not filled with zeros: large bodies would be written twice, and that costs more
@@ -114,18 +118,20 @@ static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *
 static qs_status create(struct qsi_message_store *store, uint32_t number, uint64_t bytes,
                         struct qsi_message_file **file_out, qs_error *error)
 {
+    const struct qsi_message_id id = {number, 0};
     struct qsi_message_file *file;
     qs_status status;
 
     *file_out = NULL;
-    file = qsi_message_file_describe(number);
-    if (file == NULL) {
+    file = qsi_message_file_describe(id);
+    /* So that a file that is made for one record has room for its counts. */
+    if (file == NULL || qsi_counts_reserve(&file->counts, 1) != QS_OK) {
         status = qsi_fail(error, QS_ENOMEM, "out of memory");
         goto out;
     }
     file->end = QSI_MESSAGE_HEADER_BYTES;
     file->bytes = bytes;
-    status = open_named(store, number, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file->handle, error);
+    status = open_named(store, id, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file->handle, error);
     if (status != QS_OK) {
         goto out;
     }
@@ -139,7 +145,7 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
     file = NULL;
 out:
     qsi_message_file_destroy(store, file);
-    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, number);
+    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, id);
 }
 
 /* REQUIRES the mutex. */
@@ -184,63 +190,67 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
     return QS_OK;
 }
 
-static qs_status read_header(struct qsi_message_store *store, uint32_t number, qs_file *handle,
-                             uint64_t *bytes_out, uint64_t *salt_out, qs_error *error)
+static qs_status read_header(struct qsi_message_store *store, struct qsi_message_id id,
+                             struct qsi_message_view *view, qs_error *error)
 {
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     char path[QSI_MESSAGE_PATH_BYTES];
+    uint64_t table_bytes;
     qs_status status;
     size_t read;
 
-    status = qsi_env_size(store->env, handle, bytes_out, error);
+    status = qsi_env_size(store->env, view->handle, &view->bytes, error);
     if (status != QS_OK) {
         return status;
     }
-    QS_TRY(qsi_file_read(store->env, handle, header, sizeof header, 0, &read, error));
+    QS_TRY(qsi_file_read(store->env, view->handle, header, sizeof header, 0, &read, error));
+    qsi_message_path(path, id);
     if (read < sizeof header) {
-        qsi_message_path(path, number);
         return qsi_fail_corrupt(error, path, read, "the file ends in its header");
     }
-    return qsi_message_header_check(header, number, store->uuid, salt_out, error);
+    QS_TRY(qsi_message_header_check(header, id, store->uuid, &view->header, error));
+    table_bytes = qsi_message_table_bytes(view->header.table_slots);
+    if (id.generation > 0 && (view->header.table_offset > view->bytes ||
+                              table_bytes > view->bytes - view->header.table_offset)) {
+        return qsi_fail_corrupt(error, path, view->bytes, "the file ends in its table of slots");
+    }
+    return QS_OK;
 }
 
 /* Adds the file's name where the text does not have it yet. */
-static qs_status name_failure(qs_error *error, qs_status status, uint32_t number)
+static qs_status name_failure(qs_error *error, qs_status status, struct qsi_message_id id)
 {
     if (status == QS_ENOENT) {
-        return fail_missing(error, number);
+        return qsi_message_file_fail_missing(error, id);
     }
     if (status == QS_ECORRUPT || status == QS_EVERSION) {
         return status;
     }
-    return qsi_message_file_fail(error, status, number);
+    return qsi_message_file_fail(error, status, id);
 }
 
-qs_status qsi_message_file_open(struct qsi_message_store *store, uint32_t number, uint32_t flags,
-                                qs_file **handle_out, uint64_t *bytes_out, uint64_t *salt_out,
-                                qs_error *error)
+qs_status qsi_message_file_open(struct qsi_message_store *store, struct qsi_message_id id,
+                                uint32_t flags, struct qsi_message_view *view_out, qs_error *error)
 {
-    qs_file *handle = NULL;
     qs_status status;
 
-    *handle_out = NULL;
-    status = open_named(store, number, flags, &handle, error);
+    *view_out = (struct qsi_message_view){0};
+    status = open_named(store, id, flags, &view_out->handle, error);
     if (status != QS_OK) {
+        view_out->handle = NULL;
         goto out;
     }
-    status = read_header(store, number, handle, bytes_out, salt_out, error);
+    status = read_header(store, id, view_out, error);
     if (status != QS_OK) {
-        goto out;
+        store->env->close(store->env, view_out->handle);
+        view_out->handle = NULL;
     }
-    *handle_out = handle;
-    handle = NULL;
 out:
-    store->env->close(store->env, handle);
-    return status == QS_OK ? QS_OK : name_failure(error, status, number);
+    return status == QS_OK ? QS_OK : name_failure(error, status, id);
 }
 
-qs_status qsi_message_file_sync(struct qsi_message_store *store, uint32_t number, qs_file *handle,
-                                qs_error *error)
+qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
+                                qs_file *handle, qs_error *error)
 {
     qs_status status = qsi_file_sync(store->env, handle, error);
 
@@ -253,17 +263,69 @@ qs_status qsi_message_file_sync(struct qsi_message_store *store, uint32_t number
     if (error != NULL) {
         char path[QSI_MESSAGE_PATH_BYTES];
 
-        qsi_message_path(path, number);
+        qsi_message_path(path, id);
         qsi_error_prefix(error, "%s", path);
     }
     return status;
+}
+
+qs_status qsi_message_file_cut(struct qsi_message_store *store, struct qsi_message_id id,
+                               qs_file *handle, uint64_t bytes, qs_error *error)
+{
+    qs_status status;
+
+    status = qsi_env_truncate(store->env, handle, bytes, error);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, id);
+    }
+    return qsi_message_file_sync(store, id, handle, error);
+}
+
+qs_status qsi_message_file_remove_name(struct qsi_message_store *store, struct qsi_message_id id,
+                                       qs_error *error)
+{
+    char name[QSI_MESSAGE_NAME_BYTES];
+    qs_status status;
+
+    qsi_message_name(name, id);
+    status = qsi_env_remove(store->env, store->dir, name, error);
+    if (status == QS_OK || status == QS_ENOENT) {
+        return QS_OK;
+    }
+    return qsi_message_file_fail(error, status, id);
+}
+
+qs_status qsi_message_strays_add(struct qsi_message_store *store, struct qsi_message_id id)
+{
+    return qsi_map_put(&store->strays, &id, sizeof id, store); /* any value but NULL */
+}
+
+bool qsi_message_strays_take(struct qsi_message_store *store, struct qsi_message_id id)
+{
+    return qsi_map_remove(&store->strays, &id, sizeof id) != NULL;
+}
+
+qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *removed_out,
+                                    qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->strays);
+
+    while (qsi_map_next(&store->strays, &cursor)) {
+        struct qsi_message_id id;
+
+        memcpy(&id, cursor.key, sizeof id);
+        QS_TRY(qsi_message_file_remove_name(store, id, error));
+        (void)qsi_message_strays_take(store, id);
+        *removed_out = true;
+    }
+    return QS_OK;
 }
 
 /* -- the table -------------------------------------------------------------------------------- */
 
 qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
 {
-    return qsi_map_put(&store->files, &file->number, sizeof file->number, file);
+    return qsi_map_put(&store->files, &file->id.number, sizeof file->id.number, file);
 }
 
 void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
@@ -274,7 +336,10 @@ void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_messag
         store->open_count--;
     }
     qsi_list_remove(&file->in_unsettled);
-    qsi_map_remove(&store->files, &file->number, sizeof file->number);
+    qsi_list_remove(&file->in_replaced);
+    if (!file->is_replaced) {
+        qsi_map_remove(&store->files, &file->id.number, sizeof file->id.number);
+    }
 }
 
 struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store, uint32_t number)
@@ -282,9 +347,11 @@ struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store,
     return qsi_map_get(&store->files, &number, sizeof number);
 }
 
-static bool is_settled(const struct qsi_message_file *file)
+bool qsi_message_file_is_dead(const struct qsi_message_store *store,
+                              const struct qsi_message_file *file)
 {
-    return qsi_list_is_empty(&file->in_unsettled);
+    return !qsi_counts_any(&file->counts) && file->place_count == 0 && file != store->current &&
+           file != store->next && !file->is_kept;
 }
 
 /* Takes the handle of the idle file that was used longest ago, when there are too many. */
@@ -308,7 +375,7 @@ qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_mess
 {
     QS_ASSERT(file->refs > 0);
     file->refs--;
-    if (file->refs > 0 || !is_settled(file) || file->handle == NULL) {
+    if (file->refs > 0 || !qsi_message_file_is_settled(file) || file->handle == NULL) {
         return NULL;
     }
     qsi_list_push_back(&store->idle, &file->in_idle);
@@ -319,28 +386,26 @@ qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_mess
 static qs_status open_handle(struct qsi_message_store *store, struct qsi_message_file *file,
                              qs_error *error)
 {
-    qs_file *handle;
-    uint64_t bytes;
-    uint64_t salt;
+    struct qsi_message_view view;
 
-    QS_TRY(qsi_message_file_open(store, file->number, QS_OPEN_READ, &handle, &bytes, &salt, error));
+    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, error));
     qsi_mutex_lock(&store->mutex);
     if (file->handle == NULL) {
-        file->handle = handle;
-        file->bytes = bytes;
-        file->salt = salt;
+        file->handle = view.handle;
+        file->bytes = view.bytes;
+        file->header = view.header;
         store->open_count++;
-        handle = NULL;
+        view.handle = NULL;
     }
     qsi_mutex_unlock(&store->mutex);
-    store->env->close(store->env, handle);
+    store->env->close(store->env, view.handle);
     return QS_OK;
 }
 
 /* REQUIRES the mutex and a reference to file. */
 static bool take_view(struct qsi_message_view *view_out, struct qsi_message_file *file)
 {
-    *view_out = (struct qsi_message_view){file, file->handle, file->bytes, file->salt};
+    *view_out = (struct qsi_message_view){file, file->handle, file->bytes, file->header};
     return file->handle != NULL;
 }
 
@@ -353,6 +418,9 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
 
     qsi_mutex_lock(&store->mutex);
     file = qsi_message_table_find(store, number);
+    if (file != NULL && file->is_going) {
+        file = NULL;
+    }
     if (file != NULL) {
         file->refs++;
         qsi_list_remove(&file->in_idle);
@@ -360,7 +428,7 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
     }
     qsi_mutex_unlock(&store->mutex);
     if (file == NULL) {
-        return fail_missing(error, number);
+        return qsi_message_file_fail_missing(error, (struct qsi_message_id){number, 0});
     }
     if (is_open) {
         return QS_OK;

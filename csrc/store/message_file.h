@@ -5,9 +5,11 @@
 #include "qstore/env.h"
 #include "qstore/status.h"
 
+#include "buf.h"
 #include "list.h"
 #include "lock.h"
 #include "map.h"
+#include "message_counts.h"
 #include "message_store.h"
 
 /* A file is unsettled from its creation by this session until it is synced and cut to size: its
@@ -15,23 +17,43 @@
  * other file is settled: its handle is opened for reading when needed and closed when others
  * need theirs.
  *
- * Everything but number is the store's mutex's; handle and salt may be read without it by who
+ * Dead is a file that nobody refers to or will: it stays, readable, until a checkpoint that does
+ * not name it is durable.  Sealed is what was dead when the checkpoint under way was taken.
+ *
+ * Everything but id is the store's mutex's; handle and header may be read without it by who
  * holds a reference. */
 struct qsi_message_file {
-    uint32_t number;
+    struct qsi_message_id id;
     uint32_t refs; /* reads, places, and one for being dirty and one for being in a set */
     uint32_t place_count;
-    uint32_t next_slot;
-    uint64_t end;                 /* unsettled: where the next record goes */
-    uint64_t bytes;               /* the file's size; known while handle is open */
-    uint64_t salt;                /* likewise */
-    qs_file *handle;              /* NULL: not open */
+    uint32_t next_slot;               /* of files of earlier sessions: behind the last known one */
+    uint64_t end;                     /* where the next record goes or would; 0: not known */
+    uint64_t bytes;                   /* the file's size; known while handle is open */
+    struct qsi_message_header header; /* likewise */
+    qs_file *handle;                  /* NULL: not open */
+    struct qsi_message_counts counts;
+    struct qsi_buf encoded; /* its record in checkpoints, while is_encoded */
+    uint64_t named_salt;    /* while is_named */
+    uint32_t pack_marks;    /* packs marked so far, and how many of these are synced */
+    uint32_t pack_syncs;
+    bool is_encoded;
+    bool is_present;              /* has a name in the directory */
+    bool is_named;                /* by the checkpoint that recovery began with */
+    bool is_final;                /* synced, and cut to size for good */
+    bool is_kept;                 /* salvage: stays although nobody refers to it */
+    bool is_sealed;               /* goes when the checkpoint under way is durable */
+    bool is_going;                /* its name is being removed */
+    bool is_replaced;             /* by the next generation: in store->replaced, not in the table */
+    bool is_compacting;           /* a job reads it */
+    bool is_hopeless;             /* compaction could make nothing of it */
     bool is_dirty;                /* in store->dirty */
     bool is_taken;                /* in the set that is out */
     uint64_t retained_end;        /* since qsi_message_store_retain: 0 if nothing names the file */
     bool is_too_long;             /* there is something behind retained_end */
     struct qsi_list in_idle;      /* of open, settled files without references */
     struct qsi_list in_unsettled; /* empty: settled */
+    struct qsi_list in_replaced;
+    struct qsi_message_file *next_going;
     struct qsi_message_file *next_dirty;
     struct qsi_message_file *next_taken;
     struct qsi_mutex write_mutex; /* an env lets one thread write a file at a time */
@@ -47,11 +69,14 @@ struct qsi_message_store {
     bool is_creating;        /* some thread is making a file, without the mutex */
     bool is_failed;          /* a sync failed */
     bool set_is_out;
-    uint32_t open_count;              /* handles of settled files */
-    uint64_t next_number;             /* of the next file; past UINT32_MAX: none left */
-    struct qsi_map files;             /* number -> qsi_message_file */
-    struct qsi_list idle;             /* least recently used first */
-    struct qsi_list unsettled;        /* by number */
+    bool keeps_files;          /* salvage: nothing that was there is removed or cut */
+    uint32_t open_count;       /* handles of settled files */
+    uint64_t next_number;      /* of the next file; past UINT32_MAX: none left */
+    struct qsi_map files;      /* number -> qsi_message_file */
+    struct qsi_map strays;     /* until trim: qsi_message_id of names that belong to no file */
+    struct qsi_list replaced;  /* earlier generations that a checkpoint may name */
+    struct qsi_list idle;      /* least recently used first */
+    struct qsi_list unsettled; /* by number */
     struct qsi_message_file *current; /* takes the next record; NULL: none has been made */
     struct qsi_message_file *next;    /* made ahead; NULL: not yet */
     struct qsi_message_file *dirty;
@@ -63,25 +88,25 @@ struct qsi_message_view {
     struct qsi_message_file *file;
     qs_file *handle;
     uint64_t bytes;
-    uint64_t salt;
+    struct qsi_message_header header;
 };
 
-/* Opens an existing file and checks its header. */
-qs_status qsi_message_file_open(struct qsi_message_store *store, uint32_t number, uint32_t flags,
-                                qs_file **handle_out, uint64_t *bytes_out, uint64_t *salt_out,
+/* Opens an existing file and checks its header; fills in all of view_out but file. */
+qs_status qsi_message_file_open(struct qsi_message_store *store, struct qsi_message_id id,
+                                uint32_t flags, struct qsi_message_view *view_out,
                                 qs_error *error) QS_MUST_CHECK;
 /* A new unsettled file of this size.  REQUIRES the mutex, which is let go meanwhile, and that no
  * other thread is making one: so numbers enter store->unsettled in order. */
 qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error) QS_MUST_CHECK;
 /* An entry for a file that exists, settled.  NULL: out of memory. */
-struct qsi_message_file *qsi_message_file_describe(uint32_t number);
+struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id);
 /* Closes and frees; not in the table any more.  NULL is fine. */
 void qsi_message_file_destroy(struct qsi_message_store *store, struct qsi_message_file *file);
 /* Removes the name and destroys; for a file that nothing refers to. */
 void qsi_message_file_discard(struct qsi_message_store *store, struct qsi_message_file *file);
 
-/* REQUIRES the mutex for these four. */
+/* REQUIRES the mutex for these. */
 qs_status qsi_message_table_add(struct qsi_message_store *store,
                                 struct qsi_message_file *file) QS_MUST_CHECK;
 void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file);
@@ -96,10 +121,37 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
                                    qs_error *error) QS_MUST_CHECK;
 void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file);
 
+/* Gives a place of place->bytes and place->slot_count its file, offset and first slot. */
+qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_place *place,
+                                 qs_error *error) QS_MUST_CHECK;
 /* fdatasync, once: a failure is remembered and final. */
-qs_status qsi_message_file_sync(struct qsi_message_store *store, uint32_t number, qs_file *handle,
-                                qs_error *error) QS_MUST_CHECK;
-/* "message file '0000000001.msg': " in front; a full disk becomes QS_ESTORE_FULL. */
-qs_status qsi_message_file_fail(qs_error *error, qs_status status, uint32_t number);
+qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
+                                qs_file *handle, qs_error *error) QS_MUST_CHECK;
+/* Cuts a file to size, durably. */
+qs_status qsi_message_file_cut(struct qsi_message_store *store, struct qsi_message_id id,
+                               qs_file *handle, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
+/* Removes the name of a file, if it is there. */
+qs_status qsi_message_file_remove_name(struct qsi_message_store *store, struct qsi_message_id id,
+                                       qs_error *error) QS_MUST_CHECK;
+/* A name that belongs to no file of the table.  QS_ENOMEM. */
+qs_status qsi_message_strays_add(struct qsi_message_store *store,
+                                 struct qsi_message_id id) QS_MUST_CHECK;
+/* Whether this was one; it is not any more. */
+bool qsi_message_strays_take(struct qsi_message_store *store, struct qsi_message_id id);
+/* Removes the strays from the directory and forgets them. */
+qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *removed_out,
+                                    qs_error *error) QS_MUST_CHECK;
+/* "messages/0000000001.msg: " in front; a full disk becomes QS_ESTORE_FULL. */
+qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_message_id id);
+/* QS_ECORRUPT: there is no such file. */
+qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id);
+/* REQUIRES the mutex.  Nobody refers to the file and nobody will. */
+bool qsi_message_file_is_dead(const struct qsi_message_store *store,
+                              const struct qsi_message_file *file);
+/* REQUIRES the mutex. */
+static inline bool qsi_message_file_is_settled(const struct qsi_message_file *file)
+{
+    return qsi_list_is_empty(&file->in_unsettled);
+}
 
 #endif

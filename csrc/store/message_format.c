@@ -3,6 +3,7 @@
 
 #include "qstore/codec.h"
 
+#include "check.h"
 #include "error.h"
 #include "le.h"
 
@@ -13,6 +14,8 @@
 #define FILE_MAGIC "QSMESSG\n"
 #define FILE_MAGIC_BYTES 8u
 #define FILE_VERSION 1u
+#define NUMBER_DIGITS 10u
+#define GENERATION_DIGITS 4u
 #define RECORD_MAGIC 0x44425351u /* "QSBD" */
 
 /* Offsets in the file header. */
@@ -24,6 +27,8 @@ enum {
     AT_GENERATION = 20,
     AT_UUID = 24,
     AT_SALT = 40,
+    AT_TABLE = 48,
+    AT_TABLE_SLOTS = 56,
     AT_CRC = 4092,
 };
 
@@ -40,29 +45,55 @@ enum {
 
 /* -- names ------------------------------------------------------------------------------------ */
 
-void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], uint32_t number)
+void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], struct qsi_message_id id)
 {
-    snprintf(name_out, QSI_MESSAGE_NAME_BYTES, "%010" PRIu32 ".msg", number);
+    QS_ASSERT(id.generation <= QSI_MESSAGE_GENERATION_MAX);
+    if (id.generation == 0) {
+        snprintf(name_out, QSI_MESSAGE_NAME_BYTES, "%010" PRIu32 ".msg", id.number);
+    } else {
+        snprintf(name_out, QSI_MESSAGE_NAME_BYTES, "%010" PRIu32 "-%04u.msg", id.number,
+                 (unsigned)(id.generation % (QSI_MESSAGE_GENERATION_MAX + 1)));
+    }
 }
 
-void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], uint32_t number)
+void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], struct qsi_message_id id)
 {
-    snprintf(path_out, QSI_MESSAGE_PATH_BYTES, "messages/%010" PRIu32 ".msg", number);
+    char name[QSI_MESSAGE_NAME_BYTES];
+
+    qsi_message_name(name, id);
+    snprintf(path_out, QSI_MESSAGE_PATH_BYTES, "messages/%s", name);
 }
 
-bool qsi_message_name_parse(uint32_t *number_out, const char *name)
+/* Exactly so many decimal digits. */
+static bool parse_digits(uint64_t *value_out, const char *text, size_t digits)
 {
-    uint64_t number = 0;
-    size_t digits = strspn(name, "0123456789");
-
-    if (digits != 10 || strcmp(name + digits, ".msg") != 0) {
+    *value_out = 0;
+    if (strspn(text, "0123456789") != digits) {
         return false;
     }
     for (size_t i = 0; i < digits; i++) {
-        number = number * 10 + (uint64_t)(name[i] - '0');
+        *value_out = *value_out * 10 + (uint64_t)(text[i] - '0');
     }
-    *number_out = (uint32_t)number;
-    return number > 0 && number <= UINT32_MAX;
+    return true;
+}
+
+bool qsi_message_name_parse(struct qsi_message_id *id_out, const char *name)
+{
+    uint64_t number;
+    uint64_t generation = 0;
+
+    if (!parse_digits(&number, name, NUMBER_DIGITS) || number == 0 || number > UINT32_MAX) {
+        return false;
+    }
+    name += NUMBER_DIGITS;
+    if (*name == '-') {
+        if (!parse_digits(&generation, name + 1, GENERATION_DIGITS) || generation == 0) {
+            return false;
+        }
+        name += 1 + GENERATION_DIGITS;
+    }
+    *id_out = (struct qsi_message_id){(uint32_t)number, (uint32_t)generation};
+    return strcmp(name, ".msg") == 0;
 }
 
 /* -- the file header -------------------------------------------------------------------------- */
@@ -76,6 +107,17 @@ void qsi_message_header_encode(uint8_t *bytes_out, uint32_t number,
     qsi_put_u32(bytes_out + AT_NUMBER, number);
     memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
     qsi_put_u64(bytes_out + AT_SALT, salt);
+    qsi_put_u32(bytes_out + AT_CRC, qs_crc32c(0, bytes_out, AT_CRC));
+}
+
+void qsi_message_header_encode_table(uint8_t *bytes_out, struct qsi_message_id id,
+                                     const uint8_t uuid[QSI_UUID_BYTES],
+                                     const struct qsi_message_header *header)
+{
+    qsi_message_header_encode(bytes_out, id.number, uuid, header->salt);
+    qsi_put_u32(bytes_out + AT_GENERATION, id.generation);
+    qsi_put_u64(bytes_out + AT_TABLE, header->table_offset);
+    qsi_put_u32(bytes_out + AT_TABLE_SLOTS, header->table_slots);
     qsi_put_u32(bytes_out + AT_CRC, qs_crc32c(0, bytes_out, AT_CRC));
 }
 
@@ -95,33 +137,55 @@ static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error
 {
     uint32_t version = qsi_get_u32(bytes + AT_VERSION);
     uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
-    uint32_t generation = qsi_get_u32(bytes + AT_GENERATION);
 
-    if (version != FILE_VERSION || features != 0 || generation != 0) {
+    if (version != FILE_VERSION || features != 0) {
         return qsi_fail(error, QS_EVERSION,
-                        "%s: version %u, features %#x, generation %u; this build reads 1, 0, 0",
-                        path, version, features, generation);
+                        "%s: version %u, features %#x; this build reads version 1 without features",
+                        path, version, features);
     }
     return QS_OK;
 }
 
-qs_status qsi_message_header_check(const uint8_t *bytes, uint32_t number,
-                                   const uint8_t uuid[QSI_UUID_BYTES], uint64_t *salt_out,
-                                   qs_error *error)
+static qs_status check_identity(const uint8_t *bytes, struct qsi_message_id id, const char *path,
+                                const uint8_t uuid[QSI_UUID_BYTES], qs_error *error)
 {
-    char path[QSI_MESSAGE_PATH_BYTES];
-
-    qsi_message_path(path, number);
-    QS_TRY(check_whole(bytes, path, error));
-    QS_TRY(check_readable(bytes, path, error));
-    if (qsi_get_u32(bytes + AT_NUMBER) != number) {
+    if (qsi_get_u32(bytes + AT_NUMBER) != id.number) {
         return qsi_fail_corrupt(error, path, AT_NUMBER, "file header: number %u",
                                 qsi_get_u32(bytes + AT_NUMBER));
+    }
+    if (qsi_get_u32(bytes + AT_GENERATION) != id.generation) {
+        return qsi_fail_corrupt(error, path, AT_GENERATION, "file header: generation %u",
+                                qsi_get_u32(bytes + AT_GENERATION));
     }
     if (memcmp(bytes + AT_UUID, uuid, QSI_UUID_BYTES) != 0) {
         return qsi_fail_corrupt(error, path, AT_UUID, "file header: of another store");
     }
-    *salt_out = qsi_get_u64(bytes + AT_SALT);
+    return QS_OK;
+}
+
+qs_status qsi_message_header_check(const uint8_t *bytes, struct qsi_message_id id,
+                                   const uint8_t uuid[QSI_UUID_BYTES],
+                                   struct qsi_message_header *header_out, qs_error *error)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+
+    qsi_message_path(path, id);
+    QS_TRY(check_whole(bytes, path, error));
+    QS_TRY(check_readable(bytes, path, error));
+    QS_TRY(check_identity(bytes, id, path, uuid, error));
+    *header_out = (struct qsi_message_header){
+        .salt = qsi_get_u64(bytes + AT_SALT),
+        .table_offset = qsi_get_u64(bytes + AT_TABLE),
+        .table_slots = qsi_get_u32(bytes + AT_TABLE_SLOTS),
+    };
+    if ((id.generation == 0) != (header_out->table_offset == 0) ||
+        (id.generation == 0 && header_out->table_slots != 0) ||
+        header_out->table_offset % QSI_BODY_PACKED_ALIGNMENT != 0 ||
+        (id.generation > 0 && header_out->table_offset < QSI_MESSAGE_HEADER_BYTES)) {
+        return qsi_fail_corrupt(error, path, AT_TABLE,
+                                "file header: no table of slots can be at %llu",
+                                (unsigned long long)header_out->table_offset);
+    }
     return QS_OK;
 }
 
@@ -141,4 +205,19 @@ void qsi_body_header_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref, 
 uint32_t qsi_body_header_crc(const uint8_t *bytes)
 {
     return qs_crc32c(0, bytes, AT_RECORD_CRC);
+}
+
+bool qsi_body_header_parse(struct qsi_body_ref *ref_out, const uint8_t *bytes, uint64_t salt)
+{
+    if (qsi_get_u32(bytes + AT_RECORD_MAGIC) != RECORD_MAGIC ||
+        qsi_get_u64(bytes + AT_RECORD_SALT) != salt || qsi_get_u32(bytes + AT_RECORD_FLAGS) != 0) {
+        return false;
+    }
+    *ref_out = (struct qsi_body_ref){
+        .slot = qsi_get_u32(bytes + AT_RECORD_SLOT),
+        .envelope_bytes = qsi_get_u32(bytes + AT_RECORD_ENVELOPE),
+        .body_bytes = qsi_get_u32(bytes + AT_RECORD_BODY),
+        .crc = qsi_get_u32(bytes + AT_RECORD_CRC),
+    };
+    return true;
 }

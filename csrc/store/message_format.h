@@ -1,14 +1,15 @@
 /* The bytes of a message file (docs/FORMAT.md, message files) and of a reference to a body.  All
  * integers are little-endian.
  *
- * NNNNNNNNNN.msg, ten decimal digits from 0000000001:
+ * NNNNNNNNNN.msg, ten decimal digits from 0000000001; NNNNNNNNNN-GGGG.msg in generation GGGG,
+ * four decimal digits from 0001:
  *
  *   file header        4096 bytes
  *     0  magic         8   "QSMESSG\n"
  *     8  version       4   1
  *    12  features      4   0: a reader refuses bits it does not know
  *    16  number        4   the one in the name
- *    20  generation    4   0; compaction will rewrite a file under the next one
+ *    20  generation    4   0; compaction rewrites a file under the next one
  *    24  uuid         16   of the store
  *    40  salt          8   random, of this file
  *    48  table_offset  8   0 in generation 0
@@ -16,7 +17,8 @@
  *    60  zeros      4032
  *  4092  crc32c        4   of the 4092 bytes before it
  *
- *   records            each at a multiple of 512: no write touches a sector of another record
+ *   records            each at a multiple of 512, or of 8 behind others that were written with it
+ *                      or moved: no write touches a sector of a record of an earlier one
  *     0  magic         4   "QSBD"
  *     4  slot          4   counts the records of a file from 0
  *     8  salt          8   the file's
@@ -24,12 +26,16 @@
  *    20  body          4   bytes
  *    24  flags         4   0
  *    28  crc32c        4   of the 28 bytes before it, the envelope and the body
- *    32  envelope, body; then anything up to the next multiple of 512
+ *    32  envelope, body; then anything up to where the next record begins
+ *
+ *   table              in generations from 1, at table_offset, a multiple of 8
+ *     0  offsets       8   each, by slot; 0: no longer there
+ *        crc32c        4   of the offsets
+ *        zeros         4
  *
  * What a reference says is (file, slot) and, as a shortcut that holds for generation 0, the
- * offset.  A file of a later generation will carry, at table_offset, a table of table_slots
- * offsets (u64 by slot, 0: no longer there) with its own checksum.  It keeps the salt of its
- * number, so records move byte for byte and no reference changes.
+ * offset.  A later generation keeps the salt of its number, so records move byte for byte and no
+ * reference changes.
  *
  * The checksum in the reference is the record's own.  As it covers slot and salt, bytes of
  * another record or of an earlier file cannot stand in for the ones that were meant. */
@@ -49,6 +55,14 @@
 #define QSI_MESSAGE_HEADER_BYTES 4096u
 #define QSI_BODY_HEADER_BYTES 32u
 #define QSI_BODY_ALIGNMENT 512u /* a sector that is torn or garbled is so as a whole */
+#define QSI_BODY_PACKED_ALIGNMENT 8u
+#define QSI_MESSAGE_GENERATION_MAX 9999u
+
+/* A file: its number, which references name, and how often it was rewritten. */
+struct qsi_message_id {
+    uint32_t number;
+    uint32_t generation;
+};
 
 /* Header, envelope and body, without padding. */
 static inline uint64_t qsi_body_record_bytes(const struct qsi_body_ref *ref)
@@ -56,32 +70,59 @@ static inline uint64_t qsi_body_record_bytes(const struct qsi_body_ref *ref)
     return (uint64_t)QSI_BODY_HEADER_BYTES + ref->envelope_bytes + ref->body_bytes;
 }
 
-/* Where the next record may begin.  REQUIRES a reference that was located or written. */
+/* What a record takes where records stand as close as they may: this is what compaction leaves. */
+static inline uint64_t qsi_body_packed_bytes(const struct qsi_body_ref *ref)
+{
+    return qsi_round_up(qsi_body_record_bytes(ref), QSI_BODY_PACKED_ALIGNMENT);
+}
+
+/* How far into its file, in generation 0, the write that brought a record reached at least.
+ * REQUIRES a reference that was located or written. */
 static inline uint64_t qsi_body_ref_end(const struct qsi_body_ref *ref)
 {
     return qsi_round_up(ref->offset + qsi_body_record_bytes(ref), QSI_BODY_ALIGNMENT);
 }
 
-/* A file's name, "0000000007.msg", and what errors call it, "messages/0000000007.msg". */
-#define QSI_MESSAGE_NAME_BYTES 15u
-#define QSI_MESSAGE_PATH_BYTES 24u
-void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], uint32_t number);
-void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], uint32_t number);
+/* A file's name, "0000000007.msg" or "0000000007-0001.msg", and what errors call it,
+ * "messages/0000000007.msg". */
+#define QSI_MESSAGE_NAME_BYTES 20u
+#define QSI_MESSAGE_PATH_BYTES 29u
+void qsi_message_name(char name_out[QSI_MESSAGE_NAME_BYTES], struct qsi_message_id id);
+void qsi_message_path(char path_out[QSI_MESSAGE_PATH_BYTES], struct qsi_message_id id);
 /* False when it is not the name of a message file. */
-bool qsi_message_name_parse(uint32_t *number_out, const char *name);
+bool qsi_message_name_parse(struct qsi_message_id *id_out, const char *name);
+
+/* What the header of a file says beyond its name. */
+struct qsi_message_header {
+    uint64_t salt;
+    uint64_t table_offset; /* 0 in generation 0 */
+    uint32_t table_slots;
+};
+static inline uint64_t qsi_message_table_bytes(uint32_t slots)
+{
+    return (uint64_t)slots * 8 + 8;
+}
 
 /* QSI_MESSAGE_HEADER_BYTES bytes: the header of a new file. */
 void qsi_message_header_encode(uint8_t *bytes_out, uint32_t number,
                                const uint8_t uuid[QSI_UUID_BYTES], uint64_t salt);
+/* The same for a later generation. */
+void qsi_message_header_encode_table(uint8_t *bytes_out, struct qsi_message_id id,
+                                     const uint8_t uuid[QSI_UUID_BYTES],
+                                     const struct qsi_message_header *header);
 /* Whether bytes are the header of this file of this store.  QS_ECORRUPT; QS_EVERSION: from a
- * later version, and whole. */
-qs_status qsi_message_header_check(const uint8_t *bytes, uint32_t number,
-                                   const uint8_t uuid[QSI_UUID_BYTES], uint64_t *salt_out,
+ * later version, and whole.  Where the table ends is not checked. */
+qs_status qsi_message_header_check(const uint8_t *bytes, struct qsi_message_id id,
+                                   const uint8_t uuid[QSI_UUID_BYTES],
+                                   struct qsi_message_header *header_out,
                                    qs_error *error) QS_MUST_CHECK;
 
 /* QSI_BODY_HEADER_BYTES bytes: the header of the record that ref names, ref->crc included. */
 void qsi_body_header_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref, uint64_t salt);
 /* The checksum of a record's header, to be continued over envelope and body. */
 uint32_t qsi_body_header_crc(const uint8_t *bytes);
+/* What a header says, of a record of the file with this salt: ref_out lacks file and offset.
+ * False: these bytes are no such header. */
+bool qsi_body_header_parse(struct qsi_body_ref *ref_out, const uint8_t *bytes, uint64_t salt);
 
 #endif

@@ -12,19 +12,6 @@
 
 /* -- settling --------------------------------------------------------------------------------- */
 
-/* Cuts a file to size, durably: a checkpoint may then promise that it needs nothing at recovery. */
-static qs_status cut(struct qsi_message_store *store, uint32_t number, qs_file *handle,
-                     uint64_t bytes, qs_error *error)
-{
-    qs_status status;
-
-    status = qsi_env_truncate(store->env, handle, bytes, error);
-    if (status != QS_OK) {
-        return qsi_message_file_fail(error, status, number);
-    }
-    return qsi_message_file_sync(store, number, handle, error);
-}
-
 /* REQUIRES the mutex.  The first unsettled file that nobody will write to again, or NULL. */
 static struct qsi_message_file *find_full(struct qsi_message_store *store)
 {
@@ -33,7 +20,8 @@ static struct qsi_message_file *find_full(struct qsi_message_store *store)
         struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
 
         if (file != store->current && file != store->next && file->place_count == 0 &&
-            !file->is_dirty && !file->is_taken) {
+            !file->is_dirty && !file->is_taken && file->pack_syncs == file->pack_marks &&
+            !file->is_going) {
             return file;
         }
     }
@@ -50,11 +38,12 @@ static qs_status settle_file(struct qsi_message_store *store, struct qsi_message
     file->refs++;
     if (file->end < file->bytes) {
         qsi_mutex_unlock(&store->mutex);
-        status = cut(store, file->number, file->handle, file->end, error);
+        status = qsi_message_file_cut(store, file->id, file->handle, file->end, error);
         qsi_mutex_lock(&store->mutex);
     }
     if (status == QS_OK) {
         file->bytes = file->end;
+        file->is_final = true; /* a checkpoint may promise that it needs nothing at recovery */
         qsi_list_remove(&file->in_unsettled);
         store->open_count++;
     }
@@ -170,7 +159,7 @@ uint32_t qsi_message_store_settled_below(struct qsi_message_store *store)
     number = store->next_number - (store->is_creating ? 1 : 0);
     if (!qsi_list_is_empty(&store->unsettled)) {
         first = store->unsettled.next;
-        number = QSI_LIST_OWNER(first, struct qsi_message_file, in_unsettled)->number;
+        number = QSI_LIST_OWNER(first, struct qsi_message_file, in_unsettled)->id.number;
     }
     qsi_mutex_unlock(&store->mutex);
     return number <= UINT32_MAX ? (uint32_t)number : UINT32_MAX;
@@ -178,28 +167,17 @@ uint32_t qsi_message_store_settled_below(struct qsi_message_store *store)
 
 /* -- removal ---------------------------------------------------------------------------------- */
 
-static qs_status remove_name(struct qsi_message_store *store, uint32_t number, qs_error *error)
-{
-    char name[QSI_MESSAGE_NAME_BYTES];
-    qs_status status;
-
-    qsi_message_name(name, number);
-    status = qsi_env_remove(store->env, store->dir, name, error);
-    if (status == QS_OK || status == QS_ENOENT) {
-        return QS_OK;
-    }
-    return qsi_message_file_fail(error, status, number);
-}
-
 qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t number,
                                    qs_error *error)
 {
     struct qsi_message_file *file;
 
-    QS_TRY(remove_name(store, number, error));
     qsi_mutex_lock(&store->mutex);
     file = qsi_message_table_find(store, number);
-    QS_ASSERT(file != NULL && qsi_list_is_empty(&file->in_unsettled));
+    QS_ASSERT(file != NULL && qsi_message_file_is_settled(file));
+    qsi_mutex_unlock(&store->mutex);
+    QS_TRY(qsi_message_file_remove_name(store, file->id, error));
+    qsi_mutex_lock(&store->mutex);
     qsi_message_table_remove(store, file);
     qsi_mutex_unlock(&store->mutex);
     qsi_message_file_destroy(store, file);
@@ -214,7 +192,7 @@ static qs_status note_retained(struct qsi_message_store *store, const struct qsi
     struct qsi_message_file *file = qsi_message_table_find(store, retained->file);
     char path[QSI_MESSAGE_PATH_BYTES];
 
-    qsi_message_path(path, retained->file);
+    qsi_message_path(path, (struct qsi_message_id){retained->file, 0});
     if (file == NULL) {
         return qsi_fail_corrupt(error, path, 0, "the file is missing");
     }
@@ -233,18 +211,18 @@ static qs_status check_open_file(struct qsi_message_store *store, struct qsi_mes
     char path[QSI_MESSAGE_PATH_BYTES];
 
     if (bytes < file->retained_end) {
-        qsi_message_path(path, file->number);
+        qsi_message_path(path, file->id);
         return qsi_fail_corrupt(error, path, bytes, "the file ends before its last live record");
     }
     file->is_too_long = bytes > file->retained_end;
-    return qsi_message_file_sync(store, file->number, handle, error);
+    return qsi_message_file_sync(store, file->id, handle, error);
 }
 
 static qs_status cut_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
                                qs_file *handle, uint64_t bytes, qs_error *error)
 {
     (void)bytes;
-    QS_TRY(cut(store, file->number, handle, file->retained_end, error));
+    QS_TRY(qsi_message_file_cut(store, file->id, handle, file->retained_end, error));
     file->is_too_long = false;
     file->bytes = file->retained_end; /* recovery may have left a handle open for reading */
     return QS_OK;
@@ -256,15 +234,12 @@ typedef qs_status open_file_visitor(struct qsi_message_store *store, struct qsi_
 static qs_status with_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
                                 open_file_visitor *visit, qs_error *error)
 {
-    qs_file *handle;
-    uint64_t bytes;
-    uint64_t salt;
+    struct qsi_message_view view;
     qs_status status;
 
-    QS_TRY(
-        qsi_message_file_open(store, file->number, QS_OPEN_WRITE, &handle, &bytes, &salt, error));
-    status = visit(store, file, handle, bytes, error);
-    store->env->close(store->env, handle);
+    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_WRITE, &view, error));
+    status = visit(store, file, view.handle, view.bytes, error);
+    store->env->close(store->env, view.handle);
     return status;
 }
 
@@ -277,7 +252,7 @@ static qs_status sync_named(struct qsi_message_store *store, uint32_t settled_be
     while (qsi_map_next(&store->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
-        if (file->retained_end > 0 && file->number >= settled_below) {
+        if (file->retained_end > 0 && file->id.number >= settled_below) {
             QS_TRY(with_open_file(store, file, check_open_file, error));
         }
     }
@@ -303,11 +278,12 @@ static qs_status remove_unnamed(struct qsi_message_store *store, qs_error *error
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
     bool removed = false;
 
+    QS_TRY(qsi_message_strays_remove(store, &removed, error));
     while (qsi_map_next(&store->files, &cursor)) {
         struct qsi_message_file *file = cursor.value;
 
         if (file->retained_end == 0) {
-            QS_TRY(remove_name(store, file->number, error));
+            QS_TRY(qsi_message_file_remove_name(store, file->id, error));
             qsi_message_table_remove(store, file);
             qsi_message_file_destroy(store, file);
             removed = true;

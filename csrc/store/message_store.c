@@ -24,27 +24,33 @@ struct listing {
     qs_status status;
 };
 
-static qs_status add_existing(struct qsi_message_store *store, uint32_t number)
+static qs_status add_existing(struct qsi_message_store *store, struct qsi_message_id id)
 {
-    struct qsi_message_file *file = qsi_message_file_describe(number);
+    struct qsi_message_file *file = qsi_message_file_describe(id);
 
     if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
         qsi_message_file_destroy(store, file);
         return QS_ENOMEM;
     }
-    if (number >= store->next_number) {
-        store->next_number = (uint64_t)number + 1;
-    }
     return QS_OK;
+}
+
+/* Which generation counts is for a checkpoint to say; without one it is the first. */
+static qs_status visit_file(struct qsi_message_store *store, struct qsi_message_id id)
+{
+    if (id.number >= store->next_number) {
+        store->next_number = (uint64_t)id.number + 1;
+    }
+    return id.generation == 0 ? add_existing(store, id) : qsi_message_strays_add(store, id);
 }
 
 static bool visit_name(void *context, const char *name)
 {
     struct listing *listing = context;
-    uint32_t number;
+    struct qsi_message_id id;
 
-    if (qsi_message_name_parse(&number, name)) {
-        listing->status = add_existing(listing->store, number);
+    if (qsi_message_name_parse(&id, name)) {
+        listing->status = visit_file(listing->store, id);
     }
     return listing->status == QS_OK;
 }
@@ -77,6 +83,7 @@ static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const ui
     qsi_cond_init(&store->created);
     qsi_list_init(&store->idle);
     qsi_list_init(&store->unsettled);
+    qsi_list_init(&store->replaced);
     return store;
 }
 
@@ -102,6 +109,17 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
     return QS_OK;
 }
 
+static void destroy_replaced(struct qsi_message_store *store)
+{
+    while (!qsi_list_is_empty(&store->replaced)) {
+        struct qsi_message_file *file =
+            QSI_LIST_OWNER(store->replaced.next, struct qsi_message_file, in_replaced);
+
+        qsi_message_table_remove(store, file);
+        qsi_message_file_destroy(store, file);
+    }
+}
+
 void qsi_message_store_close(struct qsi_message_store *store)
 {
     struct qsi_map_cursor cursor;
@@ -120,6 +138,8 @@ void qsi_message_store_close(struct qsi_message_store *store)
         qsi_message_file_destroy(store, file);
     }
     qsi_map_fini(&store->files);
+    destroy_replaced(store);
+    qsi_map_fini(&store->strays);
     qsi_cond_fini(&store->created);
     qsi_mutex_fini(&store->mutex);
     qsi_free(store);
@@ -134,17 +154,23 @@ static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
     return qsi_round_up(bytes, QSI_BODY_ALIGNMENT);
 }
 
-/* REQUIRES the mutex. */
-static void take_place(struct qsi_message_file *file, uint64_t bytes, struct qsi_place *place_out)
+/* REQUIRES the mutex and room in the file.  Also makes room for the counts: adding to them cannot
+ * fail. */
+static qs_status take_place(struct qsi_message_file *file, struct qsi_place *place, qs_error *error)
 {
-    QS_ASSERT(file->end % QSI_BODY_ALIGNMENT == 0 && bytes <= file->bytes - file->end);
-    place_out->file = file;
-    place_out->offset = file->end;
-    place_out->slot = file->next_slot;
-    file->end += bytes;
-    file->next_slot++;
+    QS_ASSERT(file->end % QSI_BODY_ALIGNMENT == 0 && place->bytes <= file->bytes - file->end);
+    QS_ASSERT(place->slot_count <= UINT32_MAX - file->next_slot);
+    if (qsi_counts_reserve(&file->counts, file->next_slot + place->slot_count) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "reference counts of message file %u", file->id.number);
+    }
+    place->file = file;
+    place->offset = file->end;
+    place->slot = file->next_slot;
+    file->end += place->bytes;
+    file->next_slot += place->slot_count;
     file->place_count++;
     file->refs++;
+    return QS_OK;
 }
 
 /* REQUIRES the mutex, which is let go while a file is made or awaited: look again afterwards. */
@@ -167,46 +193,54 @@ static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
     return file != NULL && bytes <= file->bytes - file->end;
 }
 
-static qs_status place_in_current(struct qsi_message_store *store, uint64_t bytes,
-                                  struct qsi_place *place_out, qs_error *error)
+static qs_status place_in_current(struct qsi_message_store *store, struct qsi_place *place,
+                                  qs_error *error)
 {
-    while (!has_room(store->current, bytes)) {
+    while (!has_room(store->current, place->bytes)) {
         QS_TRY(advance_current(store, error));
     }
-    take_place(store->current, bytes, place_out);
-    return QS_OK;
+    return take_place(store->current, place, error);
 }
 
 /* The current file stays what it is: the record gets a file that it fills. */
-static qs_status place_alone(struct qsi_message_store *store, uint64_t bytes,
-                             struct qsi_place *place_out, qs_error *error)
+static qs_status place_alone(struct qsi_message_store *store, struct qsi_place *place,
+                             qs_error *error)
 {
     struct qsi_message_file *file;
 
     while (store->is_creating) {
         (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
     }
-    QS_TRY(qsi_message_file_make(store, QSI_MESSAGE_HEADER_BYTES + bytes, &file, error));
-    take_place(file, bytes, place_out);
-    return QS_OK;
+    QS_TRY(qsi_message_file_make(store, QSI_MESSAGE_HEADER_BYTES + place->bytes, &file, error));
+    return take_place(file, place, error);
+}
+
+qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_place *place,
+                                 qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    if (place->bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
+        status = place_in_current(store, place, error);
+    } else {
+        status = place_alone(store, place, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
 }
 
 qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t envelope_bytes,
                                     uint32_t body_bytes, struct qsi_place *place_out,
                                     qs_error *error)
 {
-    uint64_t bytes = padded_bytes(envelope_bytes, body_bytes);
-    qs_status status;
-
-    *place_out = (struct qsi_place){.envelope_bytes = envelope_bytes, .body_bytes = body_bytes};
-    qsi_mutex_lock(&store->mutex);
-    if (bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
-        status = place_in_current(store, bytes, place_out, error);
-    } else {
-        status = place_alone(store, bytes, place_out, error);
-    }
-    qsi_mutex_unlock(&store->mutex);
-    return status;
+    *place_out = (struct qsi_place){
+        .bytes = padded_bytes(envelope_bytes, body_bytes),
+        .slot_count = 1,
+        .envelope_bytes = envelope_bytes,
+        .body_bytes = body_bytes,
+    };
+    return qsi_message_place_take(store, place_out, error);
 }
 
 /* REQUIRES the mutex. */
@@ -262,7 +296,7 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
 {
     struct qsi_message_file *file = place->file;
     struct qsi_body_ref ref = {
-        .file = file->number,
+        .file = file->id.number,
         .slot = place->slot,
         .offset = place->offset,
         .envelope_bytes = place->envelope_bytes,
@@ -274,15 +308,16 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
 
     QS_ASSERT(part_count <= QSI_BODY_PARTS_MAX);
     QS_ASSERT(total_bytes(parts, part_count) == (uint64_t)ref.envelope_bytes + ref.body_bytes);
-    qsi_body_header_encode(header, &ref, file->salt); /* all but the checksum, which covers it */
+    qsi_body_header_encode(header, &ref,
+                           file->header.salt); /* all but the checksum, which covers it */
     ref.crc = gather(gathered, header, parts, part_count);
-    qsi_body_header_encode(header, &ref, file->salt);
+    qsi_body_header_encode(header, &ref, file->header.salt);
     qsi_mutex_lock(&file->write_mutex);
     status =
         qsi_file_write(store->env, file->handle, gathered, part_count + 1, place->offset, error);
     qsi_mutex_unlock(&file->write_mutex);
     if (status != QS_OK) {
-        return qsi_message_file_fail(error, status, file->number);
+        return qsi_message_file_fail(error, status, file->id);
     }
     *ref_out = ref;
     return QS_OK;
@@ -295,8 +330,10 @@ void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *p
     QS_ASSERT(place->file != NULL);
     qsi_mutex_lock(&store->mutex);
     file = end_place(place);
-    store->bytes_written += padded_bytes(place->envelope_bytes, place->body_bytes);
-    if (!file->is_dirty) {
+    store->bytes_written += place->bytes;
+    if (place->is_pack) {
+        file->pack_marks++; /* for qsi_message_store_sync_packs: no commit waits for it */
+    } else if (!file->is_dirty) {
         file->is_dirty = true;
         file->refs++;
         file->next_dirty = store->dirty;
@@ -378,7 +415,7 @@ qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dir
     }
     for (struct qsi_message_file *file = set->first; file != NULL && status == QS_OK;
          file = file->next_taken) {
-        status = qsi_message_file_sync(store, file->number, file->handle, error);
+        status = qsi_message_file_sync(store, file->id, file->handle, error);
     }
     qsi_message_store_release(store, set);
     return status;

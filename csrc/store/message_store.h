@@ -26,7 +26,9 @@
 #include "qstore/env.h"
 #include "qstore/status.h"
 
+#include "buf.h"
 #include "message_format.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,6 +38,7 @@
 
 struct qsi_message_store; /* opaque */
 struct qsi_message_file;  /* opaque */
+struct qsi_compaction;    /* opaque */
 
 struct qsi_message_store_options {
     uint64_t file_bytes; /* 64 KiB at least; a larger record gets a file of its own */
@@ -48,9 +51,12 @@ struct qsi_message_store_options {
 struct qsi_place {
     struct qsi_message_file *file;
     uint64_t offset;
-    uint32_t slot;
+    uint64_t bytes;      /* padding included */
+    uint32_t slot;       /* the first one */
+    uint32_t slot_count; /* 1, or the bodies of a pack */
     uint32_t envelope_bytes;
     uint32_t body_bytes;
+    bool is_pack;
 };
 
 /* Files with bodies that are written and not synced. */
@@ -100,6 +106,91 @@ qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *erro
 /* Files with a lower number are synced and cut to size for good: for checkpoints to remember. */
 uint32_t qsi_message_store_settled_below(struct qsi_message_store *store);
 
+/* ---- reference counts ----
+ *
+ * Each body has two counts: of the references from durable queues, which checkpoints record and
+ * the journal behind them repeats, and of those from queues that end with the process.  A body
+ * without references is garbage; a file without any is dead (see qsi_message_store_snapshot). */
+
+/* The most references that a body may have of either kind.  A count that would pass it stays where
+ * it is for good: such a body is never given back, and never lost. */
+#define QSI_BODY_REFS_MAX 65534u
+
+/* REQUIRE the owner's lock.  Neither can fail: room for a body's counts is made when its place is
+ * reserved, or by note.  A reference to a file that is gone, or to file 0, is ignored. */
+void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                uint32_t durable, uint32_t transient);
+void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                bool transient);
+/* Recovery, for every reference that the journal brings, before it is added: makes room for its
+ * counts and remembers how far its file reaches.  The file may be missing: only retain_counted
+ * knows whether anybody needs it.  QS_ENOMEM, or what looking at the file's size came to. */
+qs_status qsi_message_store_note(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                 qs_error *error) QS_MUST_CHECK;
+
+/* ---- checkpoints ----
+ *
+ * A checkpoint holds the durable counts as of a position in the journal.  A file that nobody
+ * refers to any more, and a generation that compaction replaced, stay until a checkpoint that does
+ * not name them is durable: before that, recovery may need them.  So:
+ *
+ *   snapshot   under the owner's lock: the records, and what is dead at this moment is sealed
+ *   unseal     without it, when the checkpoint is durable: what was sealed is removed
+ *
+ *   restore, note, retain_counted, trim_counted: at the next open, in this order */
+
+/* REQUIRES the owner's lock, and that nothing is sealed.  Appends a record of type
+ * QSI_RECORD_MESSAGE_FILE for each file with durable references, and adds their number to
+ * *record_count_io.  QS_ENOMEM: nothing was appended and nothing sealed. */
+qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi_buf *out,
+                                     uint32_t *record_count_io, qs_error *error) QS_MUST_CHECK;
+/* Without the owner's lock.  durable: removes what was sealed, except files that are being read or
+ * synced at this moment, which wait for the next checkpoint; so does what could not be removed,
+ * and the first failure is the one reported.  Else the checkpoint was given up, and nothing is
+ * removed. */
+qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable,
+                                   qs_error *error) QS_MUST_CHECK;
+
+/* One record of the checkpoint.  QS_ECORRUPT when it makes no sense; a missing file is no error
+ * yet.  REQUIRES a whole record: qsi_record_fits. */
+qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8_t *record,
+                                    qs_error *error) QS_MUST_CHECK;
+/* After the replay: files with live bodies are there, are those that the checkpoint names, and
+ * reach their end, else QS_ECORRUPT; those that the checkpoint did not call settled are synced,
+ * because what recovery read may have been in the page cache only.  salvage: nothing is checked,
+ * and what is there stays there for this session.  REQUIRES nothing reserved yet. */
+qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool salvage,
+                                           qs_error *error) QS_MUST_CHECK;
+/* When it is written down where the journal ends: files without live bodies and generations that
+ * do not count are removed, those that were not settled lose what is behind their end.  REQUIRES
+ * retain_counted, and nothing reserved since.  After a salvage: does nothing. */
+qs_status qsi_message_store_trim_counted(struct qsi_message_store *store,
+                                         qs_error *error) QS_MUST_CHECK;
+
+/* ---- compaction ----
+ *
+ * A file with much garbage is written anew, live records only, as its next generation.  References
+ * hold: they name a slot, which a table in the new file leads to.  One job at a time per file, any
+ * number of readers meanwhile. */
+
+/* REQUIRES the owner's lock.  A job for the file that it is worth most for: settled, more than half
+ * garbage, in no other job.  *job_out NULL: none is.  It must end in compact_end. */
+qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
+                                          struct qsi_compaction **job_out,
+                                          qs_error *error) QS_MUST_CHECK;
+/* Without it: writes the new generation, and syncs it and its name.  Records are verified; one that
+ * is damaged or not found is left out, and readers of it get QS_ECORRUPT as before.  A failure
+ * leaves all as it was; after QS_ECORRUPT the file is not tried again. */
+qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct qsi_compaction *job,
+                                        qs_error *error) QS_MUST_CHECK;
+/* How many live records the new generation lacks. */
+uint64_t qsi_compaction_lost(const struct qsi_compaction *job);
+/* REQUIRES the owner's lock.  done, and run answered QS_OK: the new generation takes over, readers
+ * under way go on with the old one, and that one goes with the next checkpoint.  Else the new file
+ * is removed.  Frees the job; NULL is fine. */
+void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_compaction *job,
+                                   bool done);
+
 /* ---- writing ---- */
 
 /* REQUIRES the owner's lock.  Blocks for the creation of a file when none was made ahead.
@@ -117,6 +208,29 @@ qs_status qsi_message_store_write(struct qsi_message_store *store, const struct 
 void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place);
 /* Nothing will name the place.  Ends it; a zeroed or ended place is fine. */
 void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place *place);
+
+/* ---- packs: small bodies, many at a time ---- */
+
+struct qsi_pack_body {
+    struct qsi_slice exchange; /* 255 bytes at most; so is key */
+    struct qsi_slice key;
+    struct qsi_slice properties;
+    struct qsi_slice body;
+};
+
+/* Without the owner's lock.  Writes count bodies, 1 or more and about 1 MiB together, with their
+ * envelopes behind each other, with one write.  No counts yet: the owner, under its lock, adds the
+ * references and then marks the place, or abandons it.  QS_ENOMEM, QS_ESTORE_FULL, QS_EIO: there is
+ * no place. */
+qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
+                                       const struct qsi_pack_body *bodies, uint32_t count,
+                                       struct qsi_body_ref *refs_out, struct qsi_place *place_out,
+                                       qs_error *error) QS_MUST_CHECK;
+/* Without the owner's lock: fdatasync of each file with packs that were marked and not synced.  No
+ * commit's set has them, so before a checkpoint names them, and before settle, this is to be
+ * called.  A failure is final. */
+qs_status qsi_message_store_sync_packs(struct qsi_message_store *store,
+                                       qs_error *error) QS_MUST_CHECK;
 
 /* REQUIRES the owner's lock, and that no other set is out.  set_out must end in sync or release. */
 void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out);
@@ -152,6 +266,13 @@ qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *er
  * settled: below qsi_message_store_settled_below. */
 qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t file,
                                    qs_error *error) QS_MUST_CHECK;
+struct qsi_message_space {
+    uint64_t file_count;   /* files that are not doomed */
+    uint64_t live_bytes;   /* of bodies with references */
+    uint64_t total_bytes;  /* of the files */
+    uint64_t doomed_bytes; /* of dead files and replaced generations: in neither of the others */
+};
+void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message_space *out);
 /* Bytes of records written by this session, headers and padding included. */
 uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store);
 

@@ -40,7 +40,7 @@ typedef struct qs_options {
     uint64_t memory_budget; /* bytes */
     uint64_t embed_below;   /* properties + body smaller than this stay in the journal; 0: never */
     uint64_t journal_file_bytes; /* power of two, 64 KiB at least */
-    uint64_t message_file_bytes; /* power of two, 64 KiB at least */
+    uint64_t message_file_bytes; /* power of two, 64 KiB to 16 GiB */
     uint64_t body_bytes_max;     /* a larger body is refused; 128 MiB */
     uint32_t
         segment_entries; /* power of two, fixed at creation; 0: as it was created, 16384 when new */

@@ -44,7 +44,7 @@ static void test_options_that_make_no_sense_are_refused(void)
 
     engine_init(&engine, IN_MEMORY);
     good = engine.options;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         qs_options bad = good;
 
         switch (i) {
@@ -71,6 +71,9 @@ static void test_options_that_make_no_sense_are_refused(void)
             break;
         case 7:
             bad.recovery = 2;
+            break;
+        case 8:
+            bad.message_file_bytes = UINT64_C(32) << 30;
             break;
         default:
             bad.body_bytes_max = UINT64_C(1) << 40;

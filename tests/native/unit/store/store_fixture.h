@@ -144,7 +144,7 @@ static inline uint64_t file_bytes(struct fixture *fixture, uint32_t number)
     qs_file *file;
     uint64_t bytes;
 
-    qsi_message_name(name, number);
+    qsi_message_name(name, (struct qsi_message_id){number, 0});
     if (fixture->env->open(fixture->env, fixture->dir, name, QS_OPEN_READ, &file, NULL) != QS_OK) {
         return 0;
     }

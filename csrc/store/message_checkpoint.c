@@ -1,0 +1,434 @@
+/* What checkpoints know of message files, and giving back what they do not need any more.
+ *
+ * Invariants: a file is removed only after a checkpoint that does not name it became durable, or
+ * when recovery has found that nobody refers to it; what is sealed was dead, or replaced, when the
+ * checkpoint under way was taken. */
+#include "alloc.h"
+#include "check.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+#include "message_file.h"
+#include "message_store.h"
+#include "message_walk.h"
+#include "record.h"
+
+#include <inttypes.h>
+
+/* -- snapshot --------------------------------------------------------------------------------- */
+
+static uint32_t run_length(const struct qsi_message_file *file, uint32_t slot)
+{
+    uint32_t end = slot + 1;
+
+    while (end < file->next_slot && file->counts.durable[end] == file->counts.durable[slot]) {
+        end++;
+    }
+    return end - slot;
+}
+
+static uint32_t count_runs(const struct qsi_message_file *file)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < file->next_slot; slot += run_length(file, slot)) {
+        count++;
+    }
+    return count;
+}
+
+static void encode_runs(uint8_t *record, const struct qsi_message_file *file)
+{
+    uint32_t index = 0;
+    uint32_t length;
+
+    for (uint32_t slot = 0; slot < file->next_slot; slot += length) {
+        length = run_length(file, slot);
+        qsi_message_file_put_run(record, index, file->counts.durable[slot], length);
+        index++;
+    }
+}
+
+/* Bodies that compaction had to leave out still count as live, and take no bytes. */
+static uint64_t durable_bytes(const struct qsi_message_file *file)
+{
+    uint64_t room = file->end - QSI_MESSAGE_HEADER_BYTES;
+
+    return file->counts.durable_bytes < room ? file->counts.durable_bytes : room;
+}
+
+/* Appends the record of a file. */
+static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file, qs_error *error)
+{
+    const struct qsi_message_file_record record = {
+        .number = file->id.number,
+        .generation = file->id.generation,
+        .salt = file->is_named ? file->named_salt : file->header.salt,
+        .end = file->end,
+        .live_bytes = durable_bytes(file),
+        .slot_count = file->next_slot,
+        .is_settled = file->is_final,
+        .run_count = count_runs(file),
+    };
+    uint64_t bytes = qsi_message_file_record_bytes(record.run_count);
+    uint8_t *room;
+
+    if (bytes > UINT32_MAX) {
+        return qsi_fail(error, QS_ESTORE_FULL,
+                        "message file %" PRIu32 " has %" PRIu32
+                        " bodies: too many for a checkpoint",
+                        file->id.number, file->next_slot);
+    }
+    if (qsi_buf_reserve(out, (size_t)bytes, &room) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "checkpoint of message files");
+    }
+    qsi_message_file_record_encode(room, &record);
+    encode_runs(room, file);
+    out->bytes += (size_t)bytes;
+    return QS_OK;
+}
+
+/* An encoding is kept while it takes no more than the counts themselves. */
+static bool is_worth_keeping(const struct qsi_message_file *file, size_t bytes)
+{
+    return file->is_final &&
+           bytes <= QSI_MESSAGE_FILE_HEADER_BYTES + sizeof(uint16_t) * (size_t)file->next_slot;
+}
+
+static void keep_encoding(struct qsi_message_file *file, const uint8_t *data, size_t bytes)
+{
+    qsi_buf_clear(&file->encoded);
+    if (is_worth_keeping(file, bytes)) {
+        /* Without memory it is made again next time. */
+        file->is_encoded = qsi_buf_append(&file->encoded, data, bytes) == QS_OK;
+    } else {
+        qsi_buf_fini(&file->encoded);
+    }
+}
+
+static qs_status append_file(struct qsi_buf *out, struct qsi_message_file *file, qs_error *error)
+{
+    size_t from = out->bytes;
+
+    if (file->is_encoded) {
+        if (qsi_buf_append(out, file->encoded.data, file->encoded.bytes) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "checkpoint of message files");
+        }
+        return QS_OK;
+    }
+    QS_TRY(encode(out, file, error));
+    keep_encoding(file, out->data + from, out->bytes - from);
+    return QS_OK;
+}
+
+static qs_status append_files(struct qsi_message_store *store, struct qsi_buf *out,
+                              uint32_t *count_out, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+
+    *count_out = 0;
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        if (file->counts.durable_count > 0) {
+            QS_TRY(append_file(out, file, error));
+            *count_out += 1;
+        }
+    }
+    return QS_OK;
+}
+
+/* -- sealing ---------------------------------------------------------------------------------- */
+
+static void seal(struct qsi_message_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        file->is_sealed = qsi_message_file_is_dead(store, file);
+    }
+    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+         node = node->next) {
+        QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced)->is_sealed = true;
+    }
+}
+
+qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi_buf *out,
+                                     uint32_t *record_count_io, qs_error *error)
+{
+    size_t bytes_before = out->bytes;
+    uint32_t count;
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = append_files(store, out, &count, error);
+    if (status == QS_OK) {
+        seal(store);
+        *record_count_io += count;
+    } else {
+        out->bytes = bytes_before;
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* REQUIRES the mutex.  Puts a sealed file that nobody uses in front of *going_io, if it is to go. */
+static void unseal_file(const struct qsi_message_store *store, struct qsi_message_file *file,
+                        bool durable, struct qsi_message_file **going_io)
+{
+    bool goes = file->is_sealed && durable && file->refs == 0 &&
+                (file->is_replaced || qsi_message_file_is_dead(store, file));
+
+    file->is_sealed = false;
+    if (goes) {
+        file->is_going = true;
+        file->next_going = *going_io;
+        *going_io = file;
+    }
+}
+
+static struct qsi_message_file *take_sealed(struct qsi_message_store *store, bool durable)
+{
+    struct qsi_map_cursor cursor;
+    struct qsi_message_file *going = NULL;
+
+    qsi_mutex_lock(&store->mutex);
+    cursor = qsi_map_begin(&store->files);
+    while (qsi_map_next(&store->files, &cursor)) {
+        unseal_file(store, cursor.value, durable, &going);
+    }
+    for (struct qsi_list *node = store->replaced.next; node != &store->replaced;
+         node = node->next) {
+        unseal_file(store, QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced), durable,
+                    &going);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return going;
+}
+
+/* One that is going is nobody else's: it cannot be found, and nobody had it. */
+static qs_status let_go(struct qsi_message_store *store, struct qsi_message_file *file,
+                        qs_error *error)
+{
+    qs_status status = qsi_message_file_remove_name(store, file->id, error);
+
+    qsi_mutex_lock(&store->mutex);
+    file->is_going = false;
+    if (status == QS_OK) {
+        qsi_message_table_remove(store, file);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (status == QS_OK) {
+        qsi_message_file_destroy(store, file);
+    }
+    return status;
+}
+
+/* After the first failure error is taken. */
+qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable, qs_error *error)
+{
+    struct qsi_message_file *going = take_sealed(store, durable);
+    qs_status first = QS_OK;
+    bool removed = false;
+
+    while (going != NULL) {
+        struct qsi_message_file *next = going->next_going;
+        qs_status status = let_go(store, going, first == QS_OK ? error : NULL);
+
+        removed = removed || status == QS_OK;
+        first = first == QS_OK ? status : first;
+        going = next;
+    }
+    if (removed) {
+        qs_status status = qsi_dir_sync(store->env, store->dir, first == QS_OK ? error : NULL);
+
+        first = first == QS_OK ? status : first;
+    }
+    return first;
+}
+
+/* -- after recovery --------------------------------------------------------------------------- */
+
+/* References that are dead count for the reach of a file as well, and earlier versions cut files
+ * behind the last live record: then that is what matters. */
+static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
+                           const struct qsi_message_view *view, qs_error *error)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+    bool is_there = file->counts.beyond == 0;
+
+    if (is_there && view->bytes < file->end) {
+        is_there = !file->is_named && file->id.generation == 0;
+        if (is_there) {
+            QS_TRY(qsi_walk_finds_live(store, file, view, view->bytes, &is_there, error));
+        }
+        file->end = is_there ? view->bytes : file->end;
+    }
+    qsi_message_path(path, file->id);
+    return is_there ? QS_OK
+                    : qsi_fail_corrupt(error, path, view->bytes,
+                                       "the file ends before its last live record");
+}
+
+static qs_status check_reach(struct qsi_message_store *store, struct qsi_message_file *file,
+                             const struct qsi_message_view *view, qs_error *error)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+
+    qsi_message_path(path, file->id);
+    if (file->is_named && view->header.salt != file->named_salt) {
+        return qsi_fail_corrupt(error, path, 0,
+                                "not the file that the checkpoint names: another salt");
+    }
+    QS_TRY(check_end(store, file, view, error));
+    if (file->id.generation > 0 && view->header.table_slots < file->next_slot) {
+        return qsi_fail_corrupt(error, path, view->header.table_offset,
+                                "%u slots where the checkpoint names %u", view->header.table_slots,
+                                file->next_slot);
+    }
+    return QS_OK;
+}
+
+/* REQUIRES a file with live references. */
+static qs_status retain_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                             qs_error *error)
+{
+    struct qsi_message_view view;
+    qs_status status;
+
+    if (!file->is_present) {
+        return qsi_message_file_fail_missing(error, file->id);
+    }
+    QS_TRY(qsi_message_file_open(store, file->id, file->is_final ? QS_OPEN_READ : QS_OPEN_WRITE,
+                                 &view, error));
+    view.file = file;
+    status = check_reach(store, file, &view, error);
+    if (status == QS_OK && !file->is_final) {
+        file->is_too_long = view.bytes > file->end;
+        status = qsi_message_file_sync(store, file->id, view.handle, error);
+    }
+    if (status == QS_OK) {
+        file->named_salt =
+            view.header.salt; /* the next checkpoint says it without opening the file */
+        file->is_named = true;
+    }
+    store->env->close(store->env, view.handle);
+    return status;
+}
+
+/* What the next checkpoint says of the file; one that cannot be read is not checked here. */
+static void learn_salt(struct qsi_message_store *store, struct qsi_message_file *file)
+{
+    struct qsi_message_view view;
+
+    if (!file->is_named &&
+        qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, NULL) == QS_OK) {
+        store->env->close(store->env, view.handle);
+        file->named_salt = view.header.salt;
+        file->is_named = true;
+    }
+}
+
+/* Single-threaded by their contract, so the mutex is left alone in both. */
+qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool salvage,
+                                           qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+
+    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
+    store->keeps_files = salvage;
+    while (qsi_map_next(&store->files, &cursor)) {
+        struct qsi_message_file *file = cursor.value;
+
+        file->is_kept = salvage && file->is_present;
+        if (file->is_kept) {
+            learn_salt(store, file);
+        } else if (!salvage && qsi_counts_any(&file->counts)) {
+            QS_TRY(retain_file(store, file, error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_file *file,
+                          qs_error *error)
+{
+    struct qsi_message_view view;
+    qs_status status;
+
+    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_WRITE, &view, error));
+    status = qsi_message_file_cut(store, file->id, view.handle, file->end, error);
+    store->env->close(store->env, view.handle);
+    if (status == QS_OK) {
+        file->is_too_long = false;
+        file->bytes = file->end; /* recovery may have left a handle open for reading */
+    }
+    return status;
+}
+
+static qs_status trim_file(struct qsi_message_store *store, struct qsi_message_file *file,
+                           bool *removed_out, qs_error *error)
+{
+    if (qsi_counts_any(&file->counts)) {
+        if (file->is_too_long) {
+            QS_TRY(cut_tail(store, file, error));
+        }
+        file->is_final = true;
+        return QS_OK;
+    }
+    QS_TRY(qsi_message_file_remove_name(store, file->id, error));
+    qsi_message_table_remove(store, file);
+    qsi_message_file_destroy(store, file);
+    *removed_out = true;
+    return QS_OK;
+}
+
+qs_status qsi_message_store_trim_counted(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    bool removed = false;
+
+    QS_ASSERT(qsi_list_is_empty(&store->unsettled));
+    if (store->keeps_files) {
+        return QS_OK;
+    }
+    while (qsi_map_next(&store->files, &cursor)) {
+        QS_TRY(trim_file(store, cursor.value, &removed, error));
+    }
+    QS_TRY(qsi_message_strays_remove(store, &removed, error));
+    return removed ? qsi_dir_sync(store->env, store->dir, error) : QS_OK;
+}
+
+/* -- space ------------------------------------------------------------------------------------ */
+
+static uint64_t size_of(const struct qsi_message_file *file)
+{
+    return qsi_message_file_is_settled(file) ? file->end : file->bytes;
+}
+
+void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message_space *out)
+{
+    struct qsi_map_cursor cursor;
+
+    *out = (struct qsi_message_space){0};
+    qsi_mutex_lock(&store->mutex);
+    cursor = qsi_map_begin(&store->files);
+    while (qsi_map_next(&store->files, &cursor)) {
+        const struct qsi_message_file *file = cursor.value;
+
+        if (qsi_message_file_is_dead(store, file)) {
+            out->doomed_bytes += size_of(file);
+            continue;
+        }
+        out->file_count++;
+        out->live_bytes += file->counts.live_bytes;
+        out->total_bytes += size_of(file);
+    }
+    for (const struct qsi_list *node = store->replaced.next; node != &store->replaced;
+         node = node->next) {
+        out->doomed_bytes += QSI_LIST_OWNER(node, const struct qsi_message_file, in_replaced)->end;
+    }
+    qsi_mutex_unlock(&store->mutex);
+}

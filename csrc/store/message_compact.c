@@ -1,0 +1,459 @@
+/* Compaction: the live records of a message file move into its next generation.
+ *
+ * Invariants: the file that is read changes in nothing, and stays until a checkpoint that names
+ * the new generation is durable; a new generation is whole and durable, with its name, before
+ * anybody can find it; what is copied was verified while it was copied. */
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+#include "le.h"
+#include "message_copy.h"
+#include "message_store.h"
+#include "message_walk.h"
+
+#include <string.h>
+
+/* How many times the size of a file may be read to tell its records from garbage. */
+#define EFFORT_MAX 4u
+
+struct qsi_compaction {
+    struct qsi_message_file *from; /* a reference */
+    struct qsi_message_file *to;   /* in no table before the end */
+    uint8_t *wanted;               /* bit by slot: live at the beginning, and not copied yet */
+    uint8_t *was_live;             /* bit by slot */
+    uint32_t slot_count;
+    uint32_t wanted_count;
+    uint64_t lost_count;
+    bool has_name;    /* of the new file, in the directory */
+    bool is_whole;    /* the new file */
+    bool is_hopeless; /* the old one */
+};
+
+static bool has_bit(const uint8_t *bits, uint32_t index)
+{
+    return (bits[index / 8] >> (index % 8) & 1) != 0;
+}
+
+static void set_bit(uint8_t *bits, uint32_t index)
+{
+    bits[index / 8] = (uint8_t)(bits[index / 8] | 1u << (index % 8));
+}
+
+static void clear_bit(uint8_t *bits, uint32_t index)
+{
+    bits[index / 8] = (uint8_t)(bits[index / 8] & ~(1u << (index % 8)));
+}
+
+/* -- choosing --------------------------------------------------------------------------------- */
+
+static uint64_t compact_bytes(const struct qsi_message_file *file)
+{
+    return QSI_MESSAGE_HEADER_BYTES + file->counts.live_bytes +
+           qsi_message_table_bytes(file->next_slot);
+}
+
+/* Bytes that compaction would give back; 0: not worth it, or not possible. */
+static uint64_t gain(const struct qsi_message_file *file)
+{
+    uint64_t bytes = compact_bytes(file);
+
+    if (!qsi_message_file_is_settled(file) || !file->is_final || file->is_kept || file->is_going ||
+        file->is_compacting || file->is_hopeless ||
+        file->id.generation == QSI_MESSAGE_GENERATION_MAX) {
+        return 0;
+    }
+    /* What is not counted cannot be told from garbage; what nobody refers to just goes. */
+    if (file->counts.live_count == 0 || file->counts.beyond > 0 || file->counts.is_pinned) {
+        return 0;
+    }
+    return bytes < file->end / 2 ? file->end - bytes : 0;
+}
+
+static struct qsi_message_file *choose(struct qsi_message_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
+    struct qsi_message_file *best = NULL;
+    uint64_t most = 0;
+
+    while (qsi_map_next(&store->files, &cursor)) {
+        uint64_t bytes = gain(cursor.value);
+
+        if (bytes > most) {
+            most = bytes;
+            best = cursor.value;
+        }
+    }
+    return best;
+}
+
+/* -- beginning and end ------------------------------------------------------------------------ */
+
+static void free_job(struct qsi_message_store *store, struct qsi_compaction *job)
+{
+    qsi_message_file_destroy(store, job->to);
+    qsi_free(job->wanted);
+    qsi_free(job->was_live);
+    qsi_free(job);
+}
+
+static void note_live(struct qsi_compaction *job)
+{
+    for (uint32_t slot = 0; slot < job->slot_count; slot++) {
+        if (qsi_counts_is_live(&job->from->counts, slot)) {
+            set_bit(job->wanted, slot);
+            set_bit(job->was_live, slot);
+            job->wanted_count++;
+        }
+    }
+}
+
+/* NULL: out of memory. */
+static struct qsi_compaction *create_job(struct qsi_message_store *store,
+                                         struct qsi_message_file *file)
+{
+    struct qsi_message_id next = {file->id.number, file->id.generation + 1};
+    size_t bitmap_bytes = (size_t)file->next_slot / 8 + 1;
+    struct qsi_compaction *job = qsi_zalloc(sizeof *job);
+
+    if (job == NULL) {
+        return NULL;
+    }
+    job->from = file;
+    job->slot_count = file->next_slot;
+    job->to = qsi_message_file_describe(next);
+    job->wanted = qsi_zalloc(bitmap_bytes);
+    job->was_live = qsi_zalloc(bitmap_bytes);
+    if (job->to == NULL || job->wanted == NULL || job->was_live == NULL) {
+        free_job(store, job);
+        return NULL;
+    }
+    note_live(job);
+    return job;
+}
+
+qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
+                                          struct qsi_compaction **job_out, qs_error *error)
+{
+    struct qsi_message_file *file;
+    qs_status status = QS_OK;
+
+    *job_out = NULL;
+    qsi_mutex_lock(&store->mutex);
+    file = choose(store);
+    if (file != NULL) {
+        *job_out = create_job(store, file);
+        if (*job_out == NULL) {
+            status = qsi_fail(error, QS_ENOMEM, "compaction of message file %u", file->id.number);
+        } else {
+            file->is_compacting = true;
+            file->refs++;
+            qsi_list_remove(&file->in_idle);
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
+}
+
+uint64_t qsi_compaction_lost(const struct qsi_compaction *job)
+{
+    return job->lost_count;
+}
+
+/* Nobody may come to need what was left behind as dead. */
+static bool still_fits(const struct qsi_compaction *job)
+{
+    const struct qsi_message_counts *counts = &job->from->counts;
+
+    if (counts->beyond > 0 || counts->is_pinned || job->from->next_slot != job->slot_count) {
+        return false;
+    }
+    for (uint32_t slot = 0; slot < job->slot_count; slot++) {
+        if (qsi_counts_is_live(counts, slot) && !has_bit(job->was_live, slot)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* REQUIRES the mutex. */
+static void take_over(struct qsi_message_store *store, struct qsi_compaction *job)
+{
+    struct qsi_message_file *from = job->from;
+    struct qsi_message_file *to = job->to;
+
+    to->counts = from->counts;
+    from->counts = (struct qsi_message_counts){0};
+    to->next_slot = from->next_slot;
+    to->is_final = true;
+    /* Never fails: the key is there. */
+    QS_ASSERT(qsi_message_table_add(store, to) == QS_OK);
+    from->is_replaced = true;
+    qsi_list_push_back(&store->replaced, &from->in_replaced);
+    job->to = NULL;
+}
+
+static void discard_new(struct qsi_message_store *store, const struct qsi_compaction *job)
+{
+    if (job->has_name) {
+        char name[QSI_MESSAGE_NAME_BYTES];
+
+        qsi_message_name(name, job->to->id);
+        /* If this fails it stays until the next recovery finds that no checkpoint names it. */
+        (void)qsi_env_remove(store->env, store->dir, name, NULL);
+    }
+}
+
+void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_compaction *job,
+                                   bool done)
+{
+    qs_file *evicted;
+
+    if (job == NULL) {
+        return;
+    }
+    qsi_mutex_lock(&store->mutex);
+    job->from->is_compacting = false;
+    job->from->is_hopeless = job->is_hopeless;
+    done = done && job->is_whole && still_fits(job);
+    if (done) {
+        take_over(store, job);
+    }
+    evicted = qsi_message_file_unref(store, job->from);
+    qsi_mutex_unlock(&store->mutex);
+    store->env->close(store->env, evicted);
+    if (!done) {
+        discard_new(store, job);
+    }
+    free_job(store, job);
+}
+
+/* -- finding the live records ----------------------------------------------------------------- */
+
+static qs_status copy_found(struct qsi_compaction *job, struct qsi_message_output *output,
+                            const struct qsi_message_view *view, const struct qsi_body_ref *ref,
+                            bool *copied_out, qs_error *error)
+{
+    QS_TRY(qsi_output_copy(output, view, ref, copied_out, error));
+    if (*copied_out) {
+        output->offsets[ref->slot] = output->flushed + output->used - qsi_body_packed_bytes(ref);
+        clear_bit(job->wanted, ref->slot);
+        job->wanted_count--;
+    }
+    return QS_OK;
+}
+
+/* skips: headers of dead records are believed, and their bodies neither read nor searched. */
+static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *output,
+                       struct qsi_message_walk *walk, bool skips, qs_error *error)
+{
+    struct qsi_body_ref ref;
+    bool found = true;
+
+    walk->position = QSI_MESSAGE_HEADER_BYTES;
+    walk->slot_min = 0;
+    while (job->wanted_count > 0) {
+        bool wanted;
+        bool copied = false;
+
+        QS_TRY(qsi_walk_next(walk, &ref, &found, error));
+        if (!found) {
+            break;
+        }
+        wanted = ref.slot < job->slot_count && has_bit(job->wanted, ref.slot);
+        if (wanted) {
+            QS_TRY(copy_found(job, output, walk->view, &ref, &copied, error));
+        }
+        if (copied || (skips && !wanted)) {
+            qsi_walk_skip(walk, &ref);
+        } else {
+            walk->position += QSI_BODY_PACKED_ALIGNMENT;
+        }
+    }
+    return QS_OK;
+}
+
+/* What an earlier compaction has lost is not searched for again.  A damaged table tells nothing. */
+static qs_status forget_lost(struct qsi_compaction *job, struct qsi_message_output *output,
+                             const struct qsi_message_view *view, qs_error *error)
+{
+    uint32_t step = QSI_OUTPUT_BUFFER_BYTES / 8;
+
+    if (view->file->id.generation == 0) {
+        return QS_OK;
+    }
+    for (uint32_t slot = 0; slot < job->slot_count && slot < view->header.table_slots;) {
+        uint32_t left = job->slot_count - slot;
+        uint32_t count = left < step ? left : step;
+        size_t read;
+        qs_status status =
+            qsi_file_read(output->env, view->handle, output->buffer, (size_t)count * 8,
+                          view->header.table_offset + (uint64_t)slot * 8, &read, error);
+
+        if (status != QS_OK) {
+            return qsi_message_file_fail(error, status, view->file->id);
+        }
+        for (uint32_t i = 0; i < count && (size_t)i * 8 + 8 <= read; i++, slot++) {
+            if (qsi_get_u64(output->buffer + (size_t)i * 8) == 0 && has_bit(job->wanted, slot)) {
+                clear_bit(job->wanted, slot);
+                job->wanted_count--;
+                job->lost_count++;
+            }
+        }
+        if (read < (size_t)count * 8) {
+            break;
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status copy_live(struct qsi_message_store *store, struct qsi_compaction *job,
+                           struct qsi_message_output *output, const struct qsi_message_view *view,
+                           qs_error *error)
+{
+    uint64_t end = view->file->id.generation == 0 ? view->bytes : view->header.table_offset;
+    struct qsi_message_walk walk;
+    qs_status status;
+
+    QS_TRY(forget_lost(job, output, view, error));
+    status = qsi_walk_init(&walk, store->env, view, end, error);
+    if (status == QS_OK) {
+        status = sweep(job, output, &walk, true, error);
+    }
+    /* An abandoned place may have led the first one past a record: look everywhere. */
+    if (status == QS_OK && job->wanted_count > 0) {
+        status = sweep(job, output, &walk, false, error);
+    }
+    qsi_walk_fini(&walk);
+    if (status == QS_OK) {
+        job->lost_count += job->wanted_count;
+        status = qsi_output_flush(output, error);
+    }
+    return status;
+}
+
+/* -- the job ---------------------------------------------------------------------------------- */
+
+static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output *output,
+                           qs_error *error)
+{
+    uint32_t step = QSI_OUTPUT_BUFFER_BYTES / 8;
+    uint32_t crc = 0;
+    uint8_t tail[8] = {0};
+
+    for (uint32_t slot = 0; slot < job->slot_count;) {
+        uint32_t left = job->slot_count - slot;
+        uint32_t count = left < step ? left : step;
+
+        for (uint32_t i = 0; i < count; i++) {
+            qsi_put_u64(output->buffer + (size_t)i * 8, output->offsets[slot + i]);
+        }
+        crc = qs_crc32c(crc, output->buffer, (size_t)count * 8);
+        QS_TRY(qsi_output_put(output, output->buffer, (size_t)count * 8, output->flushed, error));
+        output->flushed += (uint64_t)count * 8;
+        slot += count;
+    }
+    qsi_put_u32(tail, crc);
+    QS_TRY(qsi_output_put(output, tail, sizeof tail, output->flushed, error));
+    output->flushed += sizeof tail;
+    return QS_OK;
+}
+
+/* The table, the header, and the size: then all of it is durable, with its name. */
+static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *job,
+                        struct qsi_message_output *output, uint64_t salt, qs_error *error)
+{
+    uint8_t bytes[QSI_MESSAGE_HEADER_BYTES];
+    struct qsi_message_header header = {salt, output->flushed, job->slot_count};
+    qs_status status = QS_OK;
+
+    QS_TRY(put_table(job, output, error));
+    qsi_message_header_encode_table(bytes, output->id, store->uuid, &header);
+    QS_TRY(qsi_output_put(output, bytes, sizeof bytes, 0, error));
+    if (output->high_water > output->flushed) {
+        status = qsi_env_truncate(output->env, output->handle, output->flushed, error);
+    }
+    /* A failed sync is no more than a failed compaction: nobody trusts this file yet. */
+    if (status == QS_OK) {
+        status = qsi_file_sync(output->env, output->handle, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_dir_sync(output->env, store->dir, error);
+    }
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, output->id);
+    }
+    job->to->end = output->flushed;
+    job->to->bytes = output->flushed;
+    job->to->header = header;
+    job->is_whole = true;
+    return QS_OK;
+}
+
+static qs_status create_new(struct qsi_message_store *store, struct qsi_compaction *job,
+                            qs_file **handle_out, qs_error *error)
+{
+    char name[QSI_MESSAGE_NAME_BYTES];
+    qs_status status;
+
+    /* One may be left of a compaction that was cut off or could not be cleaned up. */
+    QS_TRY(qsi_message_file_remove_name(store, job->to->id, error));
+    qsi_message_name(name, job->to->id);
+    status = qsi_env_open(store->env, store->dir, name, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW,
+                          handle_out, error);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, job->to->id);
+    }
+    job->has_name = true;
+    return QS_OK;
+}
+
+static qs_status rewrite(struct qsi_message_store *store, struct qsi_compaction *job,
+                         const struct qsi_message_view *view, qs_error *error)
+{
+    struct qsi_message_output output = {
+        .env = store->env,
+        .id = job->to->id,
+        .flushed = QSI_MESSAGE_HEADER_BYTES,
+        .effort = view->bytes * EFFORT_MAX,
+    };
+    qs_status status;
+
+    output.buffer = qsi_alloc(QSI_OUTPUT_BUFFER_BYTES);
+    output.offsets = qsi_zalloc(((size_t)job->slot_count + 1) * sizeof *output.offsets);
+    if (output.buffer == NULL || output.offsets == NULL) {
+        status = qsi_fail(error, QS_ENOMEM, "compaction of message file %u", job->to->id.number);
+        goto out;
+    }
+    status = create_new(store, job, &output.handle, error);
+    if (status != QS_OK) {
+        output.handle = NULL;
+        goto out;
+    }
+    status = copy_live(store, job, &output, view, error);
+    if (status == QS_OK) {
+        status = finish(store, job, &output, view->header.salt, error);
+    }
+out:
+    store->env->close(store->env, output.handle);
+    qsi_free(output.buffer);
+    qsi_free(output.offsets);
+    return status;
+}
+
+qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct qsi_compaction *job,
+                                        qs_error *error)
+{
+    struct qsi_message_view view;
+    qs_status status = qsi_message_file_acquire(store, job->from->id.number, &view, error);
+
+    if (status == QS_OK) {
+        status = rewrite(store, job, &view, error);
+        qsi_message_file_release(store, view.file);
+    }
+    job->is_hopeless = status == QS_ECORRUPT || status == QS_EVERSION;
+    return status;
+}

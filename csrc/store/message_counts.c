@@ -1,0 +1,357 @@
+/* Counting the references to bodies.
+ *
+ * Invariants: live_count and durable_count are the numbers of slots that the arrays say; counts of
+ * slots from the file's next one on are 0. */
+#include "message_counts.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "env_call.h"
+#include "error.h"
+#include "message_file.h"
+#include "record.h"
+
+#include <string.h>
+
+#define CAPACITY_MIN 16u
+#define UNCHECKED_SLOTS 4096u /* so few slots are given room without a look at the file */
+
+/* -- the counts of one file ------------------------------------------------------------------- */
+
+void qsi_counts_fini(struct qsi_message_counts *counts)
+{
+    qsi_free(counts->durable);
+    qsi_free(counts->transient);
+    *counts = (struct qsi_message_counts){0};
+}
+
+static uint32_t grown_capacity(uint32_t capacity, uint32_t needed)
+{
+    uint64_t grown = capacity > CAPACITY_MIN / 2 ? (uint64_t)capacity * 2 : CAPACITY_MIN;
+
+    if (grown < needed) {
+        return needed;
+    }
+    return grown < UINT32_MAX ? (uint32_t)grown : UINT32_MAX;
+}
+
+static bool grow(uint16_t **array_io, uint32_t old_capacity, uint32_t capacity)
+{
+    uint16_t *grown = qsi_realloc(*array_io, (size_t)capacity * sizeof *grown);
+
+    if (grown == NULL) {
+        return false;
+    }
+    memset(grown + old_capacity, 0, (size_t)(capacity - old_capacity) * sizeof *grown);
+    *array_io = grown;
+    return true;
+}
+
+qs_status qsi_counts_reserve(struct qsi_message_counts *counts, uint32_t slot_count)
+{
+    uint32_t capacity;
+
+    if (slot_count <= counts->capacity) {
+        return QS_OK;
+    }
+    capacity = grown_capacity(counts->capacity, slot_count);
+    /* One that is larger than capacity says does no harm. */
+    if (!grow(&counts->durable, counts->capacity, capacity) ||
+        (counts->transient != NULL && !grow(&counts->transient, counts->capacity, capacity))) {
+        return QS_ENOMEM;
+    }
+    counts->capacity = capacity;
+    return QS_OK;
+}
+
+static uint64_t minus(uint64_t from, uint64_t bytes)
+{
+    return from > bytes ? from - bytes : 0;
+}
+
+static void raise_count(uint16_t *count, uint32_t by)
+{
+    *count = by < (uint32_t)(QSI_COUNT_STUCK - *count) ? (uint16_t)(*count + by) : QSI_COUNT_STUCK;
+}
+
+static void add_durable(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                        uint32_t count)
+{
+    if (counts->durable[slot] == 0) {
+        counts->durable_count++;
+        counts->durable_bytes += bytes;
+    }
+    raise_count(&counts->durable[slot], count);
+}
+
+/* Without memory the file stays as long as the session, whose end ends transient references. */
+static void add_transient(struct qsi_message_counts *counts, uint32_t slot, uint32_t count)
+{
+    if (counts->transient == NULL && !counts->is_pinned &&
+        !grow(&counts->transient, 0, counts->capacity)) {
+        counts->is_pinned = true;
+    }
+    if (counts->transient != NULL) {
+        raise_count(&counts->transient[slot], count);
+    }
+}
+
+bool qsi_counts_add(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                    uint32_t durable, uint32_t transient)
+{
+    bool was_live;
+
+    if (slot >= counts->capacity) {
+        counts->beyond += (uint64_t)durable + transient;
+        return false;
+    }
+    was_live = qsi_counts_is_live(counts, slot);
+    if (durable > 0) {
+        add_durable(counts, slot, bytes, durable);
+    }
+    if (transient > 0) {
+        add_transient(counts, slot, transient);
+    }
+    if (!was_live && qsi_counts_is_live(counts, slot)) {
+        counts->live_count++;
+        counts->live_bytes += bytes;
+    }
+    return durable > 0;
+}
+
+/* False: there was none to take away, or it is stuck. */
+static bool lower(uint16_t *count)
+{
+    if (*count == 0 || *count == QSI_COUNT_STUCK) {
+        return false;
+    }
+    (*count)--;
+    return true;
+}
+
+bool qsi_counts_drop(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                     bool transient)
+{
+    uint16_t *array = transient ? counts->transient : counts->durable;
+
+    if (slot >= counts->capacity) {
+        counts->beyond -= counts->beyond > 0;
+        return false;
+    }
+    if (array == NULL || !lower(&array[slot])) {
+        return false;
+    }
+    if (!transient && array[slot] == 0) {
+        counts->durable_count--;
+        counts->durable_bytes = minus(counts->durable_bytes, bytes);
+    }
+    if (!qsi_counts_is_live(counts, slot)) {
+        counts->live_count--;
+        counts->live_bytes = minus(counts->live_bytes, bytes);
+    }
+    return !transient;
+}
+
+void qsi_counts_restore(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
+                        uint16_t durable)
+{
+    if (durable == 0) {
+        return;
+    }
+    if (counts->capacity == 0) {
+        counts->beyond += (uint64_t)durable * length;
+        return;
+    }
+    QS_ASSERT(length <= counts->capacity - first);
+    for (uint32_t i = 0; i < length; i++) {
+        counts->durable[first + i] = durable;
+    }
+    counts->durable_count += length;
+    counts->live_count += length;
+}
+
+/* -- the counts of the store ------------------------------------------------------------------ */
+
+/* A record has 32 bytes at least, so the slot cannot be larger than the offset allows.  A reference
+ * that contradicts itself names a slot that no file has. */
+static uint32_t slot_of(const struct qsi_body_ref *ref)
+{
+    bool possible = ref->offset >= QSI_MESSAGE_HEADER_BYTES && ref->offset <= INT64_MAX &&
+                    ref->offset % QSI_BODY_PACKED_ALIGNMENT == 0 &&
+                    ref->slot <= (ref->offset - QSI_MESSAGE_HEADER_BYTES) / QSI_BODY_HEADER_BYTES;
+
+    return possible ? ref->slot : QSI_SLOT_BEYOND;
+}
+
+void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                uint32_t durable, uint32_t transient)
+{
+    struct qsi_message_file *file;
+
+    qsi_mutex_lock(&store->mutex);
+    file = qsi_message_table_find(store, ref->file);
+    if (file != NULL && qsi_counts_add(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref),
+                                       durable, transient)) {
+        file->is_encoded = false;
+    }
+    qsi_mutex_unlock(&store->mutex);
+}
+
+void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                bool transient)
+{
+    struct qsi_message_file *file;
+
+    qsi_mutex_lock(&store->mutex);
+    file = qsi_message_table_find(store, ref->file);
+    if (file != NULL &&
+        qsi_counts_drop(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
+        file->is_encoded = false;
+    }
+    qsi_mutex_unlock(&store->mutex);
+}
+
+/* -- recovery --------------------------------------------------------------------------------- */
+
+/* An entry for a file that is named and not there: a number is never used again. */
+static qs_status find_or_add(struct qsi_message_store *store, uint32_t number,
+                             struct qsi_message_file **file_out, qs_error *error)
+{
+    struct qsi_message_file *file = qsi_message_table_find(store, number);
+
+    if (file == NULL) {
+        file = qsi_message_file_describe((struct qsi_message_id){number, 0});
+        if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
+            qsi_message_file_destroy(store, file);
+            return qsi_fail(error, QS_ENOMEM, "table of message files");
+        }
+        file->is_present = false;
+    }
+    if (number >= store->next_number) {
+        store->next_number = (uint64_t)number + 1;
+    }
+    *file_out = file;
+    return QS_OK;
+}
+
+static qs_status look_at_size(struct qsi_message_store *store, struct qsi_message_file *file,
+                              uint64_t *bytes_out, qs_error *error)
+{
+    char name[QSI_MESSAGE_NAME_BYTES];
+    qs_file *handle;
+    qs_status status;
+
+    qsi_message_name(name, file->id);
+    status = qsi_env_open(store->env, store->dir, name, QS_OPEN_READ, &handle, error);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, file->id);
+    }
+    status = qsi_env_size(store->env, handle, bytes_out, error);
+    store->env->close(store->env, handle);
+    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
+}
+
+/* A number from a file allocates no more than the file that it is about has bytes for. */
+static qs_status make_room(struct qsi_message_store *store, struct qsi_message_file *file,
+                           uint32_t slot_count, qs_error *error)
+{
+    uint64_t bytes = 0;
+    uint64_t slot_bytes = file->id.generation == 0 ? QSI_BODY_HEADER_BYTES : 8;
+
+    if (!file->is_present || slot_count <= file->counts.capacity) {
+        return QS_OK;
+    }
+    if (slot_count > UNCHECKED_SLOTS) {
+        QS_TRY(look_at_size(store, file, &bytes, error));
+        if (slot_count > bytes / slot_bytes) {
+            return QS_OK;
+        }
+    }
+    if (qsi_counts_reserve(&file->counts, slot_count) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "reference counts of message file %u", file->id.number);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_message_store_note(struct qsi_message_store *store, const struct qsi_body_ref *ref,
+                                 qs_error *error)
+{
+    struct qsi_message_file *file;
+    uint32_t slot = slot_of(ref);
+
+    if (ref->file == 0) {
+        return QS_OK;
+    }
+    QS_TRY(find_or_add(store, ref->file, &file, error));
+    if (slot == QSI_SLOT_BEYOND) {
+        return QS_OK;
+    }
+    QS_TRY(make_room(store, file, slot + 1, error));
+    if (slot < file->counts.capacity && slot >= file->next_slot) {
+        file->next_slot = slot + 1;
+    }
+    /* Offsets in references are those of generation 0. */
+    if (file->id.generation == 0 && qsi_body_ref_end(ref) > file->end) {
+        file->end = qsi_body_ref_end(ref);
+    }
+    return QS_OK;
+}
+
+/* The file of a checkpoint's record is this generation; any other one is a stray. */
+static qs_status choose_generation(struct qsi_message_store *store, struct qsi_message_file *file,
+                                   uint32_t generation, qs_error *error)
+{
+    if (generation == 0) {
+        return QS_OK;
+    }
+    if (file->is_present && qsi_message_strays_add(store, file->id) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "list of message files");
+    }
+    file->id.generation = generation;
+    file->is_present = qsi_message_strays_take(store, file->id);
+    return QS_OK;
+}
+
+static void restore_counts(struct qsi_message_file *file,
+                           const struct qsi_message_file_record *record)
+{
+    uint32_t slot = 0;
+
+    for (uint32_t i = 0; i < record->run_count; i++) {
+        uint32_t count;
+        uint32_t length;
+
+        qsi_message_file_run(record, i, &count, &length);
+        qsi_counts_restore(&file->counts, slot, length, (uint16_t)count);
+        slot += length;
+    }
+    file->counts.live_bytes = record->live_bytes;
+    file->counts.durable_bytes = record->live_bytes;
+}
+
+qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8_t *record,
+                                    qs_error *error)
+{
+    struct qsi_message_file_record decoded;
+    struct qsi_message_file *file;
+
+    QS_TRY(qsi_message_file_record_decode(&decoded, record, error));
+    QS_TRY(find_or_add(store, decoded.number, &file, error));
+    if (file->is_named || qsi_counts_any(&file->counts)) {
+        return qsi_fail(error, QS_ECORRUPT, "checkpoint: two records of message file %u",
+                        decoded.number);
+    }
+    QS_TRY(choose_generation(store, file, decoded.generation, error));
+    QS_TRY(make_room(store, file, decoded.slot_count, error));
+    file->is_named = true;
+    file->named_salt = decoded.salt;
+    file->is_final = decoded.is_settled;
+    file->end = decoded.end;
+    if (file->counts.capacity >= decoded.slot_count) {
+        file->next_slot = decoded.slot_count;
+    } else {
+        qsi_counts_fini(&file->counts); /* too short for its slots: all are beyond it */
+    }
+    restore_counts(file, &decoded);
+    return QS_OK;
+}

@@ -1,0 +1,173 @@
+/* Packs: small bodies that move into the message store together, at a checkpoint.
+ *
+ * Invariants: a pack begins and ends at a sector, so that its write touches no other record; a file
+ * with a marked pack that was not synced is neither settled nor forgotten. */
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "envelope.h"
+#include "error.h"
+#include "file.h"
+#include "message_file.h"
+#include "message_store.h"
+
+#include <string.h>
+
+/* -- writing ---------------------------------------------------------------------------------- */
+
+/* The lengths of a body's record; where it goes is not known yet. */
+static struct qsi_body_ref measure(const struct qsi_pack_body *body)
+{
+    return (struct qsi_body_ref){
+        .envelope_bytes = qsi_envelope_bytes(body->exchange, body->key, body->properties),
+        .body_bytes = body->body.bytes,
+    };
+}
+
+static uint64_t pack_bytes(const struct qsi_pack_body *bodies, uint32_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct qsi_body_ref ref = measure(&bodies[i]);
+
+        bytes += qsi_body_packed_bytes(&ref);
+    }
+    return bytes;
+}
+
+/* Header, envelope, body and padding; fills in ref->crc. */
+static void encode_record(uint8_t *at, const struct qsi_pack_body *body, struct qsi_body_ref *ref,
+                          uint64_t salt)
+{
+    uint8_t *envelope = at + QSI_BODY_HEADER_BYTES;
+    size_t padding = (size_t)(qsi_body_packed_bytes(ref) - qsi_body_record_bytes(ref));
+
+    qsi_envelope_encode(envelope, body->exchange, body->key, body->properties);
+    if (body->body.bytes > 0) {
+        memcpy(envelope + ref->envelope_bytes, body->body.data, body->body.bytes);
+    }
+    memset(at + qsi_body_record_bytes(ref), 0, padding);
+    qsi_body_header_encode(at, ref, salt); /* all but the checksum, which covers it */
+    ref->crc =
+        qs_crc32c(qsi_body_header_crc(at), envelope, (size_t)ref->envelope_bytes + ref->body_bytes);
+    qsi_body_header_encode(at, ref, salt);
+}
+
+static void encode_pack(uint8_t *data, const struct qsi_pack_body *bodies, uint32_t count,
+                        const struct qsi_place *place, struct qsi_body_ref *refs_out)
+{
+    uint64_t done = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        refs_out[i] = measure(&bodies[i]);
+        refs_out[i].file = place->file->id.number;
+        refs_out[i].slot = place->slot + i;
+        refs_out[i].offset = place->offset + done;
+        encode_record(data + done, &bodies[i], &refs_out[i], place->file->header.salt);
+        done += qsi_body_packed_bytes(&refs_out[i]);
+    }
+}
+
+static qs_status write_at(struct qsi_message_store *store, const struct qsi_place *place,
+                          const uint8_t *data, size_t bytes, qs_error *error)
+{
+    struct qsi_message_file *file = place->file;
+    const qs_part part = {data, bytes};
+    qs_status status;
+
+    qsi_mutex_lock(&file->write_mutex);
+    status = qsi_file_write(store->env, file->handle, &part, 1, place->offset, error);
+    qsi_mutex_unlock(&file->write_mutex);
+    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
+}
+
+qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
+                                       const struct qsi_pack_body *bodies, uint32_t count,
+                                       struct qsi_body_ref *refs_out, struct qsi_place *place_out,
+                                       qs_error *error)
+{
+    uint64_t bytes = pack_bytes(bodies, count);
+    uint8_t *data;
+    qs_status status;
+
+    QS_ASSERT(count > 0);
+    *place_out = (struct qsi_place){
+        .bytes = qsi_round_up(bytes, QSI_BODY_ALIGNMENT),
+        .slot_count = count,
+        .is_pack = true,
+    };
+    data = qsi_alloc((size_t)bytes);
+    if (data == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "pack of %u bodies", count);
+    }
+    status = qsi_message_place_take(store, place_out, error);
+    if (status != QS_OK) {
+        goto out;
+    }
+    encode_pack(data, bodies, count, place_out, refs_out);
+    status = write_at(store, place_out, data, (size_t)bytes, error);
+    if (status != QS_OK) {
+        qsi_message_store_abandon(store, place_out);
+    }
+out:
+    qsi_free(data);
+    return status;
+}
+
+/* -- syncing ---------------------------------------------------------------------------------- */
+
+/* REQUIRES the mutex.  The first file with a higher number that has packs to sync, or NULL. */
+static struct qsi_message_file *find_marked(struct qsi_message_store *store, uint32_t behind)
+{
+    for (struct qsi_list *node = store->unsettled.next; node != &store->unsettled;
+         node = node->next) {
+        struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
+
+        if (file->id.number > behind && file->pack_syncs != file->pack_marks && !file->is_going) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+/* REQUIRES the mutex, which is let go meanwhile.  What is marked after the sync began waits for the
+ * next. */
+static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message_file *file,
+                             qs_error *error)
+{
+    uint32_t marks = file->pack_marks;
+    qs_status status;
+
+    file->refs++;
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_message_file_sync(store, file->id, file->handle, error);
+    qsi_mutex_lock(&store->mutex);
+    if (status == QS_OK) {
+        file->pack_syncs = marks;
+    }
+    /* Never a handle to close: what has a pack to sync is unsettled. */
+    (void)qsi_message_file_unref(store, file);
+    return status;
+}
+
+qs_status qsi_message_store_sync_packs(struct qsi_message_store *store, qs_error *error)
+{
+    struct qsi_message_file *file;
+    uint32_t number = 0;
+    qs_status status = QS_OK;
+
+    qsi_mutex_lock(&store->mutex);
+    if (store->is_failed) {
+        status = qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
+    }
+    file = find_marked(store, number);
+    while (status == QS_OK && file != NULL) {
+        number = file->id.number;
+        status = sync_marked(store, file, error);
+        file = find_marked(store, number);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return status;
+}
