@@ -678,6 +678,39 @@ static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
     fixture_stop(&copy);
 }
 
+/* A second power cut, of a session that gave files back on a disk that the first one left. */
+static void check_second_cut(struct cuts *cuts, uint64_t seed)
+{
+    struct fixture first, second;
+    qs_env *sim;
+
+    cut(&first, cuts->fixture, cuts->sim, QSI_CUT_RANDOM, seed);
+    first.env->dir_close(first.env, first.dir);
+    first.env->dir_close(first.env, first.root);
+    sim = qsi_env_sim_from_mem(first.memory, seed);
+    QS_CHECK(sim != NULL);
+    first.memory = NULL;
+    first.env = sim;
+    fixture_open_dirs(&first);
+    reopen(&first);
+    commit_records(&first, seed % RECORDS_IN_A_FILE);
+    if (seed % 2 == 0) {
+        checkpoint(&first, first.next - 1);
+        QS_CHECK_OK(release(&first, 2));
+        commit_records(&first, seed % (2 * RECORDS_IN_A_FILE));
+    }
+    cut(&second, &first, sim, QSI_CUT_RANDOM, seed + 1);
+    QS_CHECK_OK(scan(&second, &seen));
+    check_behind_checkpoint(&second, first.next - 1, first.next - 1);
+    reopen(&second);
+    commit_records(&second, RECORDS_IN_A_FILE);
+    check_all_there(&second);
+    fixture_stop(&second);
+    fixture_stop(&first);
+    qsi_env_sim_destroy(sim);
+    cuts->count += 1;
+}
+
 static void take_cuts(void *context, uint64_t step)
 {
     struct cuts *cuts = context;
@@ -687,6 +720,8 @@ static void take_cuts(void *context, uint64_t step)
     for (uint64_t i = 0; i < 4; i++) {
         check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + 8 * step + i);
     }
+    check_second_cut(cuts, cuts->seed + 8 * step + 5);
+    check_second_cut(cuts, cuts->seed + 8 * step + 6);
 }
 
 static void commit_a_few(struct cuts *cuts, uint32_t count)
