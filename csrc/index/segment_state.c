@@ -39,33 +39,39 @@ static qs_status write_area(const struct qsi_segment_view *view, const uint8_t *
     return status == QS_OK ? QS_OK : qsi_segment_fail(error, status, view->file);
 }
 
-qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
-                                  uint8_t durable_area, const struct qsi_segment_state *state,
-                                  qs_error *error)
+/* The file's description follows only when all of it is written. */
+static qs_status write_encoded(const struct qsi_segment_view *view, struct qsi_segment_file *file,
+                               uint8_t number, const struct qsi_segment_state *state,
+                               qs_error *error)
 {
-    uint8_t number = area_to_write(file, durable_area);
-    struct qsi_segment_view view;
-    uint8_t *area;
+    uint8_t *area = alloc_area(view->index, file, error);
     uint64_t bytes;
     uint32_t crc;
     qs_status status;
 
+    if (area == NULL) {
+        return QS_ENOMEM;
+    }
+    crc = qsi_segment_state_encode(area, &bytes, file, view->index->entries, state);
+    status = write_area(view, area, bytes, number, error);
+    qsi_free(area);
+    if (status == QS_OK) {
+        file->state_area = number;
+        file->state_crc = crc;
+    }
+    return status;
+}
+
+qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
+                                  uint8_t durable_area, const struct qsi_segment_state *state,
+                                  qs_error *error)
+{
+    struct qsi_segment_view view;
+    qs_status status;
+
     QS_ASSERT(durable_area <= 2);
     QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_WRITE, error));
-    area = alloc_area(index, file, error);
-    if (area == NULL) {
-        status = QS_ENOMEM;
-        goto out;
-    }
-    crc = qsi_segment_state_encode(area, &bytes, file, index->entries, state);
-    status = write_area(&view, area, bytes, number, error);
-    if (status != QS_OK) {
-        goto out;
-    }
-    file->state_area = number;
-    file->state_crc = crc;
-out:
-    qsi_free(area);
+    status = write_encoded(&view, file, area_to_write(file, durable_area), state, error);
     qsi_segment_view_close(&view);
     return status;
 }
