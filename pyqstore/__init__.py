@@ -40,11 +40,14 @@ from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
 from .store import (
     Binding,
+    Damage,
     ExchangeInfo,
     RecoveryReport,
     Store,
     StoreOptions,
+    Verification,
     open,  # noqa: A004 - the one shadowing that is meant
+    verify,
 )
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "Damage",
     "DeclareOk",
     "Error",
     "ExchangeInfo",
@@ -76,5 +80,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "StoreOptions",
+    "Verification",
     "open",
+    "verify",
 ]

@@ -16,6 +16,7 @@ cdef extern from "qstore/arrow.h" nogil:
 cdef extern from "qstore/status.h" nogil:
     ctypedef enum qs_status:
         QS_OK
+        QS_ECORRUPT
         QS_EEMPTY
         QS_ETIMEDOUT
         QS_ESTORE_CLOSED
@@ -45,16 +46,21 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t message_file_bytes
         uint64_t body_bytes_max
         uint32_t segment_entries
+        uint64_t checkpoint_bytes
+        uint32_t checkpoint_interval_ms
         uint32_t commit_delay_us
         uint32_t sync
         uint32_t recovery
         c_bool create
         c_bool background
+        void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
+        void *progress_context
     void qs_options_default(qs_options *options_out)
     qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
                             qs_env *env, qs_error *error)
     qs_status qs_store_close(qs_store *store, qs_error *error)
     qs_status qs_store_sync(qs_store *store, qs_error *error)
+    qs_status qs_store_checkpoint(qs_store *store, qs_error *error)
     qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)
@@ -75,6 +81,14 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t messages_acked
         uint64_t messages_requeued
         uint64_t ram_bytes
+        uint64_t checkpoints
+        uint64_t checkpoint_lsn
+        uint64_t segments_written
+        uint64_t messages_paged_out
+        uint64_t messages_paged_in
+        uint64_t message_files
+        uint64_t message_bytes_live
+        uint64_t message_bytes_total
         uint64_t commit_latency_p50_us
         uint64_t commit_latency_p99_us
         uint64_t commit_latency_max_us
@@ -83,6 +97,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t confirm_latency_max_us
         uint32_t sync
         c_bool failed
+        uint64_t recovered_lsn
         uint64_t recovery_us
         uint64_t recovered_messages
         uint64_t recovered_records
@@ -114,8 +129,10 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool durable
         c_bool exclusive
         c_bool auto_delete
+        c_bool lazy
     qs_status qs_store_queue_status(qs_store *store, qs_slice queue, qs_queue_status *status_out,
                                     qs_error *error)
+    qs_status qs_store_set_queue_mode(qs_store *store, qs_slice queue, c_bool lazy, qs_error *error)
 
     ctypedef struct qs_exchange_info:
         qs_slice name
@@ -129,6 +146,7 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool durable
         c_bool exclusive
         c_bool auto_delete
+        uint64_t messages_ready
         qs_slice arguments
     ctypedef struct qs_binding_info:
         qs_slice source
@@ -145,6 +163,21 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_store_visit_bindings(
         qs_store *store, void (*visit)(void *context, const qs_binding_info *info) noexcept nogil,
         void *context)
+    ctypedef struct qs_verify_callbacks:
+        c_bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
+        void (*damage)(void *context, const qs_error *what) noexcept nogil
+        void *context
+    ctypedef struct qs_verified:
+        uint64_t journal_records
+        uint64_t journal_bytes
+        uint64_t checkpoint_records
+        uint64_t segments
+        uint64_t bodies
+        uint64_t body_bytes
+        uint64_t queues
+        uint64_t damages
+    qs_status qs_store_verify(const char *path, qs_env *env, const qs_verify_callbacks *callbacks,
+                              qs_verified *verified_out, qs_error *error)
     c_bool qs_store_transaction_known(qs_store *store, qs_slice key)
 
     # Channels.

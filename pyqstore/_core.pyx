@@ -416,6 +416,7 @@ cdef void visit_queue(void *context, const qs_queue_info *info) noexcept nogil:
     listing_flag(listing, info.exclusive)
     listing_flag(listing, info.auto_delete)
     listing_put(listing, info.arguments.data, info.arguments.bytes)
+    listing_put(listing, &info.messages_ready, sizeof(info.messages_ready))
 
 
 cdef void visit_exchange(void *context, const qs_exchange_info *info) noexcept nogil:
@@ -459,6 +460,72 @@ cdef list listing_rows(Listing *listing, int fields):
     return rows
 
 
+# Progress: C calls back in the thread that opens, which has no GIL then.
+
+cdef class Progress:
+    """Who wants to be told, and what came of it: the first exception, after which nobody is."""
+    cdef object callback
+    cdef object on_damage
+    cdef object raised
+
+
+cdef void tell_progress(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept with gil:
+    cdef Progress progress = <Progress>context
+    if progress.raised is not None:
+        return
+    try:
+        progress.callback(bytes_done, bytes_total)
+    except BaseException as error:
+        progress.raised = error
+
+
+cdef c_bool tell_verified(void *context, uint64_t bytes_done,
+                          uint64_t bytes_total) noexcept with gil:
+    cdef Progress progress = <Progress>context
+    if progress.callback is not None:
+        tell_progress(context, bytes_done, bytes_total)
+    else:
+        try:
+            PyErr_CheckSignals()
+        except BaseException as error:
+            progress.raised = error
+    return progress.raised is None
+
+
+cdef void tell_damage(void *context, const qs_error *what) noexcept with gil:
+    cdef Progress progress = <Progress>context
+    if progress.raised is not None:
+        return
+    try:
+        progress.on_damage(what.path.decode("utf-8", "replace"), what.offset,
+                           what.text.decode("utf-8", "replace"))
+    except BaseException as error:
+        progress.raised = error
+
+
+def verify_store(bytes path not None, progress, damage):
+    """The counts of qs_store_verify; damage(path, offset, text) is called for each damage."""
+    cdef Progress told = Progress.__new__(Progress)
+    cdef qs_verify_callbacks callbacks
+    cdef qs_verified verified
+    cdef const char *directory = path
+    cdef qs_error error
+    cdef qs_status status
+    told.callback = progress
+    told.on_damage = damage
+    callbacks.progress = tell_verified
+    callbacks.damage = tell_damage
+    callbacks.context = <void *>told
+    clear(&error)
+    with nogil:
+        status = qs_store_verify(directory, NULL, &callbacks, &verified, &error)
+    if told.raised is not None:
+        raise told.raised
+    if status != QS_ECORRUPT:
+        check(status, &error)
+    return verified
+
+
 cdef class Store:
     """An open store: the handle under ``pyqstore.Store``.  Numbers are the engine's, names are
     bytes."""
@@ -469,9 +536,11 @@ cdef class Store:
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
                   uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
-                  uint32_t segment_entries, uint32_t commit_delay_us, uint32_t sync,
-                  uint32_t recovery, bint create):
+                  uint32_t segment_entries, uint64_t checkpoint_bytes,
+                  uint32_t checkpoint_interval_ms, uint32_t commit_delay_us, uint32_t sync,
+                  uint32_t recovery, bint create, progress=None):
         cdef qs_options options
+        cdef Progress told = None
         cdef const char *directory = path
         cdef qs_error error
         cdef qs_status status
@@ -482,17 +551,26 @@ cdef class Store:
         options.message_file_bytes = message_file_bytes
         options.body_bytes_max = body_bytes_max
         options.segment_entries = segment_entries
+        options.checkpoint_bytes = checkpoint_bytes
+        options.checkpoint_interval_ms = checkpoint_interval_ms
         options.commit_delay_us = commit_delay_us
         options.sync = sync
         options.recovery = recovery
         options.create = create
+        if progress is not None:
+            told = Progress.__new__(Progress)
+            told.callback = progress
+            options.progress = tell_progress
+            options.progress_context = <void *>told
         self.generation = fork_generation
         clear(&error)
         with nogil:
             status = qs_store_open(&self.handle, directory, &options, NULL, &error)
         if status != QS_OK:
             self.handle = NULL
-            fail(status, &error)
+        if told is not None and told.raised is not None:
+            raise told.raised  # __dealloc__ closes what was opened all the same
+        check(status, &error)
 
     def __dealloc__(self):
         if self.handle != NULL:
@@ -573,6 +651,21 @@ cdef class Store:
             status = qs_store_sync(self.handle, &error)
         self.end(status, &error)
 
+    def checkpoint(self):
+        """Make a checkpoint: the journal's files are used again, and opening begins here.
+
+        What queues and messages are comes to stand in other files; publishers and consumers go on
+        meanwhile. Space of messages that were consumed comes back.  Blocks until everything
+        published before is on the disk.  Raises StoreFull (no space: the journal still has
+        everything), StoreFailed.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_checkpoint(self.handle, &error)
+        self.end(status, &error)
+
     def _wait_durable(self, uint64_t lsn, uint64_t timeout_ns):
         """Whether the journal is durable up to lsn, after timeout_ns at the latest."""
         cdef qs_error error
@@ -608,7 +701,19 @@ cdef class Store:
         with nogil:
             qs_store_options(self.handle, &options)
         self.leave()
-        return options
+        return {
+            "memory_budget": options.memory_budget,
+            "embed_below": options.embed_below,
+            "segment_entries": options.segment_entries,
+            "journal_file_bytes": options.journal_file_bytes,
+            "message_file_bytes": options.message_file_bytes,
+            "body_bytes_max": options.body_bytes_max,
+            "checkpoint_bytes": options.checkpoint_bytes,
+            "checkpoint_interval_ms": options.checkpoint_interval_ms,
+            "commit_delay_us": options.commit_delay_us,
+            "sync": options.sync,
+            "recovery": options.recovery,
+        }
 
     def _queue_status(self, queue):
         cdef qs_slice name
@@ -622,8 +727,21 @@ cdef class Store:
         self.end(status, &error)
         return queue_status
 
+    def _set_queue_mode(self, queue, bint lazy):
+        cdef qs_slice name
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_store_set_queue_mode(self.handle, name, lazy, &error)
+        self.end(status, &error)
+
     def _queues(self):
-        """(name, durable, exclusive, auto_delete, arguments) of each; flags are b"1" or b""."""
+        """(name, durable, exclusive, auto_delete, arguments, messages ready) of each.
+
+        Flags are b"1" or b"", the count is 8 bytes in the machine's order.
+        """
         cdef Listing listing = Listing(NULL, 0, 0, False)
         cdef qs_error error
         cdef qs_status status
@@ -631,7 +749,7 @@ cdef class Store:
         with nogil:
             status = qs_store_visit_queues(self.handle, visit_queue, &listing)
         self.leave()
-        rows = listing_rows(&listing, 5)
+        rows = listing_rows(&listing, 6)
         check(status, &error)
         return rows
 

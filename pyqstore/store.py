@@ -6,10 +6,11 @@ import atexit
 import math
 import os
 import re
+import sys
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
@@ -19,7 +20,17 @@ from .channel import Channel
 from .errors import Error
 from .fields import decode_table
 
-__all__ = ["Binding", "ExchangeInfo", "RecoveryReport", "Store", "StoreOptions", "open"]
+__all__ = [
+    "Binding",
+    "Damage",
+    "ExchangeInfo",
+    "RecoveryReport",
+    "Store",
+    "StoreOptions",
+    "Verification",
+    "open",
+    "verify",
+]
 
 
 class StoreOptions(TypedDict, total=False):
@@ -27,17 +38,23 @@ class StoreOptions(TypedDict, total=False):
     "1.5GB")."""
 
     memory_budget: int | str
-    """Memory for messages and index entries; 256 MiB."""
+    """Memory for messages and what is kept of them; what is beyond lies on disk.  256 MiB."""
     embed_below: int | str
     """Properties + body smaller than this stay in the journal and index; 0: never.  4096."""
     segment_entries: int
-    """Messages of an index segment, a power of two, fixed when the store is made; 16384."""
+    """Messages of an index segment, a power of two from 16 to 65536, fixed when the store is made;
+    16384."""
     journal_file_bytes: int | str
     """Size of a journal file, a power of two; 64 MiB."""
     message_file_bytes: int | str
     """Size of a message store file, a power of two; 64 MiB."""
     body_bytes_max: int | str
     """A larger body is refused; 128 MiB."""
+    checkpoint_bytes: int | str
+    """A checkpoint is made after so many bytes of journal, and at close; 0: only when asked for.
+    256 MiB."""
+    checkpoint_interval: float | None
+    """And at the latest after so many seconds; 0 or None: by size alone.  60."""
     commit_delay_us: int
     """Microseconds to wait for a bigger group before a commit; 0."""
     sync: Literal["fdatasync", "none"]
@@ -46,6 +63,8 @@ class StoreOptions(TypedDict, total=False):
     """What to do about damage: refuse, or copy out what is whole and count what is lost."""
     create: bool
     """Make the store when there is none; True."""
+    progress: Callable[[int, int], object] | None
+    """Called now and then while the journal is replayed: bytes read, bytes that there are."""
 
 
 class ExchangeInfo(NamedTuple):
@@ -69,9 +88,8 @@ class Binding(NamedTuple):
     to_exchange: bool
 
 
-@dataclass(frozen=True)
-class RecoveryReport(Mapping[str, float]):
-    """What opening the store found.  Also a mapping of the same names."""
+class RecoveryReport(dict[str, Any]):
+    """What opening the store found: a dict, whose values are attributes too."""
 
     records: int
     """Journal records replayed."""
@@ -83,24 +101,58 @@ class RecoveryReport(Mapping[str, float]):
     """Damaged places of the journal that were passed over; 0 unless ``recovery="salvage"``."""
     lost_bytes: int
     """Journal bytes lost there."""
+    checkpoint_lsn: int
+    """The journal position at which the replay began: that of the checkpoint; 0: none was there."""
     messages: int
     """Messages in queues afterwards."""
+    queues: dict[str, int]
+    """Ready messages of each queue, by its name, sorted."""
     ms: float
     """How long it took, in milliseconds."""
 
-    def __getitem__(self, name: str) -> float:
-        if name not in set(self):
-            raise KeyError(name)
-        value: float = getattr(self, name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(field.name for field in fields(self))
-
-    def __len__(self) -> int:
-        return len(fields(self))
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name, name=name, obj=self) from None
 
 
+class Damage(NamedTuple):
+    """A place that is not what was written."""
+
+    path: str
+    """The file, relative to the store."""
+    offset: int
+    """Where in it, in bytes."""
+    text: str
+    """What is wrong, for people; file and offset stand in it, too."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :func:`verify` read, and what it found."""
+
+    damage: tuple[Damage, ...]
+    """The first 10,000 damaged places."""
+    damages: int
+    """How many there are."""
+    queues: int
+    """Durable queues."""
+    checkpoint_records: int
+    """Records of the checkpoint."""
+    journal_records: int
+    """Records of the journal behind the checkpoint."""
+    journal_bytes: int
+    """Their bytes."""
+    segments: int
+    """Index segments."""
+    bodies: int
+    """Bodies of the message store, one that several queues have counted several times."""
+    body_bytes: int
+    """Their bytes."""
+
+
+_DAMAGE_MOST = 10_000
 _UNITS = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -123,14 +175,18 @@ class _Number(NamedTuple):
 _NUMBERS = {
     "memory_budget": _Number(2**28, 2**16, 2**62),
     "embed_below": _Number(4096, 0, 2**40),
-    "segment_entries": _Number(16384, 1, 2**20, power_of_two=True, size=False),
+    "segment_entries": _Number(16384, 16, 2**16, power_of_two=True, size=False),
     "journal_file_bytes": _Number(2**26, 2**16, 2**31, power_of_two=True),
     "message_file_bytes": _Number(2**26, 2**16, 2**34, power_of_two=True),
     "body_bytes_max": _Number(2**27, 1, 2**30),
+    "checkpoint_bytes": _Number(2**28, 0, 2**62),
     "commit_delay_us": _Number(0, 0, 10**6, size=False),
 }
 _WORDS: dict[str, dict[str, int]] = {"sync": _SYNC, "recovery": _RECOVERY}
-_KNOWN = (*_NUMBERS, *_WORDS, "create")
+_KNOWN = (*_NUMBERS, "checkpoint_interval", *_WORDS, "create", "progress")
+_INTERVAL = 60.0
+_INTERVAL_MOST = 2**22
+_MODES = {"default": 0, "lazy": 1}
 
 
 def open(  # noqa: A001 - pyqstore.open
@@ -138,14 +194,38 @@ def open(  # noqa: A001 - pyqstore.open
 ) -> Store:
     """Open the store in the directory ``path``, made (mode 0700) if it is missing, and recover it.
 
-    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the
-    journal, which is replayed.
+    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the journal
+    since the last checkpoint, which is replayed.  ``progress`` is called meanwhile, in this thread;
+    what it raises comes out of here once the replay has ended, and the store is closed again.
 
     Raises StoreNotFound (no store and ``create=False``, or no parent directory), StoreLocked
     (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
     error), StoreFull; TypeError for an unknown option, ValueError for one out of range.
     """
     return Store(path, **options)
+
+
+def verify(
+    path: str | os.PathLike[str], *, progress: Callable[[int, int], object] | None = None
+) -> Verification:
+    """Read everything that the store in ``path`` needs of its files, and check it.
+
+    MANIFEST, the checkpoint, the journal behind it, the segments it names, the bodies of messages
+    in queues: whatever opening or a consumer would come to.  Nothing is repaired, and nothing is
+    written but the file LOCK: the store must not be open.  ``progress`` is called now and then with
+    bytes read and about how many there are; what it raises ends the verification.
+
+    Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
+    damage is what is returned.
+    """
+    damage: list[Damage] = []
+
+    def add(name: str, offset: int, text: str) -> None:
+        if len(damage) < _DAMAGE_MOST:
+            damage.append(Damage(name, offset, text))
+
+    counts = _core.verify_store(os.fsencode(_checked_path(path)), progress, add)
+    return Verification(damage=tuple(damage), **counts)
 
 
 class Store(_core.Store):
@@ -157,6 +237,7 @@ class Store(_core.Store):
 
     _path: str
     _create: bool
+    _recovery_report: RecoveryReport
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
@@ -177,14 +258,23 @@ class Store(_core.Store):
         create = given.get("create", True)
         if not isinstance(create, bool):
             raise TypeError(f"create must be bool, not {type(create).__name__}")
-        name = os.fspath(path)
-        if not isinstance(name, str):
-            raise TypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
-        if not name or "\0" in name:
-            raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
-        self = super().__new__(cls, os.fsencode(name), **numbers, **words, create=create)
+        progress = given.get("progress")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+        interval_ms = _interval_ms(given.get("checkpoint_interval", _INTERVAL))
+        name = _checked_path(path)
+        self = super().__new__(
+            cls,
+            os.fsencode(name),
+            **numbers,
+            **words,
+            checkpoint_interval_ms=interval_ms,
+            create=create,
+            progress=progress,
+        )
         self._path = name
         self._create = create
+        self._recovery_report = self._report()
         _open_stores.add(self)
         return self
 
@@ -219,13 +309,16 @@ class Store(_core.Store):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The options in force, by name; read only.  ``segment_entries`` is what the store was made
-        with."""
+        """The options in force, by name, all but ``progress``; read only.
+
+        ``segment_entries`` is what the store was made with.
+        """
         numbers = self._options()
         return MappingProxyType(
             {
                 **{name: numbers[name] for name in _NUMBERS},
                 **{name: _word_of(known, numbers[name]) for name, known in _WORDS.items()},
+                "checkpoint_interval": numbers["checkpoint_interval_ms"] / 1000,
                 "create": self._create,
             }
         )
@@ -274,9 +367,21 @@ class Store(_core.Store):
         - ``ram_bytes``, ``disk_bytes``: bytes.
         - ``target_ram_count``: how many messages may stay in memory; infinity: no limit.
         - ``ingress_rate``, ``egress_rate``: messages a second.
-        - ``durable``, ``exclusive``, ``auto_delete``: as declared.
+        - ``durable``, ``exclusive``, ``auto_delete``: as declared; ``lazy``: its mode now.
+
+        Of a lazy queue this waits until what was published has left memory.
         """
         return self._queue_status(name)
+
+    def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
+        """Switch a queue to ``mode``, as ``x-queue-mode`` does when it is declared.
+
+        "lazy": what is published goes to the disk at once, and comes back a segment at a time;
+        "default": messages stay in memory while there is room.  The mode of a durable queue is
+        durable when this returns, and is kept until it is set again.  Raises NotFound, ValueError
+        for another mode.
+        """
+        self._set_queue_mode(name, bool(_word("mode", mode, _MODES)))
 
     def stats(self) -> dict[str, Any]:
         """Counters since the store was opened.
@@ -287,13 +392,20 @@ class Store(_core.Store):
         - ``messages_published``, ``messages_routed`` (copies in queues), ``messages_confirmed``,
           ``messages_returned``, ``messages_delivered``, ``messages_acked``, ``messages_requeued``:
           counts.
-        - ``ram_bytes``: bytes in memory now.
+        - ``ram_bytes``: bytes of messages and what is kept of them in memory now, which
+          ``memory_budget`` bounds.
+        - ``checkpoints``, ``segments_written`` (files of the index), ``messages_paged_out`` (from
+          memory to the index), ``messages_paged_in``: counts; ``checkpoint_lsn``: the journal
+          position of the last checkpoint.
+        - ``message_files``: files of the message store; ``message_bytes_live``,
+          ``message_bytes_total``: bytes in them, of messages in queues, and of all.
         - ``commit_latency_us`` (write and fdatasync), ``confirm_latency_us`` (append to durable):
           dicts of ``p50``, ``p99``, ``max`` in microseconds.
         - ``sync``: "fdatasync" or "none"; ``failed``: whether an input/output error stopped the
           store.
         - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
-          ``torn_bytes``, ``lost_ranges``, ``lost_bytes``: of the recovery at open.
+          ``recovered_lsn`` (where the replay began), ``torn_bytes``, ``lost_ranges``,
+          ``lost_bytes``: of the recovery at open.
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
@@ -306,17 +418,32 @@ class Store(_core.Store):
 
     @property
     def recovery_report(self) -> RecoveryReport:
-        """What opening the store found."""
+        """What opening the store found; always the same dict."""
+        return self._recovery_report
+
+    def _report(self) -> RecoveryReport:
         numbers = self._stats()
+        ready = {_text(row[0]): int.from_bytes(row[5], sys.byteorder) for row in self._queues()}
         return RecoveryReport(
             records=numbers["recovered_records"],
             bytes=numbers["recovered_bytes"],
             torn_bytes=numbers["torn_bytes"],
             lost_ranges=numbers["lost_ranges"],
             lost_bytes=numbers["lost_bytes"],
+            checkpoint_lsn=numbers["recovered_lsn"],
             messages=numbers["recovered_messages"],
+            queues=dict(sorted(ready.items())),
             ms=numbers["recovery_us"] / 1000,
         )
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+    if not name or "\0" in name:
+        raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
+    return name
 
 
 def _text(name: bytes) -> str:
@@ -347,6 +474,16 @@ def _number(name: str, value: object, what: _Number) -> int:
         kind = "a power of two from " if what.power_of_two else ""
         raise ValueError(f"{name} must be {kind}{what.least} to {what.most}, not {value!r}")
     return number
+
+
+def _interval_ms(value: object) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"checkpoint_interval must be seconds or None, not {type(value).__name__}")
+    if not 0 <= value <= _INTERVAL_MOST:
+        raise ValueError(f"checkpoint_interval must be 0 to {_INTERVAL_MOST} s, not {value!r}")
+    return math.ceil(value * 1000)
 
 
 def _size(name: str, value: str) -> int:

@@ -5,6 +5,7 @@
 #include "chunk.h"
 
 #include "alloc.h"
+#include "budget.h"
 #include "check.h"
 
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
@@ -19,7 +20,7 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
         return NULL;
     }
     chunk->refs = 1;
-    chunk->reserved = 0;
+    chunk->budget = NULL;
     chunk->capacity = capacity;
     chunk->used = 0;
     return chunk;
@@ -43,6 +44,17 @@ void qsi_chunk_unref(struct qsi_chunk *chunk)
     before = __atomic_fetch_sub(&chunk->refs, 1, __ATOMIC_ACQ_REL);
     QS_ASSERT(before > 0);
     if (before == 1) {
+        if (chunk->budget != NULL) {
+            qsi_budget_sub(chunk->budget, sizeof *chunk + chunk->capacity);
+            qsi_budget_unref(chunk->budget);
+        }
         qsi_free(chunk);
     }
+}
+
+void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget)
+{
+    QS_ASSERT(chunk->budget == NULL);
+    chunk->budget = qsi_budget_ref(budget);
+    qsi_budget_add(budget, sizeof *chunk + chunk->capacity);
 }

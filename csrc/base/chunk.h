@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct qsi_budget;
+
 struct qsi_chunk {
-    uint32_t refs; /* touched with atomics only */
-    uint32_t reserved;
+    uint32_t refs;             /* touched with atomics only */
+    struct qsi_budget *budget; /* that counts it; NULL: none does */
     size_t capacity;
     size_t used;
     uint8_t data[];
@@ -22,5 +24,7 @@ struct qsi_chunk {
 struct qsi_chunk *qsi_chunk_create(size_t capacity);
 struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
+/* Counts the chunk in budget until it is freed.  Once, and before others can reach it. */
+void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget);
 
 #endif

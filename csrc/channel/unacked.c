@@ -49,10 +49,10 @@ static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *
                          const struct qsi_stretch *stretch, uint64_t first_tag,
                          const void *consumer)
 {
-    return last->queue == queue && last->run == stretch->run && last->consumer == consumer &&
-           last->first_tag + last->count == first_tag &&
-           last->first_row + last->count == stretch->row &&
-           last->first_row / QSI_WORD_BITS == stretch->row / QSI_WORD_BITS;
+    return last->queue == queue && last->segment == stretch->segment &&
+           last->consumer == consumer && last->first_tag + last->count == first_tag &&
+           last->first_slot + last->count == stretch->slot &&
+           last->first_slot / QSI_WORD_BITS == stretch->slot / QSI_WORD_BITS;
 }
 
 static uint64_t low_bits(uint32_t count)
@@ -78,9 +78,9 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
         .first_tag = first_tag,
         .outstanding = low_bits(stretch->count),
         .queue = queue,
-        .run = stretch->run,
+        .segment = stretch->segment,
         .consumer = consumer,
-        .first_row = stretch->row,
+        .first_slot = stretch->slot,
         .count = stretch->count,
     };
     return first_tag;
@@ -197,6 +197,11 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
             break;
         }
         bits = bits_within(extent, first_tag, last_tag);
+        if (bits != 0) { /* transient messages between the others divide them */
+            bits = qsi_segment_journalled(extent->segment, qsi_extent_word(extent),
+                                          qsi_extent_mask(extent, bits)) >>
+                   (extent->first_slot % QSI_WORD_BITS);
+        }
         stretches +=
             (uint64_t)__builtin_popcountll(bits & ~(bits << 1)); /* bits that begin a stretch */
     }

@@ -1,7 +1,7 @@
 /* A channel's delivered and not yet settled messages, by delivery tag.
  *
  * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are consecutive in one word of one
- * run, with a bit for each that is still outstanding.  A batch of 10,000 deliveries is some 160 extents; finding a
+ * segment, with a bit for each that is still outstanding.  A batch of 10,000 deliveries is some 160 extents; finding a
  * tag is a binary search; acks in any order clear bits. */
 #ifndef QSI_UNACKED_H
 #define QSI_UNACKED_H
@@ -12,9 +12,9 @@ struct qsi_extent {
     uint64_t first_tag;
     uint64_t outstanding; /* bit i: tag first_tag + i */
     struct qsi_queue *queue;
-    struct qsi_run *run;
+    struct qsi_segment *segment;
     void *consumer; /* whose credit the messages hold, or NULL */
-    uint32_t first_row;
+    uint32_t first_slot;
     uint32_t count;
 };
 
@@ -28,14 +28,14 @@ struct qsi_unacked {
     uint64_t outstanding_count;
 };
 
-/* The bits of an extent as bits of its run's word. */
-static inline uint64_t qsi_extent_run_mask(const struct qsi_extent *extent, uint64_t tags)
+/* The bits of an extent as bits of its segment's word. */
+static inline uint64_t qsi_extent_mask(const struct qsi_extent *extent, uint64_t tags)
 {
-    return tags << (extent->first_row % QSI_WORD_BITS);
+    return tags << (extent->first_slot % QSI_WORD_BITS);
 }
 static inline uint32_t qsi_extent_word(const struct qsi_extent *extent)
 {
-    return extent->first_row / QSI_WORD_BITS;
+    return extent->first_slot / QSI_WORD_BITS;
 }
 
 void qsi_unacked_fini(struct qsi_unacked *unacked);
@@ -63,7 +63,8 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
-/* How many stretches of consecutive tags a take of that range would find. */
+/* How many stretches of consecutive tags a take of that range would find, without the messages of durable queues that end with
+ * the process. */
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag);
 

@@ -16,6 +16,14 @@ struct qsi_body_ref {
     uint32_t crc;
 };
 
+/* A reference to no message file: the message lies in an index segment and is damaged there.  Says where, to whoever wants the body. */
+static inline struct qsi_body_ref qsi_damaged_ref(uint64_t queue_id, uint64_t number,
+                                                  uint32_t generation, uint32_t slot,
+                                                  uint64_t offset)
+{
+    return (struct qsi_body_ref){0, slot, offset, (uint32_t)number, (uint32_t)queue_id, generation};
+}
+
 /* QSI_BODY_REF_BYTES bytes. */
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
 /* Any bytes decode to something; the message store tells whether it exists. */

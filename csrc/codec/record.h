@@ -24,7 +24,11 @@ enum qsi_record_type {
     QSI_RECORD_BIND = 7,
     QSI_RECORD_UNBIND = 8,
     QSI_RECORD_TRANSACTION = 9,
-    QSI_RECORD_MESSAGE_FILE = 16, /* of checkpoints */
+    QSI_RECORD_QUEUE_MODE = 10,
+    /* in checkpoints only */
+    QSI_RECORD_MESSAGE_FILE = 16,
+    QSI_RECORD_QUEUE_STATE = 17,
+    QSI_RECORD_STORE_STATE = 18,
 };
 
 #define QSI_RECORD_ALIGN 8

@@ -376,6 +376,7 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
     if (piece->chunk == NULL || (plan->stored_count > 0 && piece->places == NULL)) {
         return qsi_batch_no_memory(error);
     }
+    qsi_chunk_charge(piece->chunk, batch->store->budget);
     piece->row_count = layout->row_count;
     piece->chunk->used = layout->record_bytes;
     record = piece->chunk->data;
@@ -473,6 +474,7 @@ static qs_status make_piece(struct batch *batch, struct piece_plan *plan, qs_err
     qs_status status = QS_OK;
 
     limit = limit < QSI_PIECE_BYTES_MAX ? limit : QSI_PIECE_BYTES_MAX;
+    limit = limit < qsi_piece_of_budget(batch->store) ? limit : qsi_piece_of_budget(batch->store);
     if (!measure_plain(batch, plan, limit)) {
         status = measure_rows(batch, plan, limit, error);
     }

@@ -155,7 +155,9 @@ static void lead(struct qs_store *store)
     qsi_message_store_release(store->messages, &set);
     if (status !=
         QS_OK) { /* if this fails too, the next open finds out for itself, as after a crash */
+        qsi_mutex_lock(&store->manifest_mutex);
         (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
+        qsi_mutex_unlock(&store->manifest_mutex);
     }
     qsi_mutex_lock(&store->mutex);
     store->leading = false;
@@ -171,6 +173,9 @@ static void lead(struct qs_store *store)
         qsi_cond_broadcast(&store->durable);
     }
     qsi_events_announce(store);
+    if (store->checkpointer_sleeps || qsi_checkpoint_wants_begin(store)) {
+        qsi_cond_signal(&store->checkpoint_due);
+    }
     if (qsi_journal_wants_spare(store->journal) ||
         qsi_message_store_needs_maintenance(store->messages)) {
         qsi_cond_signal(&store->chores);
@@ -302,6 +307,14 @@ static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t ent
     return status;
 }
 
+/* What waits to be written is in memory, whatever was paged. */
+static uint64_t unsynced_bytes_max(const struct qs_store *store)
+{
+    uint64_t share = store->options.memory_budget / 4;
+
+    return share < QSI_UNSYNCED_BYTES_MAX ? share : QSI_UNSYNCED_BYTES_MAX;
+}
+
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                bool *released_out, qs_error *error)
 {
@@ -311,7 +324,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         uint64_t appended = qsi_journal_appended_lsn(store->journal);
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
-        if (appended - durable > 0 && appended - durable + bytes > QSI_UNSYNCED_BYTES_MAX) {
+        if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
             continue;
@@ -371,6 +384,11 @@ qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
     store->committer_running = true;
     QS_TRY(qsi_thread_start(&store->maintainer, "qs-maintain", run_maintainer, store, error));
     store->maintainer_running = true;
+    QS_TRY(qsi_thread_start(&store->pager, "qs-page", qsi_run_pager, store, error));
+    store->pager_running = true;
+    QS_TRY(qsi_thread_start(&store->checkpointer, "qs-checkpoint", qsi_run_checkpointer, store,
+                            error));
+    store->checkpointer_running = true;
     return QS_OK;
 }
 
@@ -381,7 +399,16 @@ void qsi_commit_stop_threads(struct qs_store *store)
     qsi_cond_broadcast(&store->work);
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->chores);
+    qsi_cond_broadcast(&store->paging);
+    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->checkpoint_due);
     qsi_mutex_unlock(&store->mutex);
+    if (store->checkpointer_running) { /* first: it may wait for the others */
+        pthread_join(store->checkpointer, NULL);
+    }
+    if (store->pager_running) {
+        pthread_join(store->pager, NULL);
+    }
     if (store->committer_running) {
         pthread_join(store->committer, NULL);
     }
@@ -396,6 +423,7 @@ void qsi_commit_stop_threads(struct qs_store *store)
         pthread_join(store->helper.thread, NULL);
     }
     store->committer_running = store->maintainer_running = store->helper.running = false;
+    store->pager_running = store->checkpointer_running = false;
 }
 
 /* ---- records ---- */
@@ -412,10 +440,13 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
         return QS_OK;
     }
     arena_bytes = arena_bytes < QSI_ARENA_BYTES_MAX ? arena_bytes : QSI_ARENA_BYTES_MAX;
+    arena_bytes =
+        arena_bytes < qsi_piece_of_budget(store) ? arena_bytes : qsi_piece_of_budget(store);
     chunk = qsi_chunk_create(bytes > arena_bytes ? bytes : arena_bytes);
     if (chunk == NULL) {
         return qsi_fail(error, QS_ENOMEM, "record of %llu bytes", (unsigned long long)bytes);
     }
+    qsi_chunk_charge(chunk, store->budget);
     qsi_chunk_unref(*arena);
     *arena = chunk;
     *chunk_out = chunk;

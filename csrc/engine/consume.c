@@ -308,10 +308,10 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     struct qs_store *store = channel->store;
     struct store_consumer *consumer = NULL;
     struct qsi_body_ref ref;
-    qs_status status;
+    qs_status status = QS_OK;
     bool no_ack = false;
 
-    /* Others may take the message, or delete the queue, while room is made. */
+    /* Others may take the message, or delete the queue, while room is made or the message is brought from the disk. */
     for (bool released = true; released;) {
         released = false;
         consumer = choose_consumer(channel);
@@ -320,21 +320,30 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         }
         no_ack = consumer->no_ack;
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
-    }
-    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "delivery");
-    }
-    status = qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &ref, error);
-    if (status != QS_OK) {
-        return status;
+        if (released) {
+            continue;
+        }
+        if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "delivery");
+        }
+        status = qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &ref, error);
+        if (status == QSI_EPAGED) {
+            released = true;
+            status = qsi_page_in(store, consumer->queue, error);
+        }
+        if (status != QS_OK) {
+            return status;
+        }
     }
     consumer->unacked_count += 1;
     event->kind = QS_EVENT_DELIVERY;
     share_names(consumer, &event->message);
     if (event->message.hold == NULL) {
+        uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
         status = qsi_deliver_body(store, &event->message, &ref, error);
         qsi_mutex_lock(&store->mutex);
+        qsi_reader_end(store, reader);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag);

@@ -4,7 +4,7 @@
  * held for moments: never during input or output, and never while a batch is copied.  What runs without it: encoding a batch, the
  * leader's write and sync, making spare files, reading bodies.
  *
- * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its own, taken alone. */
+ * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its own, taken alone, and so has the manifest. */
 #ifndef QSI_ENGINE_H
 #define QSI_ENGINE_H
 
@@ -19,6 +19,7 @@
 #include "lock.h"
 #include "manifest.h"
 #include "message_store.h"
+#include "paging.h"
 #include "queue.h"
 #include "route.h"
 #include "unacked.h"
@@ -34,16 +35,23 @@
 struct store_queue {
     struct qsi_queue core;
     struct qsi_destination destination;
-    uint32_t flags;           /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
-    bool deleted;             /* gone, but some messages are still out */
-    struct qs_channel *owner; /* of an exclusive queue */
+    uint32_t flags;             /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
+    bool deleted;               /* gone, but some messages are still out */
+    bool mode_was_set;          /* by qs_store_set_queue_mode, not by its declaration */
+    uint64_t restored_next_seq; /* of the checkpoint: what it carries comes first */
+    bool lazy;                  /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t jobs;              /* under way without the lock: it is not freed before they end */
+    struct qs_channel *owner;   /* of an exclusive queue */
     struct qsi_list consumers;
     uint32_t consumer_count;
     bool exclusive_consumer;
     struct qsi_list in_deleted;
+    struct qsi_list in_ahead; /* of queues that a consumer reads from the disk */
+    uint64_t read_at_ns;      /* when one last came for what was paged; 0: never */
     /* rates */
-    uint64_t rate_at_ns, rate_in, rate_out;
-    double ingress_rate, egress_rate;
+    uint64_t rate_at_ns, rate_in, rate_out, rate_settled;
+    double ingress_rate, egress_rate, ack_rate;
+    double target_ram_count; /* infinity: memory is not short */
     struct qsi_slice name;
     struct qsi_slice arguments;
     uint8_t bytes[]; /* of name and arguments */
@@ -61,7 +69,23 @@ struct sync_helper { /* fdatasyncs the message files while the leader syncs the 
     qs_error error;
 };
 
+/* A segment file without messages that the last checkpoint still names. */
+struct dead_file {
+    struct qsi_list in_store;
+    struct qsi_segment_file file;
+    bool sealed; /* it was dead when the checkpoint that is being made began */
+};
+
+/* Readers of the message store, by the checkpoint that was the last when they began: what was let go before it stays until
+ * they are done. */
+struct readers {
+    uint32_t count[2];
+    uint32_t epoch;
+};
+
 struct store_stats {
+    uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
+        segments_written;
     uint64_t commits, published, routed, confirmed, returned, delivered, acked, requeued;
     uint64_t message_syncs;
 };
@@ -73,6 +97,9 @@ struct qs_store {
     qs_dir *root;
     qs_dir *journal_dir;
     qs_dir *messages_dir;
+    qs_dir *index_dir;
+    qs_dir *transient_dir;
+    qs_dir *checkpoint_dir;
     qs_file *lock_file;
     struct qsi_list in_process; /* all open stores, for fork */
     uint32_t fork_generation;
@@ -84,9 +111,16 @@ struct qs_store {
     struct qsi_cond events;   /* a message or a confirm for somebody who waits */
     struct qsi_cond work;     /* for the committer */
     struct qsi_cond chores;   /* for the maintainer */
+    struct qsi_cond paging;   /* for the pager */
+    struct qsi_cond paged;    /* a job of the pager, or of somebody who did it himself, ended */
+    struct qsi_cond checkpoint_due; /* for the checkpointer */
 
     struct qsi_journal *journal;
     struct qsi_message_store *messages;
+    struct qsi_index *index;           /* segments of durable queues */
+    struct qsi_index *transient_index; /* and of what ends with the process */
+    struct qsi_budget *budget;
+    struct qsi_queue_shared shared;
     struct qsi_router router;
     struct qsi_map queues_by_id; /* u64 -> store_queue: recovery */
     struct qsi_map
@@ -112,13 +146,43 @@ struct qs_store {
     uint64_t batch_began_ns; /* first append of the open batch */
     bool preparing;
     bool maintenance_failed; /* until the next roll or full store asks again */
-    pthread_t committer, maintainer;
-    bool committer_running, maintainer_running;
+    pthread_t committer, maintainer, pager, checkpointer;
+    bool committer_running, maintainer_running, pager_running, checkpointer_running;
+
+    /* paging (pager.c) */
+    bool flushing;       /* a flush is under way: one at a time */
+    bool snapshot_waits; /* a checkpoint has its turn before the next flush */
+    uint32_t releasing,
+        rewriting; /* jobs under way that a snapshot waits for: bits and counts, or names and areas, differ meanwhile */
+    bool pager_stuck;    /* over the budget, and nothing more can leave memory */
+    bool space_is_short; /* a segment could not be written for want of space */
+    bool
+        garbage_is_much; /* message files hold far more garbage than bodies: publishers wait for compaction */
+    uint64_t compacted_at_ns; /* when the pager last looked for garbage */
+    uint32_t memory_waiters;
+    uint32_t lazy_count; /* queues with x-queue-mode=lazy */
+    uint64_t targets_at_ns;
+    struct qsi_list ahead; /* store_queue.in_ahead */
+    struct qsi_list dead_files;
+    uint64_t dead_bytes;
+    uint64_t dead_since_ns; /* 0: nothing is dead */
+
+    /* checkpoints (checkpoint.c) */
+    bool checkpointing;
+    bool checkpoint_wanted;
+    bool checkpointer_sleeps;
+    struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
+    uint64_t checkpoint_lsn;         /* of the last one; 0: none */
+    uint64_t checkpoint_at_ns;       /* when it was */
+    uint64_t
+        checkpoint_failed_ns; /* when one could not be made for want of space; 0: the last one went well */
+    struct readers readers;
     struct sync_helper helper;
 
     struct store_stats stats;
     struct qsi_histogram commit_latency;
     struct qsi_histogram confirm_latency;
+    uint64_t recovered_lsn; /* where the replay began */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
         lost_ranges, lost_bytes;
 };
@@ -279,6 +343,99 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
 
 void qsi_drop_consumers(struct qs_channel *channel);
 
+/* ---- pager.c, pager_load.c, pager_space.c, promote.c: messages between memory and disk ---- */
+
+/* Delivering: the next message has to be brought from the disk first (a status that means nothing else there). */
+#define QSI_EPAGED QS_EEXIST
+
+/* REQUIRES lock; releases it meanwhile.  Brings what the head of the queue lacks next, or waits for whoever does.  The queue may be
+ * gone afterwards. */
+qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue,
+                      qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Somebody takes messages: the next segment is read before he comes to it. */
+void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue);
+/* REQUIRES lock; may release it meanwhile, and tells so.  Returns when memory is within the budget, or cannot be brought there. */
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out,
+                              qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  After something came into a queue. */
+void qsi_pager_kick(struct qs_store *store);
+/* REQUIRES lock; releases it meanwhile.  One step towards less memory; false: there is none to be made. */
+bool qsi_pager_step(struct qs_store *store, qs_error *error);
+/* REQUIRES lock; releases it meanwhile.  A lazy queue: all to the disk.  What its last flush came to. */
+qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue);
+/* REQUIRES lock; releases it meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
+qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue,
+                          qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; may release it meanwhile, and sets *released_io then.  Looks at the next content that is to be flushed: bodies that other
+ * queues have as well move to the message store.  QS_EEMPTY: all was looked at. */
+qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, bool *released_io,
+                      qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; releases it meanwhile.  References of settled messages that were on the disk are dropped, and files of segments
+ * that ended are seen to. */
+qs_status qsi_pager_release(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; releases it meanwhile.  Rewrites one sparse segment or compacts one message file; false: there is none. */
+bool qsi_pager_compact(struct qs_store *store, qs_error *error);
+/* How large one piece of memory may be, so that the budget divides into some. */
+static inline uint64_t qsi_piece_of_budget(const struct qs_store *store)
+{
+    return store->options.memory_budget / 16;
+}
+struct qsi_index *qsi_index_of(const struct qs_store *store, const struct store_queue *queue);
+void *qsi_run_pager(void *store);
+void qsi_forget_dead_files(struct qs_store *store);
+
+/* REQUIRES lock.  Around reading from the message store without it. */
+static inline uint32_t qsi_reader_begin(struct qs_store *store)
+{
+    store->readers.count[store->readers.epoch & 1] += 1;
+    return store->readers.epoch & 1;
+}
+void qsi_reader_end(struct qs_store *store, uint32_t reader);
+
+/* ---- rates.c ---- */
+
+void qsi_update_rates(struct qs_store *store, struct store_queue *queue);
+/* REQUIRES lock.  RabbitMQ's rule: how many messages each queue may keep in memory, by how fast it moves. */
+void qsi_update_targets(struct qs_store *store);
+
+/* ---- checkpoint.c ---- */
+
+/* REQUIRES lock; releases it meanwhile.  What the journal says up to now is in other files when this returns, and journal files behind
+ * it are used again. */
+qs_status qsi_checkpoint(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Are checkpoints made unasked?  Not in a salvaged store: they would let go of the journal that is damaged. */
+static inline bool qsi_checkpoint_is_automatic(const struct qs_store *store)
+{
+    return store->options.checkpoint_bytes > 0 && store->options.recovery != QS_RECOVERY_SALVAGE;
+}
+/* REQUIRES lock.  Has the time come for one? */
+bool qsi_checkpoint_is_due(const struct qs_store *store);
+/* REQUIRES lock.  Has the journal grown enough for one?  Costs nothing: asked after each commit. */
+bool qsi_checkpoint_wants_begin(const struct qs_store *store);
+/* REQUIRES lock.  Are there files that only wait for one to go? */
+bool qsi_checkpoint_would_free(const struct qs_store *store);
+/* REQUIRES lock.  Does the journal grow faster than checkpoints can be made?  Publishers wait then. */
+bool qsi_checkpoint_is_behind(const struct qs_store *store);
+void *qsi_run_checkpointer(void *store);
+
+/* ---- restore.c ---- */
+
+/* Loads the checkpoint that the manifest names, if it does, and removes what no checkpoint names. */
+qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* The states of segments that are needed to replay a settle. */
+qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
+                          const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;
+/* The state of the segment where the first ready messages are. */
+qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue,
+                        qs_error *error) QS_MUST_CHECK;
+
+/* The bytes of the checkpoint that the manifest names, their checksum and header right: the caller's to free with qsi_free.
+ * REQUIRES that it names one. */
+struct qsi_checkpoint_header;
+qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                              struct qsi_checkpoint_header *header_out, uint8_t **data_out,
+                              size_t *bytes_out, qs_error *error) QS_MUST_CHECK;
+
 /* ---- tx.c ---- */
 
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
@@ -287,5 +444,11 @@ void qsi_tx_drop(struct qs_channel *channel);
 /* ---- recover.c ---- */
 
 qs_status qsi_recover(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Which rows of a checked record go to a destination: NULL for all, else the caller's.  QS_ECORRUPT when they are not as many as it says. */
+qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,
+                               uint32_t **rows_out, qs_error *error) QS_MUST_CHECK;
+/* One record of the journal or of a checkpoint, at data[at] of chunk. */
+qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
+                            qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -54,14 +54,35 @@ static struct store_queue *find(struct qs_store *store, uint64_t id)
     return qsi_map_get(&store->queues_by_id, &id, sizeof id);
 }
 
+/* How many messages each queue is to get of all the pieces. */
+static void count_messages(struct qs_store *store, const struct pieces *pieces)
+{
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < pieces->count; i++) {
+            const struct piece *piece = &pieces->items[i];
+            for (uint32_t k = 0; k < piece->destination_count; k++) {
+                struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+                if (queue != NULL) {
+                    queue->core.reserving =
+                        pass == 0 ? 0 : queue->core.reserving + piece->destinations[k].run->count;
+                }
+            }
+        }
+    }
+}
+
 qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
                              uint32_t extra_entries, qs_error *error)
 {
+    count_messages(store, pieces);
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
             struct store_queue *queue = find(store, piece->destinations[k].queue_id);
-            if (queue != NULL && qsi_queue_reserve_run(&queue->core, pieces->count) != QS_OK) {
+            const struct qsi_run *run = piece->destinations[k].run;
+            if (queue != NULL &&
+                qsi_queue_reserve(&queue->core, pieces->count, queue->core.reserving,
+                                  !run->journalled || run->has_transient) != QS_OK) {
                 return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
                                 (const char *)queue->name.data);
             }
@@ -113,6 +134,7 @@ uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool g
     if (lsn != 0 && !goes_on) {
         qsi_commit_kick(store);
     }
+    qsi_pager_kick(store);
     qsi_events_announce(store);
     return lsn;
 }

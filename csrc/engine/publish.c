@@ -196,6 +196,7 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
         qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
     }
     publishing->channel->store->stats.routed += route->count;
+    qsi_pager_kick(publishing->channel->store);
     qsi_events_announce(publishing->channel->store);
 }
 
@@ -251,6 +252,7 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
     if (piece->chunk == NULL || piece->destinations == NULL || piece->places == NULL) {
         goto out;
     }
+    qsi_chunk_charge(piece->chunk, publishing->channel->store->budget);
     piece->chunk->used = publishing->layout.record_bytes;
     encode(publishing, piece->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {
@@ -355,6 +357,15 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         QS_TRY(route(publishing, error));
         if (publishing->route->count == 0) {
             return QS_OK;
+        }
+        if (publishing->stored && !is_journalled(publishing)) {
+            /* The durable queue went while the body was written: it comes along like any other. */
+            qsi_message_store_abandon(store->messages, &publishing->place);
+            publishing->stored = false;
+        }
+        QS_TRY(qsi_pager_make_room(store, &released, error));
+        if (released) {
+            continue;
         }
         if (is_journalled(publishing) && !publishing->stored &&
             qsi_is_stored(store, publishing->properties.bytes, publishing->body.bytes)) {

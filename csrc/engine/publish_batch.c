@@ -72,6 +72,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     if (channel->tx_selected) {
         QS_TRY(qsi_tx_take(channel, &batch->pieces, error));
     } else {
+        QS_TRY(qsi_pager_make_room(store, &released, error));
         if (batch->pieces.journal_bytes > 0) {
             QS_TRY(qsi_commit_make_room(store,
                                         batch->pieces.journal_bytes + qsi_reserve_bytes(store),

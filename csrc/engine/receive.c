@@ -1,7 +1,7 @@
 /* Getting messages, one or a batch at a time.
  *
- * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it: taken
- * messages belong to this channel, so their records stay. */
+ * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it, from
+ * chunks that are held meanwhile: paging may take them from the queue. */
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"
@@ -38,15 +38,16 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     return QS_OK;
 }
 
-static qs_status view_message(const struct qsi_run *run, uint32_t row, qs_message *message,
+static qs_status view_message(const struct qsi_stretch *stretch, qs_message *message,
                               struct qsi_body_ref *ref_out, qs_error *error)
 {
+    const struct qsi_run *run = stretch->run;
     uint32_t record_row;
     struct qsi_messages view;
     struct qsi_route_view route;
     struct qsi_slice body;
 
-    qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+    qsi_messages_view(&view, qsi_run_record(run, stretch->run_row, &record_row));
     route = qsi_messages_route(&view, qsi_messages_row_route(&view, record_row));
     body = qsi_messages_body(&view, record_row);
     message->exchange = qs_slice_of(route.exchange);
@@ -71,16 +72,22 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     struct qsi_stretch stretch;
 
     memset(message_out, 0, sizeof *message_out);
-    if (!qsi_queue_take(&queue->core, 1, &stretch)) {
+    switch (qsi_queue_take(&queue->core, 1, &stretch)) {
+    case QSI_TAKE_EMPTY:
         return QS_EEMPTY;
+    case QSI_TAKE_PAGED:
+        return QSI_EPAGED;
+    case QSI_TAKE_TAKEN:
+        break;
     }
-    message_out->redelivered = qsi_run_was_seen(stretch.run, stretch.row);
-    message_out->delivery_count = qsi_run_deliveries(stretch.run, stretch.row);
-    qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
+    message_out->redelivered = qsi_segment_was_seen(stretch.segment, stretch.slot);
+    message_out->delivery_count = qsi_segment_deliveries(stretch.segment, stretch.slot);
+    qsi_stretch_mark_seen(&stretch);
     message_out->delivery_tag =
         qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
     channel->store->stats.delivered += 1;
-    return view_message(stretch.run, stretch.row, message_out, ref_out, error);
+    qsi_pager_look_ahead(channel->store, queue);
+    return view_message(&stretch, message_out, ref_out, error);
 }
 
 /* What a record of the message store holds, in a chunk of its own. */
@@ -89,12 +96,27 @@ struct stored {
     struct qsi_slice exchange, key, properties, body;
 };
 
+static qs_status damaged_in_segment(const struct qsi_body_ref *ref, qs_error *error)
+{
+    struct qsi_segment_file file = {
+        .queue_id = ref->body_bytes, .number = ref->envelope_bytes, .generation = ref->crc};
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    qsi_segment_path(path, &file);
+    return qsi_fail_corrupt(error, path, ref->offset, "the message in slot %u is damaged",
+                            ref->slot);
+}
+
 static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref,
                              struct stored *stored_out, qs_error *error)
 {
     struct qsi_chunk *chunk;
-    qs_status status = qsi_message_store_locate(store->messages, ref, error);
+    qs_status status;
 
+    if (ref->file == 0) {
+        return damaged_in_segment(ref, error);
+    }
+    status = qsi_message_store_locate(store->messages, ref, error);
     if (status != QS_OK) {
         return status;
     }
@@ -142,14 +164,24 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
                           qs_message *message, struct qsi_body_ref *ref, qs_error *error)
 {
     struct store_queue *queue;
+    qs_status status;
     bool released;
 
-    QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
-    QS_TRY(qsi_require_queue(channel, name, &queue, error));
-    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "delivery");
+    for (;;) {
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        QS_TRY(qsi_require_queue(channel, name, &queue, error));
+        if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "delivery");
+        }
+        status = qsi_deliver_one(channel, queue, NULL, message, ref, error);
+        if (status != QSI_EPAGED) {
+            return status;
+        }
+        QS_TRY(qsi_page_in(channel->store, queue, error));
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
     }
-    return qsi_deliver_one(channel, queue, NULL, message, ref, error);
 }
 
 qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
@@ -164,10 +196,12 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     QS_TRY(qsi_channel_enter(channel, error));
     status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &ref, error);
     if (status == QS_OK && message_out->hold == NULL) {
+        uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
         /* A damaged body stays unacked, so that it does not stand in the way of the messages behind it. */
         status = qsi_deliver_body(store, message_out, &ref, error);
         qsi_mutex_lock(&store->mutex);
+        qsi_reader_end(store, reader);
     }
     if (status == QS_OK) {
         message_out->queue = queue;
@@ -182,9 +216,9 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
 
 /* Messages taken together that look alike: consecutive rows of one record, or one record of a single message. */
 struct taken {
+    struct qsi_chunk *chunk; /* which the record is in: held */
     const uint8_t *record;
-    const uint32_t *rows; /* of the run; NULL: row i is row i */
-    uint32_t row;
+    uint32_t row; /* of the record */
     uint32_t count;
     uint64_t first_tag;
     uint32_t delivery_count;
@@ -196,6 +230,7 @@ struct get_batch {
     struct qsi_slice queue;
     uint64_t max_messages;
     uint64_t bytes_left;
+    bool is_paged;        /* the next message is on the disk */
     struct qsi_buf taken; /* struct taken */
     uint64_t message_count;
     uint64_t body_bytes;
@@ -211,7 +246,7 @@ static uint32_t body_bytes(const struct qsi_messages *view, uint32_t record_row)
         return body.bytes;
     }
     qsi_body_ref_decode(&ref, body.data);
-    return ref.body_bytes;
+    return ref.file != 0 ? ref.body_bytes : 0;
 }
 
 /* How many messages of the stretch fit into the bytes that are left; one always does when nothing was taken yet. */
@@ -224,8 +259,8 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
     if (!run->single_records && run->rows == NULL && !run->has_stored) {
         uint64_t bytes;
         qsi_messages_view(&view, run->chunk->data + run->record_at);
-        bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->row + stretch->count)) -
-                qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->row);
+        bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->run_row + stretch->count)) -
+                qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->run_row);
         if (bytes <= get->bytes_left) {
             get->bytes_left -= bytes;
             get->body_bytes += bytes;
@@ -235,7 +270,7 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
     for (; count < stretch->count; count++) {
         uint32_t record_row;
         uint32_t bytes;
-        qsi_messages_view(&view, qsi_run_record(run, stretch->row + count, &record_row));
+        qsi_messages_view(&view, qsi_run_record(run, stretch->run_row + count, &record_row));
         bytes = body_bytes(&view, record_row);
         if (bytes > get->bytes_left && get->message_count + count > 0) {
             get->bytes_left = 0;
@@ -252,22 +287,21 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
                             uint64_t first_tag)
 {
     const struct qsi_run *run = stretch->run;
+    const struct qsi_segment *segment = stretch->segment;
     uint32_t i = 0;
 
     while (i < stretch->count) {
-        uint32_t record_row, row = stretch->row + i;
-        struct taken *last = NULL, next = {.row = row, .count = 1, .first_tag = first_tag + i};
-        next.record = qsi_run_record(run, row, &record_row);
-        if (run->single_records) {
-            next.row = 0;
-        } else {
-            next.rows = run->rows;
-        }
-        next.redelivered = qsi_run_was_seen(run, row);
-        next.delivery_count = qsi_run_deliveries(run, row);
+        uint32_t record_row, slot = stretch->slot + i;
+        struct taken *last = NULL, next = {.count = 1, .first_tag = first_tag + i};
+        next.record = qsi_run_record(run, stretch->run_row + i, &record_row);
+        next.row = record_row;
+        next.redelivered = qsi_segment_was_seen(segment, slot);
+        next.delivery_count = qsi_segment_deliveries(segment, slot);
         while (!run->single_records && i + next.count < stretch->count &&
-               qsi_run_was_seen(run, row + next.count) == next.redelivered &&
-               qsi_run_deliveries(run, row + next.count) == next.delivery_count) {
+               (run->rows == NULL ||
+                run->rows[stretch->run_row + i + next.count] == next.row + next.count) &&
+               qsi_segment_was_seen(segment, slot + next.count) == next.redelivered &&
+               qsi_segment_deliveries(segment, slot + next.count) == next.delivery_count) {
             next.count += 1;
         }
         i += next.count;
@@ -280,6 +314,9 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
             last->count += next.count;
         } else if (qsi_buf_append(&get->taken, &next, sizeof next) != QS_OK) {
             return QS_ENOMEM;
+        } else {
+            last = (struct taken *)(void *)(get->taken.data + get->taken.bytes) - 1;
+            last->chunk = qsi_chunk_ref(run->chunk);
         }
     }
     return QS_OK;
@@ -292,6 +329,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     struct qs_channel *channel = get->channel;
     uint64_t left = get->max_messages - get->message_count;
     struct qsi_stretch stretch;
+    enum qsi_take take;
     uint8_t *room;
     uint32_t count;
 
@@ -303,8 +341,10 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         *status_io = qsi_fail(error, QS_ENOMEM, "batch");
         return false;
     }
-    if (!qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS,
-                        &stretch)) {
+    take = qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS,
+                          &stretch);
+    if (take != QSI_TAKE_TAKEN) {
+        get->is_paged = take == QSI_TAKE_PAGED;
         return false;
     }
     count = fitting(get, &stretch);
@@ -318,7 +358,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     if (note_taken(get, &stretch, channel->unacked.last_tag + 1) != QS_OK) {
         QS_ASSERT(false); /* room was reserved */
     }
-    qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
+    qsi_stretch_mark_seen(&stretch);
     qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
     get->message_count += count;
     channel->store->stats.delivered += count;
@@ -357,9 +397,38 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
     }
     get->first_tag = channel->unacked.last_tag + 1;
     get->last_tag = channel->unacked.last_tag;
-    while (take_stretch(get, queue, &status, error)) {
+    for (;;) {
+        get->is_paged = false;
+        while (take_stretch(get, queue, &status, error)) {
+        }
+        if (status != QS_OK || !get->is_paged) {
+            break;
+        }
+        /* A queue that pages answers as one that never does: with all there is. */
+        status = qsi_page_in(store, queue, error);
+        if (status == QS_OK && channel->closed) {
+            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                              "closed meanwhile");
+        }
+        if (status == QS_OK) {
+            status = qsi_require_queue(channel, get->queue, &queue, error);
+        }
+        if (status != QS_OK) {
+            return get->message_count > 0 && !channel->closed ? QS_OK : status;
+        }
     }
+    qsi_pager_look_ahead(store, queue);
     return status;
+}
+
+static void release_taken(struct get_batch *get)
+{
+    struct taken *taken = (struct taken *)(void *)get->taken.data;
+
+    for (size_t i = 0; i < get->taken.bytes / sizeof *taken; i++) {
+        qsi_chunk_unref(taken[i].chunk);
+    }
+    qsi_buf_fini(&get->taken);
 }
 
 /* ---- building the record batch, without the lock ---- */
@@ -410,15 +479,32 @@ static qs_status set_route(struct building *building, uint32_t record_row,
     return QS_OK;
 }
 
+/* A record that was read back from a segment does not say how its stored messages were routed: their envelopes do. */
+static qs_status set_stored_route(struct building *building, uint32_t record_row,
+                                  const struct stored *stored, struct qsi_arrow_run *run,
+                                  qs_error *error)
+{
+    struct qsi_route_view route =
+        qsi_messages_route(&building->view, qsi_messages_row_route(&building->view, record_row));
+
+    if (qsi_slice_equals(route.exchange, stored->exchange) &&
+        qsi_slice_equals(route.key, stored->key)) {
+        return set_route(building, record_row, run, error);
+    }
+    QS_TRY(qsi_arrow_builder_intern(&building->builder, &run->exchange_code, QSI_ARROW_EXCHANGE,
+                                    stored->exchange, error));
+    return qsi_arrow_builder_intern(&building->builder, &run->routing_key_code,
+                                    QSI_ARROW_ROUTING_KEY, stored->key, error);
+}
+
 static qs_status build_row(struct building *building, const struct taken *taken, uint32_t i,
                            struct qsi_arrow_run *run, qs_error *error)
 {
-    uint32_t record_row = taken->rows != NULL ? taken->rows[taken->row + i] : taken->row + i;
+    uint32_t record_row = taken->row + i;
     struct qsi_slice body = qsi_messages_body(&building->view, record_row);
     struct stored stored = {NULL};
     qs_status status;
 
-    QS_TRY(set_route(building, record_row, run, error));
     run->first_tag = taken->first_tag + i;
     if (qsi_messages_is_stored(&building->view, record_row)) {
         struct qsi_body_ref ref;
@@ -433,10 +519,14 @@ static qs_status build_row(struct building *building, const struct taken *taken,
         }
         run->properties = stored.properties;
         body = stored.body;
+        status = set_stored_route(building, record_row, &stored, run, error);
     } else {
+        status = set_route(building, record_row, run, error);
         run->properties = qsi_messages_properties(&building->view, record_row);
     }
-    status = qsi_arrow_builder_row(&building->builder, run, body, error);
+    if (status == QS_OK) {
+        status = qsi_arrow_builder_row(&building->builder, run, body, error);
+    }
     qsi_chunk_unref(stored.chunk);
     return status;
 }
@@ -449,7 +539,7 @@ static qs_status build_taken(struct building *building, const struct taken *take
     const struct qsi_messages *view = &building->view;
 
     QS_TRY(begin_record(building, taken->record, error));
-    if (taken->rows == NULL && view->row_route_width == 0 && view->stored == NULL &&
+    if (view->row_route_width == 0 && view->stored == NULL &&
         (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
         QS_TRY(set_route(building, taken->row, &run, error));
         run.properties = qsi_messages_properties(view, taken->row);
@@ -525,15 +615,17 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     QS_TRY(qsi_channel_enter(channel, error));
     status = take_batch(&get, no_ack, timeout_ns, error);
     if (status == QS_OK) {
+        uint32_t reader = qsi_reader_begin(channel->store);
         qsi_mutex_unlock(&channel->store->mutex);
         status = build(&get, &bad_tag, schema_out, array_out, error);
         qsi_mutex_lock(&channel->store->mutex);
+        qsi_reader_end(channel->store, reader);
     }
     if (get.message_count > 0 && status != QS_OK) {
         give_back(&get, bad_tag);
     } else if (get.message_count > 0 && no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, get.first_tag, get.last_tag);
     }
-    qsi_buf_fini(&get.taken);
+    release_taken(&get);
     return qsi_channel_leave(channel, status);
 }

@@ -30,9 +30,8 @@ static struct store_queue *queue_by_id(struct qs_store *store, uint64_t id)
     return qsi_map_get(&store->queues_by_id, &id, sizeof id);
 }
 
-/* Which rows go to a destination: NULL for all.  QS_ECORRUPT when they are not as many as it says. */
-static qs_status destination_rows(const struct qsi_messages *view, uint32_t destination,
-                                  uint32_t **rows_out, qs_error *error)
+qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,
+                               uint32_t **rows_out, qs_error *error)
 {
     uint32_t expected = qsi_messages_destination_rows(view, destination);
     uint32_t count = 0;
@@ -93,16 +92,40 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     uint32_t *rows = NULL;
     uint32_t count = qsi_messages_destination_rows(view, destination);
 
-    QS_TRY(destination_rows(view, destination, &rows, error));
-    if (qsi_queue_reserve_run(queue, 1) != QS_OK ||
+    QS_TRY(qsi_destination_rows(view, destination, &rows, error));
+    if (qsi_queue_skip_to(queue, first_seq) != QS_OK ||
+        qsi_queue_reserve(queue, 1, count, (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) !=
+            QS_OK ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
     }
     run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
-    qsi_queue_push_run_at(queue, run, first_seq);
+    qsi_queue_push_run(queue, run);
     if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) {
-        drop_transient(queue, view, run->rows, count, first_seq);
+        drop_transient(queue, view, rows, count, first_seq);
+    }
+    return QS_OK;
+}
+
+/* The message store makes room to count the references of this record. */
+static qs_status note_refs(struct qs_store *store, const struct qsi_messages *view, qs_error *error)
+{
+    for (uint32_t row = 0; view->stored != NULL && row < view->row_count; row++) {
+        struct qsi_slice cell = qsi_messages_body(view, row);
+        struct qsi_body_ref ref;
+        if (!qsi_messages_is_stored(view, row)) {
+            continue;
+        }
+        if (cell.bytes != QSI_BODY_REF_BYTES) {
+            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
+        }
+        qsi_body_ref_decode(&ref, cell.data);
+        if (ref.offset % 8 != 0 || ref.offset / 8 > UINT32_MAX) { /* a segment could not tell it */
+            return qsi_fail(error, QS_ECORRUPT, "a body at offset %llu of message file %u",
+                            (unsigned long long)ref.offset, ref.file);
+        }
+        QS_TRY(qsi_message_store_note(store->messages, &ref, error));
     }
     return QS_OK;
 }
@@ -115,6 +138,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
 
     QS_TRY(qsi_messages_check(record, error));
     qsi_messages_view(&view, record);
+    QS_TRY(note_refs(store, &view, error));
     for (uint32_t i = 0; i < view.destination_count; i++) {
         struct store_queue *queue = queue_by_id(store, qsi_messages_destination_queue(&view, i));
         uint64_t first_seq = qsi_messages_destination_seq(&view, i);
@@ -130,8 +154,9 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
             QS_TRY(replay_batch(&queue->core, chunk, at, &view, i, error));
             continue;
         }
-        queue->core.next_seq = first_seq; /* transient messages leave gaps */
-        if (qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK) {
+        /* Transient messages leave gaps, and so do checkpoints. */
+        if (qsi_queue_skip_to(&queue->core, first_seq) != QS_OK ||
+            qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         qsi_queue_push_message(&queue->core, chunk, (uint32_t)at, qsi_record_length(record), true,
@@ -148,6 +173,7 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = queue_by_id(store, settle.queue_id);
     if (queue != NULL) {
+        QS_TRY(qsi_load_states(store, queue, &settle, error));
         qsi_queue_replay_settle(&queue->core, &settle);
     }
     return QS_OK;
@@ -165,8 +191,8 @@ static qs_status replay_transaction(struct qs_store *store, const struct qsi_top
     return QS_OK;
 }
 
-static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
-                               qs_error *error)
+qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
+                            qs_error *error)
 {
     const uint8_t *record = chunk->data + at;
     struct qsi_topology topology;
@@ -185,6 +211,7 @@ static qs_status replay_record(struct qs_store *store, struct qsi_chunk *chunk, 
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:
+    case QSI_RECORD_QUEUE_MODE:
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return qsi_replay_topology(store, &topology, error);
     default:
@@ -232,19 +259,37 @@ static void enter_session(struct replay *replay, uint32_t session)
     }
 }
 
+/* A journal that holds more than the budget is replayed all the same: what is behind goes to segments. */
+static qs_status relieve_memory(struct qs_store *store, qs_error *error)
+{
+    if (qsi_budget_bytes(store->budget) <= store->options.memory_budget / 2) {
+        return QS_OK;
+    }
+    qsi_mutex_lock(&store->mutex);
+    while (qsi_budget_bytes(store->budget) > store->options.memory_budget / 2 &&
+           qsi_pager_step(store, error)) {
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return qsi_store_check_failed(store, error);
+}
+
 static qs_status apply(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
 {
+    struct qs_store *store = replay->store;
     uint64_t at = block->from;
     uint64_t end = block->from + block->block.payload_bytes;
 
     enter_session(replay, block->session);
     while (at < end) {
-        qs_status status = replay_record(replay->store, block->chunk, at, error);
+        uint64_t lsn = block->block.lsn + (at - block->from);
+        qs_status status =
+            lsn < store->checkpoint_lsn ? QS_OK : qsi_replay_record(store, block->chunk, at, error);
         if (status != QS_OK) {
             return blame(block, status, error);
         }
         at += qsi_record_length(block->chunk->data + at);
     }
+    QS_TRY(relieve_memory(store, error));
     replay->store->recovered_records += block->block.record_count;
     replay->store->recovered_bytes += block->block.payload_bytes;
     return QS_OK;
@@ -294,10 +339,15 @@ static qs_status hold(struct replay *replay, const struct qsi_scan_block *block,
 static qs_status visit_block(void *context, const struct qsi_scan_block *block, qs_error *error)
 {
     struct replay *replay = context;
+    uint64_t proven = replay->store->checkpoint_lsn; /* it was made when all before was durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
     /* The end of an earlier session was decided when the one behind it began. */
-    QS_TRY(apply_before(replay, new_session ? block->block.lsn : block->block.durable_upto, error));
+    if (block->chunk->budget == NULL) {
+        qsi_chunk_charge(block->chunk, replay->store->budget);
+    }
+    proven = block->block.durable_upto > proven ? block->block.durable_upto : proven;
+    QS_TRY(apply_before(replay, new_session ? block->block.lsn : proven, error));
     return hold(replay, block, error);
 }
 
@@ -377,6 +427,7 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
     if (is_decided(replay)) {
         return apply_before(replay, UINT64_MAX, error);
     }
+    QS_TRY(apply_before(replay, replay->store->checkpoint_lsn, error));
     while (replay->held_count > 0) {
         uint32_t count = 0;
         QS_TRY(complete_group(replay, &count, error));
@@ -398,87 +449,27 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
 
 /* ---- the message store ---- */
 
-struct retained {
-    struct qsi_map by_file; /* u32 -> index + 1 in files */
-    struct qsi_buf files;   /* struct qsi_retained */
-};
-
-static qs_status retain_ref(struct retained *retained, const struct qsi_body_ref *ref,
-                            qs_error *error)
-{
-    uintptr_t index = (uintptr_t)qsi_map_get(&retained->by_file, &ref->file, sizeof ref->file);
-    struct qsi_retained fresh = {ref->file, qsi_body_ref_end(ref)};
-
-    if (index != 0) {
-        struct qsi_retained *file = (struct qsi_retained *)(void *)retained->files.data + index - 1;
-        file->end = file->end > fresh.end ? file->end : fresh.end;
-        return QS_OK;
-    }
-    index = retained->files.bytes / sizeof fresh + 1;
-    if (qsi_buf_append(&retained->files, &fresh, sizeof fresh) != QS_OK ||
-        qsi_map_put(&retained->by_file, &ref->file, sizeof ref->file, (void *)index) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "message files");
-    }
-    return QS_OK;
-}
-
-static qs_status retain_run(struct retained *retained, const struct qsi_run *run, qs_error *error)
-{
-    for (uint32_t i = 0; run->has_stored && i < run->count; i++) {
-        struct qsi_messages view;
-        struct qsi_body_ref ref;
-        struct qsi_slice cell;
-        uint32_t row;
-        if ((run->settled[i / QSI_WORD_BITS] >> (i % QSI_WORD_BITS) & 1) != 0) {
-            continue;
-        }
-        qsi_messages_view(&view, qsi_run_record(run, i, &row));
-        cell = qsi_messages_body(&view, row);
-        if (!qsi_messages_is_stored(&view, row)) {
-            continue;
-        }
-        if (cell.bytes != QSI_BODY_REF_BYTES) {
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
-        }
-        qsi_body_ref_decode(&ref, cell.data);
-        QS_TRY(retain_ref(retained, &ref, error));
-    }
-    return QS_OK;
-}
-
-/* The message files that live messages need are synced: what was read may be in the page cache only. */
+/* References of what the replay settled are dropped; the message files that live messages need are synced: what was read may be in
+ * the page cache only. */
 static qs_status retain_bodies(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    struct retained retained = {0};
-    qs_status status = QS_OK;
+    qs_status status;
 
-    while (status == QS_OK && qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
-        for (uint32_t i = 0; status == QS_OK && i < queue->run_count; i++) {
-            status = retain_run(&retained, queue->runs[queue->first_run + i], error);
-        }
-        store->recovered_messages += queue->ready_count;
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        store->recovered_messages += queue->core.ready_count;
+        QS_TRY(qsi_load_head(store, queue, error));
     }
-    /* Salvage removes nothing, and takes a missing file for what it is: bodies that cannot be read. */
-    if (status == QS_OK && store->options.recovery != QS_RECOVERY_SALVAGE) {
-        status = qsi_message_store_retain(
-            store->messages, (const struct qsi_retained *)(void *)retained.files.data,
-            retained.files.bytes / sizeof(struct qsi_retained), 0, error);
+    qsi_mutex_lock(&store->mutex);
+    status = qsi_pager_release(store, error);
+    qsi_mutex_unlock(&store->mutex);
+    if (status != QS_OK) {
+        return status;
     }
-    qsi_map_fini(&retained.by_file);
-    qsi_buf_fini(&retained.files);
-    return status;
-}
-
-/* The others go, once it is written down where the journal ends: before that, the next recovery may come to another end and
- * need them.  Salvage removes nothing. */
-static qs_status trim_bodies(struct qs_store *store, qs_error *error)
-{
-    if (store->options.recovery == QS_RECOVERY_SALVAGE) {
-        return QS_OK;
-    }
-    return qsi_message_store_trim(store->messages, error);
+    /* Salvage takes a missing file for what it is: bodies that cannot be read. */
+    return qsi_message_store_retain_counted(store->messages,
+                                            store->options.recovery == QS_RECOVERY_SALVAGE, error);
 }
 
 /* ---- all of it ---- */
@@ -547,7 +538,11 @@ static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *
                                 qs_error *error)
 {
     struct replay replay = {.store = store};
-    struct qsi_scan_options options = {.salvage = store->options.recovery == QS_RECOVERY_SALVAGE};
+    struct qsi_scan_options options = {
+        .salvage = store->options.recovery == QS_RECOVERY_SALVAGE,
+        .progress = store->options.progress,
+        .progress_context = store->options.progress_context,
+    };
     qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options,
                                         visit_block, &replay, result, error);
 
@@ -570,6 +565,7 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     uint64_t began_ns = store->env->monotonic_ns(store->env);
     struct qsi_scan_result result = {0};
 
+    QS_TRY(qsi_restore(store, error));
     if (store->manifest.session_count > 0) {
         QS_TRY(replay_journal(store, &result, error));
     }
@@ -579,7 +575,7 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     QS_TRY(sync_tail(store, result.last_file, error));
     QS_TRY(retain_bodies(store, error));
     QS_TRY(begin_session(store, &result, error));
-    QS_TRY(trim_bodies(store, error));
+    QS_TRY(qsi_message_store_trim_counted(store->messages, error));
     store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
     return QS_OK;
 }

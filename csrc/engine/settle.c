@@ -42,12 +42,14 @@ static void record_range(struct settling *settling, uint64_t queue_id, uint64_t 
 static void record_extent(struct settling *settling, const struct store_queue *queue,
                           const struct qsi_extent *extent, uint64_t tags)
 {
+    uint64_t first_seq =
+        qsi_segment_first_seq(queue->core.shared, extent->segment) + extent->first_slot;
+
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
         uint64_t from = tags >> bit;
         uint32_t count = from == ~UINT64_C(0) ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(~from);
-        record_range(settling, queue->core.id, extent->run->first_seq + extent->first_row + bit,
-                     count);
+        record_range(settling, queue->core.id, first_seq + bit, count);
         tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
     }
 }
@@ -58,22 +60,23 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
     struct store_consumer *consumer = extent->consumer;
-    uint64_t mask = qsi_extent_run_mask(extent, tags);
+    uint64_t mask = qsi_extent_mask(extent, tags);
     uint32_t count = (uint32_t)__builtin_popcountll(tags);
 
     if (consumer != NULL) {
         consumer->unacked_count -= count;
     }
-    if (settling->chunk != NULL && extent->run->journalled && (queue->flags & QS_DURABLE) != 0 &&
-        !queue->deleted) {
-        record_extent(settling, queue, extent, tags);
+    if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
+        uint64_t journalled =
+            qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
+        record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
     }
     if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
-        qsi_queue_requeue(extent->queue, extent->run, qsi_extent_word(extent), mask);
+        qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
         store->stats.requeued += count;
         return;
     }
-    qsi_queue_settle(extent->queue, extent->run, qsi_extent_word(extent), mask);
+    qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
     store->stats.acked += count;
     qsi_free_queue_if_done(store, queue);
 }

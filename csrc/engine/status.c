@@ -2,21 +2,19 @@
 #include "engine.h"
 #include "error.h"
 
-#include <math.h>
 #include <string.h>
-
-#define RATE_HALF_LIFE_S 5.0
-#define RATE_INTERVAL_NS 100000000u
 
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
 {
     struct qsi_journal_counts counts;
+    struct qsi_message_space space;
 
     memset(stats_out, 0, sizeof *stats_out);
     if (qsi_store_enter(store, NULL) != QS_OK) {
         return;
     }
     counts = qsi_journal_counts(store->journal);
+    qsi_message_store_space(store->messages, &space);
     *stats_out = (qs_stats){
         .durable_lsn = qsi_journal_durable_lsn(store->journal),
         .appended_lsn = qsi_journal_appended_lsn(store->journal),
@@ -39,6 +37,17 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .confirm_latency_max_us = store->confirm_latency.max_us,
         .sync = store->options.sync,
         .failed = store->failed,
+        .ram_bytes = qsi_budget_bytes(store->budget),
+        .checkpoints = store->stats.checkpoints,
+        .checkpoint_lsn = store->checkpoint_lsn,
+        .bytes_checkpointed = store->stats.bytes_checkpointed + store->shared.flushed_bytes,
+        .segments_written = store->stats.segments_written,
+        .messages_paged_out = store->stats.messages_paged_out,
+        .messages_paged_in = store->stats.messages_paged_in,
+        .message_files = space.file_count,
+        .message_bytes_live = space.live_bytes,
+        .message_bytes_total = space.total_bytes + space.doomed_bytes,
+        .recovered_lsn = store->recovered_lsn,
         .recovery_us = store->recovery_us,
         .recovered_messages = store->recovered_messages,
         .recovered_records = store->recovered_records,
@@ -47,10 +56,6 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .lost_ranges = store->lost_ranges,
         .lost_bytes = store->lost_bytes,
     };
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        stats_out->ram_bytes += ((struct store_queue *)cursor.value)->core.ram_bytes;
-    }
     qsi_store_leave(store);
 }
 
@@ -59,65 +64,59 @@ void qs_store_options(qs_store *store, qs_options *options_out)
     *options_out = store->options; /* constant since open */
 }
 
-/* Exponentially weighted, with RabbitMQ's half-life. */
-static double blend(double old, double sample, double seconds)
+/* A lazy queue has what was read ahead of its consumers, q3, and behind it delta, wherever else its messages happen to be as well. */
+static void measure_lazily(struct qsi_queue_measure *measure)
 {
-    double weight = pow(0.5, seconds / RATE_HALF_LIFE_S);
-
-    return sample * (1.0 - weight) + old * weight;
-}
-
-static void update_rates(struct qs_store *store, struct store_queue *queue)
-{
-    uint64_t now = store->env->monotonic_ns(store->env);
-    double seconds = (double)(now - queue->rate_at_ns) / 1e9;
-
-    if (queue->rate_at_ns != 0 && now - queue->rate_at_ns < RATE_INTERVAL_NS) {
-        return;
-    }
-    if (queue->rate_at_ns != 0) {
-        queue->ingress_rate =
-            blend(queue->ingress_rate, (double)(queue->core.in_count - queue->rate_in) / seconds,
-                  seconds);
-        queue->egress_rate =
-            blend(queue->egress_rate,
-                  ((double)queue->core.taken_count - (double)queue->rate_out) / seconds, seconds);
-    }
-    queue->rate_at_ns = now;
-    queue->rate_in = queue->core.in_count;
-    queue->rate_out = queue->core.taken_count;
+    measure->q3 += measure->q4;
+    *(measure->delta_len > 0 ? &measure->delta_len : &measure->q3) += measure->q2 + measure->q1;
+    measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
                                 qs_error *error)
 {
     struct store_queue *queue;
-    uint64_t live;
+    struct qsi_queue_measure measure;
 
     memset(status_out, 0, sizeof *status_out);
     QS_TRY(qsi_store_enter(store, error));
     queue = qsi_find_queue(store, qsi_slice_of(name));
+    if (queue != NULL && queue->lazy) { /* what is on its way to the disk arrives first */
+        (void)!qsi_pager_settle_queue(store, queue); /* if it does not, it shows */
+        queue = qsi_find_queue(store, qsi_slice_of(name));
+    }
     if (queue == NULL) {
         qsi_store_leave(store);
         return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", (int)name.bytes,
                         (const char *)name.data);
     }
-    update_rates(store, queue);
-    live = queue->core.ready_count + queue->core.out_count;
+    qsi_update_rates(store, queue);
+    qsi_queue_measure(&queue->core, qsi_index_of(store, queue), &measure);
+    if (queue->lazy && queue->core.flushed_seq == queue->core.next_seq) {
+        measure_lazily(&measure);
+    }
     *status_out = (qs_queue_status){
         .messages_ready = queue->core.ready_count,
         .messages_unacked = queue->core.out_count,
         .consumers = queue->consumer_count,
-        .alpha = live - queue->core.stored_count,
-        .beta = queue->core.stored_count,
-        .q4 = queue->core.ready_count,
+        .alpha = measure.alpha,
+        .beta = measure.beta,
+        .gamma = measure.gamma,
+        .delta = measure.delta,
+        .q1 = measure.q1,
+        .q2 = measure.q2,
+        .delta_len = measure.delta_len,
+        .q3 = measure.q3,
+        .q4 = measure.q4,
         .ram_bytes = queue->core.ram_bytes,
-        .target_ram_count = INFINITY,
+        .disk_bytes = measure.disk_bytes,
+        .target_ram_count = queue->target_ram_count,
         .ingress_rate = queue->ingress_rate,
         .egress_rate = queue->egress_rate,
         .durable = (queue->flags & QS_DURABLE) != 0,
         .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
         .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
+        .lazy = queue->lazy,
     };
     qsi_store_leave(store);
     return QS_OK;
@@ -139,6 +138,7 @@ qs_status qs_store_visit_queues(qs_store *store,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
             .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
+            .messages_ready = queue->core.ready_count,
             .arguments = qs_slice_of(queue->arguments),
         };
         visit(context, &info);

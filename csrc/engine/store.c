@@ -14,6 +14,9 @@
 #define MESSAGE_FILE_BYTES_MAX (UINT64_C(16) << 30)
 #define READ_HANDLES 64
 #define SEGMENT_ENTRIES 16384
+#define SEGMENT_ENTRIES_MIN 16
+#define SEGMENT_ENTRIES_MAX 65536
+#define MEMORY_BUDGET_MIN (64u << 10)
 
 /* ---- fork ----
  *
@@ -155,6 +158,7 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     store->failure = *cause;
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->prepared);
+    qsi_cond_broadcast(&store->paged);
     qsi_events_announce(store);
 }
 
@@ -165,6 +169,8 @@ void qs_options_default(qs_options *options_out)
     *options_out = (qs_options){
         .memory_budget = UINT64_C(256) << 20,
         .embed_below = 4096,
+        .checkpoint_bytes = UINT64_C(256) << 20,
+        .checkpoint_interval_ms = 60000,
         .journal_file_bytes = UINT64_C(64) << 20,
         .message_file_bytes = UINT64_C(64) << 20,
         .body_bytes_max = UINT64_C(128) << 20,
@@ -180,6 +186,12 @@ static bool is_power_of_two(uint64_t value)
     return value != 0 && (value & (value - 1)) == 0;
 }
 
+static bool is_segment_size(uint64_t entries)
+{
+    return is_power_of_two(entries) && entries >= SEGMENT_ENTRIES_MIN &&
+           entries <= SEGMENT_ENTRIES_MAX;
+}
+
 static qs_status check_options(const qs_options *options, qs_error *error)
 {
     if (!is_power_of_two(options->journal_file_bytes) ||
@@ -191,13 +203,19 @@ static qs_status check_options(const qs_options *options, qs_error *error)
     if (!is_power_of_two(options->message_file_bytes) ||
         options->message_file_bytes < FILE_BYTES_MIN ||
         options->message_file_bytes > MESSAGE_FILE_BYTES_MAX) {
-        return qsi_fail(error, QS_EINVAL,
-                        "message_file_bytes is %llu: a power of two from 64 KiB to 16 GiB is needed",
-                        (unsigned long long)options->message_file_bytes);
+        return qsi_fail(
+            error, QS_EINVAL,
+            "message_file_bytes is %llu: a power of two from 64 KiB to 16 GiB is needed",
+            (unsigned long long)options->message_file_bytes);
     }
-    if (options->segment_entries != 0 && !is_power_of_two(options->segment_entries)) {
-        return qsi_fail(error, QS_EINVAL, "segment_entries is %u: a power of two is needed",
-                        options->segment_entries);
+    if (options->segment_entries != 0 && !is_segment_size(options->segment_entries)) {
+        return qsi_fail(error, QS_EINVAL,
+                        "segment_entries is %u: a power of two from %d to %d is needed",
+                        options->segment_entries, SEGMENT_ENTRIES_MIN, SEGMENT_ENTRIES_MAX);
+    }
+    if (options->memory_budget < MEMORY_BUDGET_MIN) {
+        return qsi_fail(error, QS_EINVAL, "memory_budget is %llu: 64 KiB at least is needed",
+                        (unsigned long long)options->memory_budget);
     }
     if (options->body_bytes_max == 0 || options->body_bytes_max > UINT64_C(1) << 30) {
         return qsi_fail(error, QS_EINVAL, "body_bytes_max is %llu: 1 to 1 GiB is needed",
@@ -222,11 +240,23 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_cond_init(&store->events);
     qsi_cond_init(&store->work);
     qsi_cond_init(&store->chores);
+    qsi_cond_init(&store->paging);
+    qsi_cond_init(&store->paged);
+    qsi_cond_init(&store->checkpoint_due);
+    qsi_mutex_init(&store->manifest_mutex);
+    qsi_list_init(&store->ahead);
+    qsi_list_init(&store->dead_files);
     qsi_list_init(&store->in_process);
     qsi_list_init(&store->channels);
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
     store->next_queue_id = 1;
+    store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
+    qsi_queue_shared_init(&store->shared, 0);
+    store->budget = qsi_budget_create();
+    if (store->budget == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "store");
+    }
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
@@ -315,6 +345,10 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
     if (status != QS_OK) {
         return status;
     }
+    if (!is_segment_size(store->manifest.segment_entries)) {
+        return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries",
+                                store->manifest.segment_entries);
+    }
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = store->manifest.segment_entries;
     }
@@ -346,10 +380,38 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
     QS_TRY(qsi_dir_sync_parent(store->env, store->root, error));
     QS_TRY(qsi_dir_open(store->env, store->root, "journal", &store->journal_dir, error));
     QS_TRY(qsi_dir_open(store->env, store->root, "messages", &store->messages_dir, error));
+    QS_TRY(qsi_dir_open(store->env, store->root, "index", &store->index_dir, error));
+    QS_TRY(qsi_dir_open(store->env, store->root, "transient", &store->transient_dir, error));
+    QS_TRY(qsi_dir_open(store->env, store->root, "checkpoint", &store->checkpoint_dir, error));
     /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
     QS_TRY(qsi_dir_sync(store->env, store->root, error));
     QS_TRY(qsi_dir_sync(store->env, store->journal_dir, error));
+    QS_TRY(qsi_dir_sync(store->env, store->index_dir, error));
+    QS_TRY(qsi_dir_sync(store->env, store->checkpoint_dir, error));
     return qsi_dir_sync(store->env, store->messages_dir, error);
+}
+
+static bool keep_none(void *context, const struct qsi_segment_file *file)
+{
+    (void)context;
+    (void)file;
+    return false;
+}
+
+/* The index of durable queues; that of transient messages begins empty. */
+static qs_status open_index(struct qs_store *store, qs_error *error)
+{
+    uint32_t entries = store->manifest.segment_entries;
+    uint64_t removed;
+
+    store->shared.entries = entries;
+    store->shared.messages = store->messages;
+    store->shared.budget = store->budget;
+    QS_TRY(qsi_index_open(&store->index, store->env, store->index_dir, store->manifest.uuid,
+                          entries, error));
+    QS_TRY(qsi_index_open(&store->transient_index, store->env, store->transient_dir,
+                          store->manifest.uuid, entries, error));
+    return qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error);
 }
 
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
@@ -374,6 +436,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(load_manifest(store, error));
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
+    QS_TRY(open_index(store, error));
     return qsi_recover(store, error);
 }
 
@@ -381,17 +444,31 @@ static void free_store(struct qs_store *store)
 {
     qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);
+    while (store->shared.retired.next != NULL && !qsi_list_is_empty(&store->shared.retired)) {
+        qsi_segment_free(QSI_LIST_OWNER(store->shared.retired.next, struct qsi_segment, in_shared));
+    }
+    qsi_forget_dead_files(store);
+    qsi_index_close(store->index);
+    qsi_index_close(store->transient_index);
     qsi_map_fini(&store->queues_by_id);
     qsi_map_fini(&store->transactions);
     qsi_journal_close(store->journal);
     qsi_message_store_close(store->messages);
     qsi_chunk_unref(store->arena);
     qsi_chunk_unref(store->transient_arena);
+    qsi_budget_unref(store->budget);
     qsi_manifest_fini(&store->manifest);
+    store->env->dir_close(store->env, store->checkpoint_dir);
+    store->env->dir_close(store->env, store->transient_dir);
+    store->env->dir_close(store->env, store->index_dir);
     store->env->dir_close(store->env, store->messages_dir);
     store->env->dir_close(store->env, store->journal_dir);
     store->env->dir_close(store->env, store->root);
     unregister_store(store);
+    qsi_mutex_fini(&store->manifest_mutex);
+    qsi_cond_fini(&store->checkpoint_due);
+    qsi_cond_fini(&store->paged);
+    qsi_cond_fini(&store->paging);
     qsi_cond_fini(&store->chores);
     qsi_cond_fini(&store->work);
     qsi_cond_fini(&store->events);
@@ -457,12 +534,32 @@ void qsi_store_unref(struct qs_store *store)
     }
 }
 
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, is closed all the same: the
+ * journal has everything. */
+static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    if (!qsi_checkpoint_is_automatic(store) || store->failed ||
+        (qsi_journal_appended_lsn(store->journal) == store->checkpoint_lsn &&
+         !qsi_checkpoint_would_free(store))) {
+        return QS_OK;
+    }
+    status = qsi_checkpoint(store, error);
+    return status == QS_ESTORE_FULL || status == QS_ENOMEM ? QS_OK : status;
+}
+
 /* Everything accepted becomes durable, and the manifest says that the journal ends there. */
 static qs_status settle(struct qs_store *store, qs_error *error)
 {
     qs_status status;
 
     qsi_mutex_lock(&store->mutex);
+    status = last_checkpoint(store, error);
+    if (status != QS_OK) {
+        qsi_mutex_unlock(&store->mutex);
+        return status;
+    }
     status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
     if (status == QS_OK) {
         /* A store that has failed since its last durable byte must not look well closed. */

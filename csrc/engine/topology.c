@@ -7,6 +7,7 @@
 #include "properties.h"
 #include "record.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,15 +55,47 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 
 /* ---- the life of a queue ---- */
 
-static struct store_queue *new_queue(uint64_t id, uint32_t flags, struct qsi_slice name,
-                                     struct qsi_slice arguments)
+#define MODE_ARGUMENT "x-queue-mode"
+
+/* False: the arguments have no queue mode. */
+static bool find_mode(struct qsi_slice arguments, struct qsi_field *mode_out)
+{
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+
+    while (qsi_field_next(&walk, mode_out)) {
+        if (qsi_slice_equals(mode_out->name,
+                             qsi_slice_make(MODE_ARGUMENT, (uint32_t)strlen(MODE_ARGUMENT)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_text(const struct qsi_field *field, const char *text)
+{
+    return field->type == 'S' &&
+           qsi_slice_equals(field->value, qsi_slice_make(text, (uint32_t)strlen(text)));
+}
+
+static bool is_lazy(struct qsi_slice arguments)
+{
+    struct qsi_field mode;
+
+    return find_mode(arguments, &mode) && is_text(&mode, "lazy");
+}
+
+static struct store_queue *new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
+                                     struct qsi_slice name, struct qsi_slice arguments)
 {
     struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
 
     if (queue == NULL) {
         return NULL;
     }
-    qsi_queue_init(&queue->core, id);
+    qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    qsi_list_init(&queue->in_ahead);
+    queue->target_ram_count = INFINITY;
+    queue->lazy = is_lazy(arguments);
     qsi_list_init(&queue->consumers);
     qsi_list_init(&queue->in_deleted);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
@@ -81,6 +114,7 @@ static struct store_queue *new_queue(uint64_t id, uint32_t flags, struct qsi_sli
 static void free_queue(struct store_queue *queue)
 {
     qsi_list_remove(&queue->in_deleted);
+    qsi_list_remove(&queue->in_ahead);
     qsi_queue_fini(&queue->core);
     qsi_free(queue);
 }
@@ -98,6 +132,7 @@ static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs
         qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
         return status;
     }
+    store->lazy_count += queue->lazy ? 1 : 0;
     if (queue->core.id >= store->next_queue_id) {
         store->next_queue_id = queue->core.id + 1;
     }
@@ -127,7 +162,7 @@ static void cancel_consumers(struct store_queue *queue)
 void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue)
 {
     (void)store;
-    if (queue->deleted && queue->core.run_count == 0) {
+    if (queue->deleted && queue->core.out_count == 0 && queue->jobs == 0) {
         free_queue(queue);
     }
 }
@@ -137,7 +172,9 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
     cancel_consumers(queue);
     qsi_router_remove_destination(&store->router, &queue->destination);
     qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
-    qsi_queue_purge(&queue->core, ignore_range, NULL);
+    qsi_list_remove(&queue->in_ahead);
+    store->lazy_count -= queue->lazy ? 1 : 0;
+    qsi_queue_abandon(&queue->core);
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
     qsi_free_queue_if_done(store, queue);
@@ -332,7 +369,6 @@ static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
         "x-dead-letter-strategy",
         "x-max-priority",
         "x-single-active-consumer",
-        "x-queue-mode",
         "x-delivery-limit",
     };
     struct qsi_field_walk walk = qsi_table_walk(arguments);
@@ -349,6 +385,10 @@ static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
                                 "queue argument '%s' is not supported yet", unsupported[i]);
             }
         }
+    }
+    if (find_mode(arguments, &field) && !is_text(&field, "lazy") && !is_text(&field, "default")) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "invalid arg '" MODE_ARGUMENT "': 'lazy' or 'default' is needed");
     }
     return QS_OK;
 }
@@ -410,7 +450,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 
     QS_TRY(check_arguments(arguments, error));
     QS_TRY(reserve_topology(store, &topology, &chunk, error));
-    queue = new_queue(topology.number, flags, name, arguments);
+    queue = new_queue(store, topology.number, flags, name, arguments);
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", NAME(name));
     }
@@ -624,6 +664,47 @@ qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *
     return qsi_channel_leave(channel, status);
 }
 
+/* ---- the queue's mode ---- */
+
+static void set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
+{
+    store->lazy_count += lazy ? 1 : 0;
+    store->lazy_count -= queue->lazy ? 1 : 0;
+    queue->lazy = lazy;
+    queue->mode_was_set = true;
+    qsi_pager_kick(store);
+}
+
+qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_error *error)
+{
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_MODE, .flags = lazy ? 1 : 0};
+    struct qsi_chunk *chunk = NULL;
+    struct store_queue *queue;
+    uint64_t lsn = 0;
+    bool released;
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_commit_make_room(store, TOPOLOGY_ROOM, TOPOLOGY_ROOM, &released, error);
+    queue = qsi_find_queue(store, qsi_slice_of(name));
+    if (status == QS_OK && queue == NULL) {
+        status = qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", NAME(name));
+    }
+    if (status == QS_OK) {
+        status = reserve_topology(store, &topology, &chunk, error);
+    }
+    if (status == QS_OK) {
+        topology.number = queue->core.id;
+        set_mode(store, queue, lazy);
+        if (is_journalled(queue)) {
+            lsn = append_topology(store, &topology, chunk);
+        }
+        status = qsi_commit_wait(store, lsn, QS_FOREVER, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}
+
 /* ---- bindings ---- */
 
 struct binding_call {
@@ -709,8 +790,8 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     if (queue != NULL) {
         qsi_drop_queue(store, queue);
     }
-    queue =
-        new_queue(topology->number, topology->flags, topology->strings[0], topology->strings[1]);
+    queue = new_queue(store, topology->number, topology->flags, topology->strings[0],
+                      topology->strings[1]);
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue");
     }
@@ -773,6 +854,12 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
         queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
         if (queue != NULL) {
             qsi_drop_queue(store, queue);
+        }
+        return QS_OK;
+    case QSI_RECORD_QUEUE_MODE:
+        queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+        if (queue != NULL) {
+            set_mode(store, queue, (topology->flags & 1) != 0);
         }
         return QS_OK;
     case QSI_RECORD_EXCHANGE_DECLARE:

@@ -74,7 +74,7 @@ struct qsi_segment_writer;
 qs_status qsi_segment_writer_begin(struct qsi_segment_writer **writer_out, struct qsi_index *index,
                                    struct qsi_segment_file *file, bool page_aligned,
                                    qs_error *error) QS_MUST_CHECK;
-/* Slots in ascending order.  Consecutive equal envelopes are written once; same pointer and length: not even compared. */
+/* Slots in ascending order.  Consecutive equal envelopes are written once, as long as they are in the buffer. */
 qs_status qsi_segment_put_embedded(struct qsi_segment_writer *writer, uint32_t slot,
                                    struct qsi_slice envelope, struct qsi_slice body,
                                    qs_error *error) QS_MUST_CHECK;

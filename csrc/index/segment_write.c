@@ -30,7 +30,6 @@ struct qsi_segment_writer {
     uint32_t heap_used; /* in the buffer */
     bool has_bodies;
     /* the envelope before */
-    const uint8_t *envelope_data;
     uint32_t envelope_bytes;
     uint64_t envelope_at;
 };
@@ -274,13 +273,8 @@ static inline uint64_t heap_end(const struct qsi_segment_writer *writer)
  * buffer an envelope is written although it need not be. */
 static bool repeats(const struct qsi_segment_writer *writer, struct qsi_slice envelope)
 {
-    if (!writer->has_bodies || envelope.bytes != writer->envelope_bytes) {
-        return false;
-    }
-    if (envelope.data == writer->envelope_data) {
-        return true;
-    }
-    return writer->envelope_at >= writer->heap_at &&
+    return writer->has_bodies && envelope.bytes == writer->envelope_bytes &&
+           writer->envelope_at >= writer->heap_at &&
            memcmp(writer->buffers.heap + (writer->envelope_at - writer->heap_at), envelope.data,
                   envelope.bytes) == 0;
 }
@@ -291,11 +285,9 @@ static inline qs_status put_envelope(struct qsi_segment_writer *writer, struct q
 {
     if (QS_LIKELY(repeats(writer, envelope)) &&
         heap_end(writer) - writer->envelope_at <= UINT32_MAX) {
-        writer->envelope_data = envelope.data;
         return QS_OK;
     }
     QS_TRY(append(writer, envelope, error));
-    writer->envelope_data = envelope.data;
     writer->envelope_bytes = envelope.bytes;
     writer->envelope_at = heap_end(writer) - envelope.bytes;
     writer->has_bodies = true;

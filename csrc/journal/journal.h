@@ -109,7 +109,7 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
 /* ---- giving files back: without the lock, one thread at a time ---- */
 
 /* Every journal file with a number below below_number becomes a spare, the largest ones first and as long as there are fewer than
- * keep, or is removed.  REQUIRES a durable manifest whose first session begins at below_number.  After a failure the journal
+ * keep, or is removed; so are spares that are more than that.  REQUIRES a durable manifest whose first session begins at below_number.  After a failure the journal
  * goes on as before, and some of the files are still there; the next call or open takes them.  But a failed sync is a failed
  * sync: it may have lost what others had written. */
 qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,

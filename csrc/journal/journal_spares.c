@@ -441,6 +441,34 @@ static qs_status hand_over(struct qsi_journal *journal, struct release *release,
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "spare journal files");
 }
 
+/* A spare that is more than is to be kept, and than is needed for what was accepted; the last one.  False: there is none. */
+static bool take_excess(struct qsi_journal *journal, uint32_t keep, struct qsi_spare *spare_out)
+{
+    struct qsi_spares *spares = &journal->spares;
+    bool found = false;
+
+    lock(journal);
+    if (spares->count > 0 && spares->count + journal->taken.count > keep) {
+        *spare_out = spares->items[--spares->count];
+        found = qsi_journal_has_room(journal, 0, 0);
+        spares->count += found ? 0 : 1;
+    }
+    unlock(journal);
+    return found;
+}
+
+/* What the journal grew to while it was busy is given back when it is not. */
+static qs_status remove_excess(struct qsi_journal *journal, uint32_t keep, qs_error *error)
+{
+    struct qsi_spare spare;
+
+    while (take_excess(journal, keep, &spare)) {
+        journal->env->close(journal->env, spare.file);
+        QS_TRY(qsi_journal_remove(journal, spare.number, error));
+    }
+    return QS_OK;
+}
+
 qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,
                               qs_error *error)
 {
@@ -461,6 +489,9 @@ qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number
     }
     removed = remove_unused(journal, &release, status == QS_OK ? error : NULL);
     status = status == QS_OK ? removed : status;
+    if (status == QS_OK) {
+        status = remove_excess(journal, keep, error);
+    }
 out:
     qsi_free(release.fresh.items);
     qsi_free(release.files);

@@ -1,64 +1,145 @@
-/* One queue's messages: which are ready, which are unacked, in which order.
+/* One queue's messages: which are ready, which are unacked, in which order, and where they are.
  *
- * A queue is a sequence of runs.  A run is a stretch of consecutive sequences whose records lie in one chunk, with
- * three bits a message: settled (acked, dropped), out (delivered, unacked), seen (delivered before).  A message
- * is ready when it is neither settled nor out; requeueing clears a bit, so a message comes back to its very place.
- * A published batch is one run, whatever its size; messages published one by one share a run while they share a chunk.
+ * Two things are kept apart.  What a message *is* (ready, out, settled, seen) stands in bitmaps by sequence, segment by segment,
+ * as in the files of the index.  Where its bytes *are* stands in runs: stretches of consecutive sequences whose records lie in one
+ * chunk of memory.  Paging drops runs, and then the bitmaps; loading brings both back.  A published batch is one run, whatever its
+ * size; messages published one by one share a run while they share a chunk.
+ *
+ * A message is ready when it is neither settled nor out; requeueing clears a bit, so a message comes back to its very place.
+ *
+ * What is below flushed_seq and live has a slot in the queue's segment files (paging.h writes them).  References to the message
+ * store are counted there: one for each live message of each queue.
  *
  * Single-threaded: the engine's lock covers every call.  Chunks are immutable and may be read without it while referenced. */
 #ifndef QSI_QUEUE_H
 #define QSI_QUEUE_H
 
+#include "budget.h"
 #include "chunk.h"
+#include "list.h"
+#include "message_store.h"
 #include "record.h"
+#include "segment.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define QSI_WORD_BITS 64
 
+/* What the queues of a store have in common. */
+struct qsi_queue_shared {
+    struct qsi_message_store *messages; /* counts references; NULL: nobody does */
+    struct qsi_budget *budget;          /* NULL: nobody counts */
+    uint32_t entries;                   /* sequences of a segment: a power of two, 64 at least */
+    struct qsi_list
+        releasing; /* segments with settled messages whose references must be read before they can be dropped */
+    struct qsi_list retired; /* segments without live messages whose files are to go */
+    uint64_t flushed_bytes;  /* written to segment files */
+    bool
+        out_of_memory; /* a reference could not be noted for dropping: only a restart counts right again */
+};
+void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries);
+
+/* Messages whose records lie in one chunk. */
 struct qsi_run {
     struct qsi_chunk *chunk;
     uint64_t first_seq;
     uint64_t ram_bytes; /* this queue's share of the chunk */
     uint32_t count;
-    uint32_t capacity;
-    uint32_t ready_count;
-    uint32_t out_count;
-    uint32_t first_word; /* no message before this word is ready */
+    uint32_t capacity;   /* of rows, if single_records */
+    uint32_t live_count; /* not settled */
     uint32_t record_at;  /* of the one record, unless single_records */
     bool
         single_records; /* rows are offsets of records of one message each, else rows of the one record */
     bool journalled;
-    bool has_stored; /* some bodies are in the message store */
-    bool
-        all_seen; /* perhaps, by a session that crashed: each counts as one delivery, and none joins them */
-    uint32_t *rows;    /* NULL: row i is message i */
-    uint64_t *settled; /* bitmaps of capacity bits */
+    bool has_stored;    /* some bodies are in the message store */
+    bool has_transient; /* some rows of the journalled record end with the process */
+    bool was_loaded;    /* from a segment file */
+    bool was_looked_at; /* whether its bodies have other references as well */
+    uint32_t *rows;     /* NULL: row i is message i */
+};
+
+struct qsi_queue;
+
+/* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words [word_base, word_base + word_count);
+ * what is before them is settled, what is behind was not given out yet. */
+struct qsi_segment {
+    struct qsi_queue *queue; /* NULL: retired */
+    uint64_t number;
+    bool is_durable; /* of a durable queue: its file is in the durable index */
+    uint32_t ready_count, out_count;
+    uint32_t word_base, word_count;
+    uint32_t first_word; /* no message before this word is ready */
+    uint32_t seen_end;   /* slots below count as delivered once, by a session that crashed */
+    uint64_t *settled;   /* the three bitmaps; NULL: the state is on the disk only */
     uint64_t *out;
     uint64_t *seen;
-    uint8_t *deliveries; /* earlier deliveries, saturating; NULL until a message is requeued */
+    uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
+    uint8_t *
+        deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
+    uint32_t transient_count; /* live ones */
+    uint32_t state_version;   /* counts changes that the state area must tell */
+    bool state_dirty;         /* the state area does not tell the present state */
+    bool file_dirty;          /* written since its last sync */
+    bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
+    bool has_stored; /* some message refers, or referred, to the message store */
+    bool
+        page_aligned; /* the next bodies begin on a page of their own: a checkpoint names those before */
+    bool
+        named; /* by the last checkpoint, or by the one being made: its file outlives it until the next */
+    uint8_t durable_area;         /* the state area that the last checkpoint names; 0: none */
+    uint32_t busy;                /* jobs under way: it is not freed before they end */
+    struct qsi_segment_file file; /* heap_end 0: none */
+    struct qsi_segment_file transient_file; /* of transient messages in a durable queue */
+    uint64_t *releases;                     /* settled messages whose content was not in memory */
+    bool release_rest;                      /* and all that the state area does not call settled */
+    struct qsi_list in_shared;              /* releasing or retired */
 };
 
 struct qsi_queue {
+    struct qsi_queue_shared *shared;
     uint64_t id; /* never reused */
+    bool durable;
+    bool references_gone; /* the queue is deleted: what is still out refers to nothing any more */
     uint64_t next_seq;
-    struct qsi_run **runs; /* by sequence: runs[first_run, first_run + run_count) */
-    uint32_t first_run;
-    uint32_t run_count;
-    uint32_t run_capacity;
-    uint32_t scan; /* index from first_run: no run before it has ready messages */
+    uint64_t flushed_seq; /* what is below and live has a slot on the disk */
+    struct qsi_segment *
+        *segments; /* by number: segments[first_segment, first_segment + segment_count) */
+    uint32_t first_segment, segment_count, segment_capacity;
+    uint32_t scan; /* index from first_segment: no segment before it has ready messages */
+    struct qsi_run *
+        *runs; /* by sequence: runs[first_run, first_run + run_count); they do not overlap */
+    uint32_t first_run, run_count, run_capacity;
+    uint32_t run_hint; /* index from first_run: where the last look-up ended */
     struct qsi_run *
         spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
     uint64_t ready_count;
     uint64_t out_count;
-    uint64_t stored_count; /* live messages whose body is in the message store */
-    uint64_t ram_bytes;
-    uint64_t in_count, taken_count; /* since open, for the rates */
+    uint64_t ram_bytes;                            /* of runs */
+    uint64_t ram_count;                            /* live messages of runs */
+    uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
+    uint64_t reserving;                            /* scratch of who reserves for several batches */
+    uint64_t
+        reserved_seq; /* there is state for what is pushed below it, whatever is settled before */
+    uint64_t retired_number;     /* the last segment that ended while it was the queue's last */
+    uint32_t retired_generation; /* and what its file's successor is to be */
 };
 
-void qsi_queue_init(struct qsi_queue *queue, uint64_t id);
+void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, uint64_t id,
+                    bool durable);
+/* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
 void qsi_queue_fini(struct qsi_queue *queue);
+void qsi_segment_free(struct qsi_segment *segment); /* a retired one */
+
+static inline uint64_t qsi_segment_first_seq(const struct qsi_queue_shared *shared,
+                                             const struct qsi_segment *segment)
+{
+    return segment->number * shared->entries;
+}
+static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
+{
+    return segment->ready_count + segment->out_count;
+}
 
 /* ---- publishing ---- */
 
@@ -67,12 +148,12 @@ void qsi_queue_fini(struct qsi_queue *queue);
 qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
                          uint32_t count, uint32_t *rows, bool journalled) QS_MUST_CHECK;
 void qsi_run_destroy(struct qsi_run *run); /* one that was not pushed; NULL is fine */
-/* Room for one more run: push cannot fail then. */
-qs_status qsi_queue_reserve_run(struct qsi_queue *queue, uint32_t run_count) QS_MUST_CHECK;
+/* Room for run_count more runs with message_count messages in all: push cannot fail then.  any_transient: some of them end
+ * with the process. */
+qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
+                            bool any_transient) QS_MUST_CHECK;
 /* Returns the sequence of the run's first message.  The queue owns the run. */
 uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run);
-/* For recovery: the same at a sequence from the journal, which is not below next_seq. */
-void qsi_queue_push_run_at(struct qsi_queue *queue, struct qsi_run *run, uint64_t first_seq);
 
 /* Room for one message whose record will lie in chunk. */
 qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
@@ -81,13 +162,18 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
 uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored);
+/* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints: the next message shares no
+ * page of slots with the last). */
+qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq) QS_MUST_CHECK;
 
 /* ---- delivering ---- */
 
-/* Consecutive messages of one run, within one word of its bitmaps. */
+/* Consecutive messages of one run, within one word of their segment's bitmaps. */
 struct qsi_stretch {
-    struct qsi_run *run;
-    uint32_t row;
+    struct qsi_segment *segment;
+    const struct qsi_run *run;
+    uint32_t slot;    /* in the segment */
+    uint32_t run_row; /* in the run */
     uint32_t count;
 };
 static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
@@ -95,24 +181,35 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
     uint64_t ones =
         stretch->count == QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << stretch->count) - 1;
 
-    return ones << (stretch->row % QSI_WORD_BITS);
+    return ones << (stretch->slot % QSI_WORD_BITS);
 }
-/* The first ready messages, max_count at most; they are out from now on.  False: none is ready. */
-bool qsi_queue_take(struct qsi_queue *queue, uint32_t max_count, struct qsi_stretch *stretch_out);
+enum qsi_take {
+    QSI_TAKE_TAKEN,
+    QSI_TAKE_EMPTY, /* none is ready */
+    QSI_TAKE_PAGED, /* the first ready message is not in memory: paging.h brings it */
+};
+/* The first ready messages, max_count at most; they are out from now on. */
+enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
+                             struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count);
 /* Had it been delivered before it was taken?  REQUIRES that it is asked between take and mark_seen. */
-static inline bool qsi_run_was_seen(const struct qsi_run *run, uint32_t row)
+static inline bool qsi_segment_was_seen(const struct qsi_segment *segment, uint32_t slot)
 {
-    return (run->seen[row / QSI_WORD_BITS] >> (row % QSI_WORD_BITS) & 1) != 0;
+    return (segment->seen[slot / QSI_WORD_BITS - segment->word_base] >> (slot % QSI_WORD_BITS) &
+            1) != 0;
 }
-static inline uint32_t qsi_run_deliveries(const struct qsi_run *run, uint32_t row)
+static inline uint32_t qsi_segment_deliveries(const struct qsi_segment *segment, uint32_t slot)
 {
-    return run->deliveries != NULL ? run->deliveries[row] : qsi_run_was_seen(run, row) ? 1 : 0;
+    return segment->deliveries != NULL
+               ? segment->deliveries[slot - segment->word_base * QSI_WORD_BITS]
+           : qsi_segment_was_seen(segment, slot) ? 1
+                                                 : 0;
 }
-static inline void qsi_run_mark_seen(struct qsi_run *run, uint32_t word, uint64_t mask)
+static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
 {
-    run->seen[word] |= mask;
+    stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
+        qsi_stretch_mask(stretch);
 }
 /* Where message row of the run is: the record, and the row in it. */
 static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t row,
@@ -126,24 +223,77 @@ static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t 
     return run->chunk->data + run->record_at;
 }
 
-/* ---- settling: masks of messages that are out, in one word of a run ---- */
+/* ---- settling: masks of messages that are out, in one word (slot / 64) of a segment ---- */
 
-/* Acked or dropped.  May free the run. */
-void qsi_queue_settle(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, uint64_t mask);
-/* Memory for the delivery counts: requeue cannot fail in any case, but does not count without. */
-void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_run *run, uint32_t word, uint64_t mask);
+/* Acked or dropped.  May retire the segment. */
+void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask);
+/* Without memory for the delivery counts it does not count; it cannot fail in any case. */
+void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                       uint64_t mask);
+/* Of these messages, which are journalled. */
+static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment, uint32_t word,
+                                              uint64_t mask)
+{
+    return segment->transient != NULL ? mask & ~segment->transient[word - segment->word_base]
+                                      : mask;
+}
 
-/* Drops every ready message; visit gets each range of journalled ones.  Returns how many were dropped. */
+/* Drops every ready message; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
 typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
+/* The queue is deleted: purges it, and drops the references of what is out as well. */
+void qsi_queue_abandon(struct qsi_queue *queue);
 /* How many ranges a purge would visit at most. */
 uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
 
 /* ---- recovery ---- */
 
+/* A segment that a checkpoint names; in order of their numbers, before anything is pushed.  live_count: all ready. */
+qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
+                            uint32_t live_count, uint32_t seen_end, bool has_stored) QS_MUST_CHECK;
+/* The next segment whose state must be loaded before the settle is replayed: one that it divides, or any that it requeues;
+ * NULL: none. */
+struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
+                                          const struct qsi_settle *settle);
 /* Settles or requeues by sequence; sequences that are not there are passed over. */
 void qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle);
 /* Every message counts as delivered before. */
 void qsi_queue_mark_all_seen(struct qsi_queue *queue);
+
+/* ---- for the floors above and paging ---- */
+
+struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue, uint32_t index);
+/* The index of the segment with this number, or of the first one behind it. */
+uint32_t qsi_queue_segment_index(const struct qsi_queue *queue, uint64_t number);
+/* The one with this number, or NULL. */
+struct qsi_segment *qsi_queue_find_segment(const struct qsi_queue *queue, uint64_t number);
+/* The ready messages of one word. */
+uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                           uint32_t word);
+/* Those that were delivered before, of one word.  A first delivery that is still out is not among them: a replayed requeue, or the
+ * crash itself, will count it.  REQUIRES state that covers the word. */
+uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word);
+/* Those that are not settled, of one word. */
+uint64_t qsi_segment_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                          uint32_t word);
+/* The index of the run that holds seq, or of the first one behind it. */
+uint32_t qsi_queue_find_run(const struct qsi_queue *queue, uint64_t seq);
+static inline struct qsi_run *qsi_queue_run_at(const struct qsi_queue *queue, uint32_t index)
+{
+    return queue->runs[queue->first_run + index];
+}
+/* Inserts a run at its sequence; REQUIRES reserve(1, 0, false). */
+void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run);
+/* The content of a message in the run was exchanged for a reference to the message store, which is counted if it is live. */
+void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row);
+/* Drops a run's content: its messages stay what they are.  REQUIRES that live ones are flushed. */
+void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index);
+/* Bitmaps for the whole segment, zeroed; QS_ENOMEM. */
+qs_status qsi_segment_make_state(struct qsi_queue *queue,
+                                 struct qsi_segment *segment) QS_MUST_CHECK;
+void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment);
+/* After a job: a segment that ended meanwhile is retired now. */
+void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *segment);
 
 #endif

@@ -19,6 +19,7 @@
 
 /* How many times the size of a file may be read to tell its records from garbage. */
 #define EFFORT_MAX 4u
+#define TABLE_STEP (QSI_OUTPUT_BUFFER_BYTES / 8)
 
 struct qsi_compaction {
     struct qsi_message_file *from; /* a reference */
@@ -276,36 +277,72 @@ static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *ou
     return QS_OK;
 }
 
-/* What an earlier compaction has lost is not searched for again.  A damaged table tells nothing. */
+/* Slots [first, first + *count_out) of the old file's table, into the buffer.  *count_out 0: the
+ * table or the file ends here. */
+static qs_status read_table(const struct qsi_compaction *job, struct qsi_message_output *output,
+                            const struct qsi_message_view *view, uint32_t first,
+                            uint32_t *count_out, qs_error *error)
+{
+    uint32_t slots = view->header.table_slots;
+    uint32_t left = first < slots ? slots - first : 0;
+    uint32_t count = left < TABLE_STEP ? left : TABLE_STEP;
+    size_t read;
+    qs_status status = qsi_file_read(output->env, view->handle, output->buffer, (size_t)count * 8,
+                                     view->header.table_offset + (uint64_t)first * 8, &read, error);
+
+    *count_out = (uint32_t)(read / 8);
+    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, job->from->id);
+}
+
+static qs_status is_table_whole(const struct qsi_compaction *job, struct qsi_message_output *output,
+                                const struct qsi_message_view *view, bool *whole_out,
+                                qs_error *error)
+{
+    uint64_t end = view->header.table_offset + (uint64_t)view->header.table_slots * 8;
+    uint32_t slot = 0;
+    uint32_t crc = 0;
+    uint32_t count;
+    uint8_t stored[4];
+    size_t read;
+    qs_status status;
+
+    do {
+        QS_TRY(read_table(job, output, view, slot, &count, error));
+        crc = qs_crc32c(crc, output->buffer, (size_t)count * 8);
+        slot += count;
+    } while (count > 0);
+    status = qsi_file_read(output->env, view->handle, stored, sizeof stored, end, &read, error);
+    if (status != QS_OK) {
+        return qsi_message_file_fail(error, status, job->from->id);
+    }
+    *whole_out =
+        slot == view->header.table_slots && read == sizeof stored && qsi_get_u32(stored) == crc;
+    return QS_OK;
+}
+
+/* What an earlier compaction has lost is not searched for again.  A damaged table tells nothing:
+ * then everything is. */
 static qs_status forget_lost(struct qsi_compaction *job, struct qsi_message_output *output,
                              const struct qsi_message_view *view, qs_error *error)
 {
-    uint32_t step = QSI_OUTPUT_BUFFER_BYTES / 8;
+    uint32_t slot = 0;
+    uint32_t count = 0;
+    bool whole = false;
 
-    if (view->file->id.generation == 0) {
-        return QS_OK;
+    if (view->file->id.generation > 0) {
+        QS_TRY(is_table_whole(job, output, view, &whole, error));
     }
-    for (uint32_t slot = 0; slot < job->slot_count && slot < view->header.table_slots;) {
-        uint32_t left = job->slot_count - slot;
-        uint32_t count = left < step ? left : step;
-        size_t read;
-        qs_status status =
-            qsi_file_read(output->env, view->handle, output->buffer, (size_t)count * 8,
-                          view->header.table_offset + (uint64_t)slot * 8, &read, error);
-
-        if (status != QS_OK) {
-            return qsi_message_file_fail(error, status, view->file->id);
-        }
-        for (uint32_t i = 0; i < count && (size_t)i * 8 + 8 <= read; i++, slot++) {
-            if (qsi_get_u64(output->buffer + (size_t)i * 8) == 0 && has_bit(job->wanted, slot)) {
+    while (whole) {
+        QS_TRY(read_table(job, output, view, slot, &count, error));
+        for (uint32_t i = 0; i < count; i++, slot++) {
+            if (slot < job->slot_count && qsi_get_u64(output->buffer + (size_t)i * 8) == 0 &&
+                has_bit(job->wanted, slot)) {
                 clear_bit(job->wanted, slot);
                 job->wanted_count--;
                 job->lost_count++;
             }
         }
-        if (read < (size_t)count * 8) {
-            break;
-        }
+        whole = count > 0;
     }
     return QS_OK;
 }
@@ -340,13 +377,12 @@ static qs_status copy_live(struct qsi_message_store *store, struct qsi_compactio
 static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output *output,
                            qs_error *error)
 {
-    uint32_t step = QSI_OUTPUT_BUFFER_BYTES / 8;
     uint32_t crc = 0;
     uint8_t tail[8] = {0};
 
     for (uint32_t slot = 0; slot < job->slot_count;) {
         uint32_t left = job->slot_count - slot;
-        uint32_t count = left < step ? left : step;
+        uint32_t count = left < TABLE_STEP ? left : TABLE_STEP;
 
         for (uint32_t i = 0; i < count; i++) {
             qsi_put_u64(output->buffer + (size_t)i * 8, output->offsets[slot + i]);

@@ -10,6 +10,7 @@
  *   reserve   under the owner's lock: a place (file, slot, offset); places are in offset order
  *   write     without it: checksum and one gathered write; any number of threads at once
  *   mark      under it, before the journal record that names the body is appended; or abandon
+ *   count     under it: references are added before mark, and dropped one by one
  *   take      under it, by the leader of a commit: the files marked since the last take
  *   sync      without it: durable when this returns QS_OK
  *   read      any time after write, from any thread

@@ -15,6 +15,10 @@ def stores(path: str) -> None:
         assert_type(store.queues(), list[str])
         assert_type(sorted(store.exchanges()), list[str])
         assert_type(store.sync(), None)
+        assert_type(store.checkpoint(), None)
+        assert_type(store.set_queue_mode("q", "lazy"), None)
+        assert_type(store.recovery_report.messages, int)
+        assert_type(store.recovery_report.queues, dict[str, int])
         assert_type(store.channel(), pyqstore.Channel)
 
 

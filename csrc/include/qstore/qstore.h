@@ -44,11 +44,17 @@ typedef struct qs_options {
     uint64_t body_bytes_max;     /* a larger body is refused; 128 MiB */
     uint32_t
         segment_entries; /* power of two, fixed at creation; 0: as it was created, 16384 when new */
-    uint32_t commit_delay_us; /* wait this long for a bigger group */
-    uint32_t sync;            /* QS_SYNC_* */
-    uint32_t recovery;        /* QS_RECOVERY_* */
-    bool create;              /* make the store when there is none */
-    bool background;          /* false: no threads; whoever waits commits (deterministic tests) */
+    uint64_t
+        checkpoint_bytes; /* of journal after which a checkpoint is made; 0: only when asked for */
+    uint32_t checkpoint_interval_ms; /* and at the latest after this time; 0: by size alone */
+    uint32_t commit_delay_us;        /* wait this long for a bigger group */
+    uint32_t sync;                   /* QS_SYNC_* */
+    uint32_t recovery;               /* QS_RECOVERY_* */
+    bool create;                     /* make the store when there is none */
+    bool background; /* false: no threads; whoever waits commits (deterministic tests) */
+    /* Called now and then while the journal is replayed: bytes of files that were read, and that there are.  NULL: nobody is told. */
+    void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    void *progress_context;
 } qs_options;
 
 /* qs_options_default - the values of API.md. */
@@ -73,6 +79,12 @@ QS_API qs_status qs_store_close(qs_store *store, qs_error *error);
 /* qs_store_sync - return when everything published so far, by any channel, is durable.  Blocks: for a commit. */
 QS_API QS_MUST_CHECK qs_status qs_store_sync(qs_store *store, qs_error *error);
 
+/* qs_store_checkpoint - make a checkpoint now: what the journal says so far goes to other files, and its own files are used again.
+ *
+ * Publishers and consumers go on meanwhile.  QS_ESTORE_FULL: no space; the journal still has everything.
+ * Blocks: for the flushing and syncing of what was published since the last one */
+QS_API QS_MUST_CHECK qs_status qs_store_checkpoint(qs_store *store, qs_error *error);
+
 /* qs_store_wait_durable - return when the journal is durable up to lsn (a position handed out by publish).
  * Blocks: for a commit, which the caller leads itself when nobody else does.  QS_ETIMEDOUT; QS_ESTORE_FAILED. */
 QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn,
@@ -84,7 +96,10 @@ typedef struct qs_stats {
     uint64_t commits, fdatasyncs, bytes_journalled, bytes_stored, bytes_checkpointed;
     uint64_t messages_published, messages_routed /* copies in queues */, messages_confirmed,
         messages_returned, messages_delivered, messages_acked, messages_requeued;
-    uint64_t ram_bytes;
+    uint64_t ram_bytes; /* messages and what is kept of them in memory: what memory_budget bounds */
+    uint64_t checkpoints, checkpoint_lsn, segments_written /* files of the index begun */,
+        messages_paged_out, messages_paged_in;
+    uint64_t message_files, message_bytes_live, message_bytes_total;
     uint64_t commit_latency_p50_us, commit_latency_p99_us,
         commit_latency_max_us; /* write + fdatasync */
     uint64_t confirm_latency_p50_us, confirm_latency_p99_us,
@@ -92,6 +107,7 @@ typedef struct qs_stats {
     uint32_t sync;              /* QS_SYNC_* */
     bool failed;
     /* the recovery at open */
+    uint64_t recovered_lsn; /* where the replay of the journal began: the checkpoint's */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
         lost_ranges, lost_bytes;
 } qs_stats;
@@ -105,11 +121,16 @@ typedef struct qs_queue_status {
     uint64_t ram_bytes, disk_bytes;
     double target_ram_count;          /* infinity: no limit */
     double ingress_rate, egress_rate; /* messages a second */
-    bool durable, exclusive, auto_delete;
+    bool durable, exclusive, auto_delete, lazy;
 } qs_queue_status;
 /* QS_NOT_FOUND when there is no such queue (no channel is closed by it). */
 QS_API QS_MUST_CHECK qs_status qs_store_queue_status(qs_store *store, qs_slice queue,
                                                      qs_queue_status *status_out, qs_error *error);
+
+/* qs_store_set_queue_mode - lazy (what is published goes to the disk at once, and comes back a segment at a time) or not; survives a
+ * restart with the queue.  What x-queue-mode=lazy sets when the queue is declared.  QS_NOT_FOUND.  Blocks: for a commit. */
+QS_API QS_MUST_CHECK qs_status qs_store_set_queue_mode(qs_store *store, qs_slice queue, bool lazy,
+                                                       qs_error *error);
 
 typedef struct qs_exchange_info {
     qs_slice name, type;
@@ -119,6 +140,7 @@ typedef struct qs_exchange_info {
 typedef struct qs_queue_info {
     qs_slice name;
     bool durable, exclusive, auto_delete;
+    uint64_t messages_ready;
     qs_slice arguments;
 } qs_queue_info;
 typedef struct qs_binding_info {
@@ -132,6 +154,32 @@ QS_API QS_MUST_CHECK qs_status qs_store_visit_exchanges(
     qs_store *store, void (*visit)(void *context, const qs_exchange_info *), void *context);
 QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(
     qs_store *store, void (*visit)(void *context, const qs_binding_info *), void *context);
+
+typedef struct qs_verify_callbacks {
+    /* Called now and then, and at the end.  False stops: qs_store_verify answers QS_EINTR. */
+    bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    /* Called for each damage that is found: what->path, what->offset, and text for people. */
+    void (*damage)(void *context, const qs_error *what);
+    void *context;
+} qs_verify_callbacks;       /* each may be NULL */
+typedef struct qs_verified { /* what was read and checked */
+    uint64_t journal_records, journal_bytes /* behind the checkpoint */, checkpoint_records;
+    uint64_t segments, bodies /* references to the message store */, body_bytes;
+    uint64_t queues; /* durable ones */
+    uint64_t damages;
+} qs_verified;
+/* qs_store_verify - read everything that a store needs of its files, and check it: MANIFEST, the checkpoint, the journal, the segments
+ * that the checkpoint names, the bodies of messages that are in queues.
+ *
+ * The store must not be open: its lock is taken.  Nothing but the file LOCK is written, and nothing is repaired.  What a crash left
+ * unfinished at the journal's end is no damage, and neither is damage in what nobody needs any more.
+ * In:      callbacks  NULL: nobody is told
+ * Returns: QS_ECORRUPT when anything is damaged (the first in error; what is behind is looked at where it can be), QS_ESTORE_NOT_FOUND,
+ *          QS_ESTORE_LOCKED, QS_EVERSION, QS_EIO, QS_EINTR
+ * Blocks:  for reading all of it */
+QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
+                                               const qs_verify_callbacks *callbacks,
+                                               qs_verified *verified_out, qs_error *error);
 
 /* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store? */
 QS_API bool qs_store_transaction_known(qs_store *store, qs_slice key);

@@ -17,9 +17,10 @@
 #include "block.h"
 #include "qs_crash_run.h"
 
-#define FILES_MAX 32
+#define FILES_MAX 64
 #define NAME_BYTES 64
-#define COMMITS_TO_ROLL 18 /* fill the first file of a session */
+#define USED_BYTES_MAX 20000 /* of a file: all their bits are flipped; of more, some */
+#define COMMITS_TO_ROLL 18   /* fill the first file of a session */
 
 #ifdef __SANITIZE_ADDRESS__
 #define BYTE_STEP 13 /* bytes from one that is damaged to the next */
@@ -35,7 +36,8 @@ struct damaged_file {
     const char *dir; /* "" or a directory below the store's */
     char name[NAME_BYTES];
     uint64_t bytes;
-    uint64_t undecidable_from; /* to undecidable_to: the last commit's */
+    uint64_t undecidable_from;   /* to undecidable_to: the last commit's */
+    uint64_t undecidable_length; /* shorter, and something is lost that was there before it */
     uint64_t undecidable_to;
     bool is_continuation; /* a journal file that a session went on in */
 };
@@ -124,9 +126,9 @@ static void measure_file(qs_env *env, struct damaged_file *file)
 
 static void list_files(struct subject *subject)
 {
-    static const char *const dirs[] = {"", "journal", "messages"};
+    static const char *const dirs[] = {"", "journal", "messages", "index", "checkpoint"};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct place place = open_place(subject->mem, dirs[i]);
         struct listing listing = {subject, dirs[i]};
 
@@ -232,7 +234,7 @@ static struct verdict judge(const struct subject *subject, struct crash_model *m
 static bool is_undecidable(const struct damaged_file *file, enum damage damage, uint64_t offset)
 {
     return damage == FLIP ? offset >= file->undecidable_from && offset < file->undecidable_to
-                          : offset >= file->undecidable_from;
+                          : offset >= file->undecidable_length;
 }
 
 static void try_damage(struct subject *subject, const struct damaged_file *file, enum damage damage,
@@ -282,11 +284,24 @@ static bool is_zero(const struct subject *subject, const struct damaged_file *fi
     return byte == 0;
 }
 
-/* Every bit where there is something, one bit of a byte of padding; and every length likewise. */
+/* Bytes that are not zero. */
+static uint64_t used_bytes(const struct subject *subject, const struct damaged_file *file)
+{
+    uint64_t count = 0;
+
+    for (uint64_t offset = 0; offset < file->bytes; offset++) {
+        count += !is_zero(subject, file, offset);
+    }
+    return count;
+}
+
+/* Every bit where there is something (of some of the bytes of files with much of it), one bit of a byte of padding; and every length likewise. */
 static void damage_bytes(struct subject *subject, const struct damaged_file *file,
                          struct outcomes *flips, struct outcomes *truncations)
 {
-    for (uint64_t offset = 0; offset < file->bytes; offset += BYTE_STEP) {
+    uint64_t step = BYTE_STEP * (1 + used_bytes(subject, file) / USED_BYTES_MAX);
+
+    for (uint64_t offset = 0; offset < file->bytes; offset += step) {
         bool is_padding = is_zero(subject, file, offset);
 
         if (is_padding && offset % padding_step != 0) {
@@ -351,6 +366,42 @@ static void fill(struct crash_work *work, uint32_t commit_count)
     crash_tx(work, false);
 }
 
+static void set_lazy(struct crash_work *work, struct crash_queue *queue)
+{
+    CRASH_CHANGE(work, queue->is_lazy, CRASH_PRESENT, "set mode",
+                 qs_store_set_queue_mode(work->store, crash_queue_name(queue), true, QS_ERROR));
+}
+
+/* Segments and message files, some of them written again with what was left in them, behind a checkpoint that others name
+ * or carry; then more commits. */
+static void fill_checkpointed(struct crash_work *work, uint32_t commit_count)
+{
+    crash_set_up(work);
+    set_lazy(work, &work->model->queues[0]);
+    set_lazy(work, &work->model->queues[1]);
+    crash_publish_rows(work, CRASH_PLAIN_CHANNEL, &work->model->queues[0], 40, 120);
+    for (int i = 0; i < 20; i++) {
+        crash_publish(work, CRASH_PLAIN_CHANNEL, &work->model->queues[1], 900, true);
+    }
+    crash_work_reopen(work);
+    for (int i = 0; i < 30; i++) {
+        crash_get(work, &work->model->queues[0], CRASH_PLAIN_CHANNEL, i % 8 == 7 ? 0 : QS_NO_ACK);
+    }
+    for (int i = 0; i < 18; i++) {
+        crash_get(work, &work->model->queues[1], CRASH_PLAIN_CHANNEL, i % 8 == 3 ? 0 : QS_NO_ACK);
+    }
+    crash_requeue_all(work, CRASH_PLAIN_CHANNEL);
+    publish_and_sync(work, 2, 60);
+    crash_work_checkpoint(work);
+    QS_CHECK(crash_compact(work->store, CRASH_COMPACTIONS_MAX, &(qs_status){QS_OK}));
+    crash_work_checkpoint(work);
+    for (uint32_t i = 0; i < commit_count; i++) {
+        publish_and_sync(work, (int)(i % 4), i % 2 == 0 ? 50 : 260);
+    }
+    crash_get(work, &work->model->queues[0], CRASH_PLAIN_CHANNEL, QS_NO_ACK);
+    crash_tx(work, false);
+}
+
 static void last_commit(struct crash_work *work)
 {
     crash_publish(work, CRASH_PLAIN_CHANNEL, &work->model->queues[2], 45, true);
@@ -397,11 +448,16 @@ static void note_undecidable(struct subject *subject, qs_env *before)
         subject->mem->close(subject->mem, handle);
         close_place(&old_place);
         close_place(&new_place);
-        file->undecidable_from = UINT64_MAX;
+        file->undecidable_from = file->undecidable_length = UINT64_MAX;
         for (size_t at = 0; at < new_count; at++) {
             if (at >= old_count || old_bytes[at] != new_bytes[at]) {
                 if (file->undecidable_from == UINT64_MAX) {
-                    file->undecidable_from = at;
+                    file->undecidable_from = file->undecidable_length = at;
+                    /* Without the padding in front of it, what was there before is whole. */
+                    while (file->undecidable_length > 0 &&
+                           new_bytes[file->undecidable_length - 1] == 0) {
+                        file->undecidable_length--;
+                    }
                 }
                 file->is_continuation = subject->has_rolled && strcmp(file->dir, "journal") == 0;
                 file->undecidable_to = (at / QSI_BLOCK_ALIGN + 1) * QSI_BLOCK_ALIGN;
@@ -410,8 +466,19 @@ static void note_undecidable(struct subject *subject, qs_env *before)
     }
 }
 
+static bool has_file(const struct subject *subject, const char *dir, const char *part)
+{
+    for (uint32_t i = 0; i < subject->file_count; i++) {
+        if (strcmp(subject->files[i].dir, dir) == 0 &&
+            strstr(subject->files[i].name, part) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void make_subject(struct subject *subject, const char *name, uint32_t commit_count,
-                         bool is_closed)
+                         bool is_closed, bool is_checkpointed)
 {
     struct crash_report report = {.told_max = 10, .cut = "preparing"};
     struct crash_env env;
@@ -423,8 +490,16 @@ static void make_subject(struct subject *subject, const char *name, uint32_t com
         .name = name, .mem = qsi_env_mem_create(1), .has_rolled = commit_count >= COMMITS_TO_ROLL};
     crash_model_init(&subject->model);
     crash_env_init(&env, subject->mem, CRASH_NO_BUG);
+    if (is_checkpointed) {
+        work.options = crash_options();
+        work.options.segment_entries = 16;
+    }
     QS_CHECK(crash_open_store(&work));
-    fill(&work, commit_count);
+    if (is_checkpointed) {
+        fill_checkpointed(&work, commit_count);
+    } else {
+        fill(&work, commit_count);
+    }
     before = qsi_env_mem_clone(subject->mem, 1);
     last_commit(&work);
     crash_work_sync(&work);
@@ -432,10 +507,14 @@ static void make_subject(struct subject *subject, const char *name, uint32_t com
     env.is_dead = work.is_over = !is_closed;
     crash_close_store(&work);
     list_files(subject);
+    QS_CHECK(!is_checkpointed || (has_file(subject, "index", "-00000001.seg") &&
+                                  has_file(subject, "index", "-00000000.seg") &&
+                                  has_file(subject, "messages", "-0001.msg")));
     make_lenient(&subject->lenient, &subject->model);
     if (is_closed) {
         for (uint32_t i = 0; i < subject->file_count; i++) {
             subject->files[i].undecidable_from = UINT64_MAX;
+            subject->files[i].undecidable_length = UINT64_MAX;
         }
     } else {
         note_undecidable(subject, before);
@@ -449,10 +528,13 @@ int main(int argc, char **argv)
         const char *name;
         uint32_t commit_count;
         bool is_closed;
+        bool is_checkpointed;
     } cases[] = {
-        {"closed in order", 4, true},
-        {"crashed", 4, false},
-        {"crashed after files rolled", COMMITS_TO_ROLL, false},
+        {"closed in order", 4, true, false},
+        {"crashed", 4, false, false},
+        {"crashed after files rolled", COMMITS_TO_ROLL, false, false},
+        {"checkpointed, closed in order", 4, true, true},
+        {"checkpointed, crashed", 4, false, true},
     };
     uint64_t violations = 0;
 
@@ -463,7 +545,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct subject subject;
 
-        make_subject(&subject, cases[i].name, cases[i].commit_count, cases[i].is_closed);
+        make_subject(&subject, cases[i].name, cases[i].commit_count, cases[i].is_closed,
+                     cases[i].is_checkpointed);
         violations += damage_all(&subject);
         qsi_env_mem_destroy(subject.mem);
         crash_model_fini(&subject.model);

@@ -217,6 +217,193 @@ static void test_message_came_again_unflagged_after_an_orderly_close(void)
     printf("flags after an orderly close: fine\n");
 }
 
+/* ---- messages on the disk ---- */
+
+static void start_paging(struct scene *scene, uint32_t segment_entries, uint64_t embed_below)
+{
+    start(scene);
+    scene->work.options = crash_options();
+    scene->work.options.segment_entries = segment_entries;
+    scene->work.options.embed_below = embed_below;
+    scene->work.options.journal_file_bytes = 1 << 20;
+    scene->work.options.checkpoint_bytes = 0;
+    open_ready(scene);
+}
+
+/* What the first queue holds goes to segments. */
+static void page_out(struct scene *scene)
+{
+    qs_store *store = scene->work.store;
+    struct store_queue *queue;
+
+    qsi_mutex_lock(&store->mutex);
+    queue = qsi_find_queue(store, qsi_slice_make("q0", 2));
+    qsi_pager_settle_queue(store, queue);
+    qsi_mutex_unlock(&store->mutex);
+}
+
+static void compact(struct scene *scene)
+{
+    qs_status status;
+
+    QS_CHECK(crash_compact(scene->work.store, CRASH_COMPACTIONS_MAX, &status));
+    QS_CHECK_OK(status);
+}
+
+static void get_everything(struct scene *scene, uint32_t count)
+{
+    while (get(scene) != NULL) {
+        count--;
+    }
+    QS_CHECK(count == 0);
+}
+
+/* The ack of the same transaction had retired the segment that the message was to go to. */
+static void test_transaction_that_acked_all_and_published_dereferenced_null(void)
+{
+    struct scene scene;
+    qs_channel *channel;
+    qs_message message;
+    qs_receipt receipt;
+    bool repeated;
+
+    start_paging(&scene, 64, 200);
+    publish(&scene, 20);
+    page_out(&scene);
+    channel = scene.work.channels[CRASH_TX_CHANNEL];
+    QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR));
+    qs_message_release(&message);
+    QS_CHECK_OK(crash_publish_one(&scene.work, CRASH_TX_CHANNEL, "", "q0", 7, 30, true, &receipt));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+    QS_CHECK(crash_body_is_right(message.body, 7, 30));
+    qs_message_release(&message);
+    die(&scene);
+    stop(&scene, "transaction that acks all and publishes");
+}
+
+/* The checkpoint's counts and the messages that it carries were both counted. */
+static void test_message_file_stayed_after_its_last_message_was_acked(void)
+{
+    struct scene scene;
+    qs_env *mem;
+
+    start_paging(&scene, 64, 0);
+    publish(&scene, 500);
+    crash_work_checkpoint(&scene.work);
+    mem = qsi_env_sim_cut(scene.sim, QSI_CUT_DROP_ALL, 1);
+    QS_CHECK(mem != NULL);
+    scene.report.cut = "cut";
+    crash_check_disk_as(&scene.model, &scene.report, mem, scene.work.options, 1);
+    die(&scene);
+    stop(&scene, "message file of a carried message");
+}
+
+/* The last segment's successor was written under its name, and removed with it. */
+static void test_segment_of_new_messages_was_removed_after_a_purge(void)
+{
+    struct scene scene;
+
+    start_paging(&scene, 16, 200);
+    for (int i = 0; i < 20; i++) {
+        publish(&scene, 20);
+    }
+    page_out(&scene);
+    crash_purge(&scene.work, &scene.model.queues[0]);
+    publish(&scene, 30);
+    page_out(&scene);
+    compact(&scene);
+    get_everything(&scene, 1);
+    die(&scene);
+    stop(&scene, "messages behind a purge");
+}
+
+/* Nobody looked at a segment's state for a requeue of all of it. */
+static void test_messages_of_a_whole_segment_came_again_unflagged(void)
+{
+    struct scene scene;
+
+    start_paging(&scene, 16, 200);
+    for (int i = 0; i < 40; i++) {
+        publish(&scene, 20);
+    }
+    page_out(&scene);
+    crash_work_checkpoint(&scene.work);
+    get_everything(&scene, 40);
+    crash_requeue_all(&scene.work, CRASH_PLAIN_CHANNEL);
+    crash_close_store(&scene.work);
+    open_ready(&scene);
+    get_everything(&scene, 40);
+    die(&scene);
+    stop(&scene, "requeue of whole segments");
+}
+
+/* One range of tags is several in the journal when some of its messages are not journalled. */
+static void test_ack_of_persistent_and_transient_messages_overran_its_room(void)
+{
+    struct scene scene;
+    qs_channel *channel;
+    qs_message message;
+    bool repeated;
+
+    start_paging(&scene, 64, 200);
+    for (int i = 0; i < 40; i++) {
+        crash_publish(&scene.work, CRASH_PLAIN_CHANNEL, &scene.model.queues[0], 20, i % 2 == 0);
+    }
+    channel = scene.work.channels[CRASH_TX_CHANNEL];
+    for (int i = 0; i < 40; i++) {
+        QS_CHECK_OK(qs_channel_get(channel, crash_text("q0"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    QS_CHECK_OK(qs_channel_ack(channel, 40, QS_MULTIPLE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, &repeated, QS_ERROR));
+    scene.model.queues[0].count = 0;
+    check_cut(&scene, QSI_CUT_DROP_ALL, 1);
+    die(&scene);
+    stop(&scene, "ack of persistent and transient messages");
+}
+
+/* It was written with the properties of the one before it, because these had lain in the same place of memory. */
+static void test_paged_message_was_unreadable_behind_one_with_other_properties(void)
+{
+    struct scene scene;
+
+    start_paging(&scene, 64, 200);
+    scene.work.pages = true;
+    for (int i = 0; i < 10; i++) {
+        publish(&scene, 20);
+    }
+    page_out(&scene);
+    get_everything(&scene, 10);
+    die(&scene);
+    stop(&scene, "properties of paged messages");
+}
+
+/* The same where a segment is rewritten in several steps. */
+static void test_message_of_a_rewritten_segment_was_unreadable(void)
+{
+    struct scene scene;
+
+    start_paging(&scene, 256, 1 << 20);
+    scene.work.pages = true;
+    for (int i = 0; i < 220; i++) {
+        publish(&scene, 20);
+    }
+    for (int i = 0; i < 220; i++) {
+        get_and_ack(&scene);
+    }
+    for (int i = 0; i < 37; i++) {
+        publish(&scene, 59000);
+        crash_work_sync(&scene.work);
+    }
+    page_out(&scene);
+    compact(&scene);
+    get_everything(&scene, 37);
+    die(&scene);
+    stop(&scene, "properties of rewritten messages");
+}
+
 int main(void)
 {
     test_torn_write_damaged_the_confirmed_body_in_front_of_it();
@@ -225,5 +412,12 @@ int main(void)
     test_commit_was_lost_by_a_crash_in_recovery();
     test_store_was_unreadable_after_a_failed_sync_and_a_power_cut();
     test_message_came_again_unflagged_after_an_orderly_close();
+    test_transaction_that_acked_all_and_published_dereferenced_null();
+    test_message_file_stayed_after_its_last_message_was_acked();
+    test_segment_of_new_messages_was_removed_after_a_purge();
+    test_messages_of_a_whole_segment_came_again_unflagged();
+    test_ack_of_persistent_and_transient_messages_overran_its_room();
+    test_paged_message_was_unreadable_behind_one_with_other_properties();
+    test_message_of_a_rewritten_segment_was_unreadable();
     return 0;
 }

@@ -6,7 +6,7 @@
  * again on a disk that is well, with the four sentences intact; an interrupted or short call is
  * none of the caller's business; and a disk that was full is as good as new once there is space.
  *
- * Arguments: seed. */
+ * Arguments: seed, a part of the names of the operations to try. */
 #include "qs_crash_run.h"
 #include "qs_test_alloc.h"
 
@@ -22,7 +22,10 @@ enum start {
     ON_NOTHING,
     ON_CLOSED_STORE,
     ON_CRASHED_STORE,
+    ON_CLOSED_PAGED_STORE,  /* a small memory, a checkpoint, most of it in segments */
+    ON_CRASHED_PAGED_STORE, /* with a journal behind the checkpoint */
     ON_OPEN_STORE,
+    ON_OPEN_PAGED_STORE,
 };
 
 struct operation {
@@ -312,6 +315,102 @@ static void close_store(struct crash_work *work)
     crash_close_store(work);
 }
 
+/* Of the queue that is on the disk for the greater part. */
+static void publish_and_page(struct crash_work *work)
+{
+    for (int i = 0; i < 30 && !work->is_over; i++) {
+        crash_publish(work, CRASH_PLAIN_CHANNEL, queue_of(work, i % 2), 3000, i % 7 != 0);
+    }
+}
+
+static void publish_batch_and_page(struct crash_work *work)
+{
+    crash_publish_rows(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 0), 40, 3000);
+}
+
+static void take_most(struct crash_work *work)
+{
+    for (int i = 0; i < 3 && !work->is_over; i++) {
+        uint32_t left = i == 0 ? 70 : 12;
+
+        while (left-- > 0 && crash_get(work, queue_of(work, i), CRASH_PLAIN_CHANNEL, 0) != NULL) {
+        }
+    }
+}
+
+/* All but each eighth, so that much is left of segments and message files, and little of their contents. */
+static void settle_most(struct crash_work *work)
+{
+    take_most(work);
+    for (int i = 0; i < 3; i++) {
+        struct crash_queue *queue = queue_of(work, i);
+
+        for (uint32_t k = 0; k < queue->count && !work->is_over; k++) {
+            if (queue->copies[k].tag != 0 && queue->copies[k].settle_lsn == 0 && k % 8 != 0) {
+                crash_ack(work, CRASH_PLAIN_CHANNEL, &queue->copies[k], false, false);
+            }
+        }
+    }
+    crash_requeue_all(work, CRASH_PLAIN_CHANNEL);
+}
+
+static void settle_most_and_checkpoint(struct crash_work *work)
+{
+    settle_most(work);
+    crash_work_checkpoint(work);
+}
+
+static void compact(struct crash_work *work)
+{
+    qs_status status;
+
+    QS_CHECK(crash_compact(work->store, CRASH_COMPACTIONS_MAX, &status));
+    crash_done(work, status, "compact");
+}
+
+static void compact_and_checkpoint(struct crash_work *work)
+{
+    compact(work);
+    if (!work->is_over) {
+        crash_work_checkpoint(work);
+    }
+}
+
+static void set_mode(struct crash_work *work, bool lazy)
+{
+    struct crash_queue *queue = queue_of(work, 0);
+
+    CRASH_CHANGE(work, queue->is_lazy, lazy ? CRASH_PRESENT : CRASH_ABSENT, "set mode",
+                 qs_store_set_queue_mode(work->store, crash_queue_name(queue), lazy, QS_ERROR));
+}
+
+static void set_lazy(struct crash_work *work)
+{
+    set_mode(work, true);
+}
+
+static void set_default(struct crash_work *work)
+{
+    set_mode(work, false);
+}
+
+static void publish_to_lazy(struct crash_work *work)
+{
+    set_mode(work, true);
+    publish_small(work);
+    if (!work->is_over) {
+        publish_small(work);
+    }
+}
+
+static void ack_paged(struct crash_work *work)
+{
+    crash_ack(work, CRASH_PLAIN_CHANNEL, crash_any_out(work, CRASH_PLAIN_CHANNEL), true, false);
+    if (!work->is_over) {
+        crash_work_checkpoint(work);
+    }
+}
+
 static const struct operation operations[] = {
     {"create", ON_NOTHING, NOTHING_HAPPENED, NULL, open_store},
     {"open", ON_CLOSED_STORE, NOTHING_HAPPENED, NULL, open_store},
@@ -349,6 +448,31 @@ static const struct operation operations[] = {
     {"roll back", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, roll_back_transaction},
     {"channel", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, open_new_channel},
     {"look around", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, look_around},
+    {"checkpoint", ON_OPEN_STORE, NOTHING_HAPPENED, publish_both, crash_work_checkpoint},
+    {"open behind a checkpoint", ON_CLOSED_PAGED_STORE, NOTHING_HAPPENED, NULL, open_store},
+    {"recover behind a checkpoint", ON_CRASHED_PAGED_STORE, NOTHING_HAPPENED, NULL, open_store},
+    {"close, paged", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, publish_both, close_store},
+    {"checkpoint, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, publish_and_page,
+     crash_work_checkpoint},
+    {"publish and page", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, publish_and_page},
+    {"publish a batch and page", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL,
+     publish_batch_and_page},
+    {"get, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all},
+    {"get without ack, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all_without_ack},
+    {"get a batch, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_batch},
+    {"consume, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, consume},
+    {"ack and checkpoint, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, take_most, ack_paged},
+    {"requeue, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, take_most, requeue_all},
+    {"settle, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, settle_most},
+    {"compact", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, settle_most_and_checkpoint, compact},
+    {"compact and checkpoint", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, settle_most_and_checkpoint,
+     compact_and_checkpoint},
+    {"purge, paged", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, NULL, purge},
+    {"delete, paged", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, NULL, delete_full_queue},
+    {"set lazy", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, NULL, set_lazy},
+    {"set lazy and publish", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, NULL, publish_to_lazy},
+    {"set default", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, set_lazy, set_default},
+    {"commit, paged", ON_OPEN_PAGED_STORE, MAY_HAVE_HAPPENED, NULL, commit_transaction},
 };
 #define OPERATION_COUNT (sizeof operations / sizeof operations[0])
 
@@ -379,23 +503,76 @@ static void fill(struct crash_work *work)
     crash_tx(work, false);
 }
 
-static void make_disk(struct disk *disk, bool is_filled, bool is_closed)
+static qs_options paged_options(void)
+{
+    qs_options options = crash_options();
+
+    options.memory_budget = 64 << 10;
+    options.segment_entries = 16;
+    options.embed_below = 2500;
+    options.checkpoint_bytes = 0;
+    return options;
+}
+
+/* Embedded and stored bodies, alone and in several queues; a checkpoint; and some of everything behind it. */
+static void fill_paged(struct crash_work *work)
+{
+    crash_set_up(work);
+    crash_bind(work, queue_of(work, 1));
+    crash_bind(work, queue_of(work, 2));
+    crash_publish_rows(work, CRASH_PLAIN_CHANNEL, queue_of(work, 0), 60, 2200);
+    for (int i = 0; i < 12; i++) {
+        crash_fan_out(work, CRASH_PLAIN_CHANNEL, i % 2 == 0 ? 100 : 4000);
+    }
+    crash_work_checkpoint(work);
+    crash_publish_rows(work, CRASH_PLAIN_CHANNEL, queue_of(work, 0), 20, 2200);
+    crash_fan_out(work, CRASH_PLAIN_CHANNEL, 4000);
+    crash_work_sync(work);
+    for (int i = 0; i < 6; i++) {
+        crash_get(work, queue_of(work, 0), CRASH_PLAIN_CHANNEL, QS_NO_ACK);
+        crash_get(work, queue_of(work, 1), CRASH_PLAIN_CHANNEL, i % 2 == 0 ? QS_NO_ACK : 0);
+    }
+    crash_work_sync(work);
+}
+
+/* The process is gone: what it had out is ready again, what was transient is not. */
+static void note_death(struct crash_model *model)
+{
+    crash_model_close(model);
+    for (int i = 0; i < CRASH_QUEUES; i++) {
+        for (uint32_t k = 0; k < model->queues[i].count; k++) {
+            model->queues[i].copies[k].was_delivered = true;
+        }
+    }
+}
+
+static void make_disk(struct disk *disk, bool is_filled, bool is_closed, bool is_paged)
 {
     struct crash_report report = {.told_max = 10, .cut = "preparing"};
     struct crash_env env;
     struct crash_work work = {.env = &env, .model = &disk->model, .report = &report, .random = 3};
 
+    if (is_paged) {
+        work.options = paged_options();
+    }
     disk->mem = qsi_env_mem_create(1);
     crash_model_init(&disk->model);
     crash_env_init(&env, disk->mem, CRASH_NO_BUG);
     if (is_filled) {
         QS_CHECK(crash_open_store(&work));
-        fill(&work);
+        if (is_paged) {
+            fill_paged(&work);
+        } else {
+            fill(&work);
+        }
         QS_CHECK(!work.is_over);
         if (!is_closed) {
             env.is_dead = work.is_over = true;
         }
         crash_close_store(&work);
+        if (is_paged && !is_closed) {
+            note_death(&disk->model);
+        }
     }
     QS_CHECK(report.violations == 0);
 }
@@ -416,10 +593,20 @@ struct trial {
     bool has_fired;
 };
 
+static bool is_paged(const struct trial *trial)
+{
+    enum start start = trial->operation->start;
+
+    return start == ON_CLOSED_PAGED_STORE || start == ON_CRASHED_PAGED_STORE ||
+           start == ON_OPEN_PAGED_STORE;
+}
+
 static void begin(struct trial *trial)
 {
     enum start start = trial->operation->start;
-    const struct disk *disk = &disks[start == ON_OPEN_STORE ? ON_CLOSED_STORE : start];
+    const struct disk *disk = &disks[start == ON_OPEN_STORE         ? ON_CLOSED_STORE
+                                     : start == ON_OPEN_PAGED_STORE ? ON_CRASHED_PAGED_STORE
+                                                                    : start];
     qs_env *mem = qsi_env_mem_clone(disk->mem, 1);
 
     QS_CHECK(mem != NULL);
@@ -430,7 +617,10 @@ static void begin(struct trial *trial)
     crash_model_copy(&trial->model, &disk->model);
     trial->work = (struct crash_work){
         .env = &trial->env, .model = &trial->model, .report = trial->report, .random = 11};
-    if (start == ON_OPEN_STORE) {
+    if (is_paged(trial)) {
+        trial->work.options = paged_options();
+    }
+    if (start == ON_OPEN_STORE || start == ON_OPEN_PAGED_STORE) {
         QS_CHECK(crash_open_store(&trial->work));
         crash_set_up(&trial->work); /* the transient queue */
     }
@@ -497,7 +687,13 @@ static void check_cut(struct trial *trial, enum qsi_cut_how how, const char *nam
 
     QS_CHECK(mem != NULL);
     trial->report->cut = name;
-    crash_check_disk(&trial->model, trial->report, mem);
+    if (is_paged(trial)) { /* by turns with as little memory, and with enough */
+        crash_check_disk_as(&trial->model, trial->report, mem,
+                            trial->n % 2 == 0 ? paged_options() : crash_options(),
+                            trial->n % 3 == 0 ? trial->n << 8 | 1 : 0);
+    } else {
+        crash_check_disk(&trial->model, trial->report, mem);
+    }
 }
 
 static void tell(const struct trial *trial, const char *what)
@@ -615,10 +811,15 @@ int main(int argc, char **argv)
 
     (void)qs_test_seed(argc, argv);
     qs_test_alloc_install(&alloc);
-    make_disk(&disks[ON_NOTHING], false, false);
-    make_disk(&disks[ON_CLOSED_STORE], true, true);
-    make_disk(&disks[ON_CRASHED_STORE], true, false);
+    make_disk(&disks[ON_NOTHING], false, false, false);
+    make_disk(&disks[ON_CLOSED_STORE], true, true, false);
+    make_disk(&disks[ON_CRASHED_STORE], true, false, false);
+    make_disk(&disks[ON_CLOSED_PAGED_STORE], true, true, true);
+    make_disk(&disks[ON_CRASHED_PAGED_STORE], true, false, true);
     for (size_t i = 0; i < OPERATION_COUNT; i++) {
+        if (argc > 2 && strstr(operations[i].name, argv[2]) == NULL) {
+            continue;
+        }
         struct trial trial = {.operation = &operations[i], .alloc = &alloc, .report = &report};
         uint64_t allocations = sweep(&trial), calls = 0;
 

@@ -14,13 +14,17 @@
 #include "le.h"
 #include "message_format.h"
 #include "qs_crash_run.h"
+#include "segment_format.h"
 
 #include <signal.h>
 
 #define SECONDS 10
-#define FILES_MAX 16
+#define FILES_MAX 256
 #define NAMES_MAX 64
-#define FILE_BYTES_MAX (1u << 18)
+#define FILE_BYTES_MAX (1u << 20)
+#define IMAGES 6
+#define PAGED_IMAGES_FROM 4              /* these page and have checkpoints */
+#define SEGMENT_ENTRIES 16               /* of those */
 #define ALLOCATION_BYTES_MAX (16u << 20) /* the files are far smaller */
 #define ROUND_SECONDS_MAX 5.0
 
@@ -126,11 +130,11 @@ static bool add_file(void *context, const char *name)
 
 static void list_files(struct store_image *image)
 {
-    static const char *const dirs[] = {"journal", "messages"};
+    static const char *const dirs[] = {"journal", "messages", "index", "checkpoint"};
     struct listing listing = {image, ""};
     qs_dir *root, *dir;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         dir = open_dir(image->mem, dirs[i], &root);
         if (i == 0) {
             QS_CHECK_OK(image->mem->dir_list(image->mem, root, add_file, &listing, QS_ERROR));
@@ -144,7 +148,16 @@ static void list_files(struct store_image *image)
 
 /* ---- the stores to start from ---- */
 
-static void make_image(struct store_image *image, uint64_t seed, bool is_closed)
+static void page(struct crash_work *work)
+{
+    work->pages = true;
+    work->options = crash_paging_options(1);
+    work->options.segment_entries = SEGMENT_ENTRIES;
+    work->options.memory_budget = 64 << 10;
+    work->options.embed_below = 400;
+}
+
+static void make_image(struct store_image *image, uint64_t seed, bool is_closed, bool is_paged)
 {
     struct crash_report report = {.told_max = 10, .cut = "preparing"};
     struct crash_model model;
@@ -154,9 +167,18 @@ static void make_image(struct store_image *image, uint64_t seed, bool is_closed)
     *image = (struct store_image){.mem = qsi_env_mem_create(seed)};
     crash_model_init(&model);
     crash_env_init(&env, image->mem, CRASH_NO_BUG);
+    if (is_paged) {
+        page(&work);
+    }
     QS_CHECK(crash_open_store(&work));
     crash_set_up(&work);
     crash_work_run(&work, 40);
+    if (is_paged) { /* the journal behind it is no longer all that there is */
+        crash_work_checkpoint(&work);
+        crash_work_compact(&work);
+        crash_work_checkpoint(&work);
+        crash_work_run(&work, 4);
+    }
     QS_CHECK(!work.is_over && report.violations == 0);
     env.is_dead = work.is_over = !is_closed;
     crash_close_store(&work);
@@ -256,6 +278,131 @@ static void mend_journal(uint8_t *data, size_t bytes)
     }
 }
 
+/* Slots in places, with the sequences that these stand for. */
+static void mend_slot(uint8_t *data, size_t bytes, uint64_t at, uint32_t identity)
+{
+    uint64_t where = qsi_get_u64(data + at + 8);
+    uint32_t back = qsi_get_u32(data + at + 16);
+    uint32_t envelope_bytes = qsi_get_u32(data + at + 20);
+    uint32_t body_bytes = qsi_get_u32(data + at + 24);
+
+    if (data[at] == QSI_SLOT_EMBEDDED && where <= bytes && body_bytes <= bytes - where &&
+        back <= where && envelope_bytes <= bytes - (where - back)) {
+        uint32_t crc = qs_crc32c(identity, data + (where - back), envelope_bytes);
+
+        qsi_put_u32(data + at + 4, qs_crc32c(crc, data + where, body_bytes));
+    }
+    qsi_put_u32(data + at + 28, qs_crc32c(identity, data + at, 28));
+}
+
+static void mend_slots(const struct qsi_segment_file *file, uint8_t *data, size_t bytes)
+{
+    uint64_t present = qsi_get_u64(data + QSI_SEGMENT_PRESENT_AT);
+    uint64_t at = qsi_segment_slots_at(SEGMENT_ENTRIES);
+    bool is_packed = data[60] != 0;
+
+    for (uint32_t slot = 0; slot < SEGMENT_ENTRIES && at + QSI_SLOT_BYTES <= bytes; slot++) {
+        uint64_t sequence = file->number * SEGMENT_ENTRIES + slot;
+
+        if (is_packed && (present >> slot & 1) == 0) {
+            continue;
+        }
+        if (data[at] != 0) {
+            mend_slot(data, bytes, at, qsi_slot_identity(qsi_slot_seed(file), sequence));
+        }
+        at += QSI_SLOT_BYTES;
+    }
+}
+
+/* The checksum that the checkpoint is to tell; 0: there is no such area. */
+static uint32_t mend_state(uint8_t *data, size_t bytes, uint32_t area)
+{
+    uint64_t at = qsi_segment_state_at(SEGMENT_ENTRIES, area);
+    uint64_t used = QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(SEGMENT_ENTRIES);
+    uint32_t crc;
+
+    if (at + qsi_segment_state_bytes(SEGMENT_ENTRIES) > bytes) {
+        return 0;
+    }
+    used += data[at + 8] != 0 ? SEGMENT_ENTRIES : 0;
+    crc = qs_crc32c(qs_crc32c(0, data + at, 60), data + at + QSI_SEGMENT_STATE_HEAD_BYTES,
+                    (size_t)used - QSI_SEGMENT_STATE_HEAD_BYTES);
+    qsi_put_u32(data + at + 60, crc);
+    return crc;
+}
+
+static void mend_segment(const char *name, uint8_t *data, size_t bytes)
+{
+    uint64_t header_bytes = qsi_segment_header_bytes(SEGMENT_ENTRIES);
+    struct qsi_segment_file file;
+
+    if (bytes < header_bytes || !qsi_segment_name_parse(&file, name)) {
+        return;
+    }
+    file.salt = qsi_get_u64(data + 64);
+    mend_slots(&file, data, bytes);
+    qsi_put_u32(data + header_bytes - 4, qs_crc32c(0, data, (size_t)header_bytes - 4));
+}
+
+/* MANIFEST tells the checksum of the checkpoint. */
+static void mend_manifest(qs_env *env, const uint8_t *data, size_t bytes)
+{
+    struct qsi_manifest manifest;
+    qs_dir *root = NULL;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, CRASH_PATH, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(qsi_manifest_load(&manifest, env, root, QS_ERROR));
+    manifest.checkpoint_bytes = bytes;
+    manifest.checkpoint_crc = qs_crc32c(0, data, bytes);
+    QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
+    qsi_manifest_fini(&manifest);
+    env->dir_close(env, root);
+}
+
+/* The checkpoint tells the checksum of a state area. */
+static void mend_checkpoint_of(const struct store_image *image, qs_env *env, uint32_t old_crc,
+                               uint32_t new_crc)
+{
+    static uint8_t data[FILE_BYTES_MAX];
+
+    for (uint32_t i = 0; i < image->file_count; i++) {
+        const struct target_file *file = &image->files[i];
+        size_t bytes;
+
+        if (strcmp(file->dir, "checkpoint") != 0) {
+            continue;
+        }
+        bytes = transfer(env, file, data, sizeof data, false);
+        for (size_t at = 0; at + 4 <= bytes; at++) {
+            if (qsi_get_u32(data + at) == old_crc) {
+                qsi_put_u32(data + at, new_crc);
+            }
+        }
+        (void)transfer(env, file, data, bytes, true);
+        mend_manifest(env, data, bytes);
+    }
+}
+
+static void mend_states(const struct store_image *image, qs_env *env, const uint32_t old_crcs[2],
+                        uint8_t *data, size_t bytes)
+{
+    for (uint32_t area = 1; area <= 2; area++) {
+        uint32_t crc = mend_state(data, bytes, area);
+
+        if (old_crcs[area - 1] != 0 && crc != old_crcs[area - 1]) {
+            mend_checkpoint_of(image, env, old_crcs[area - 1], crc);
+        }
+    }
+}
+
+static uint32_t state_crc_of(const uint8_t *data, size_t bytes, uint32_t area)
+{
+    uint64_t at = qsi_segment_state_at(SEGMENT_ENTRIES, area);
+
+    return at + QSI_SEGMENT_STATE_HEAD_BYTES <= bytes ? qsi_get_u32(data + at + 60) : 0;
+}
+
 static void mend(const struct target_file *file, uint8_t *data, size_t bytes)
 {
     if (strcmp(file->dir, "journal") == 0) {
@@ -265,7 +412,9 @@ static void mend(const struct target_file *file, uint8_t *data, size_t bytes)
             qsi_put_u32(data + QSI_MESSAGE_HEADER_BYTES - 4,
                         qs_crc32c(0, data, QSI_MESSAGE_HEADER_BYTES - 4));
         }
-    } else if (bytes >= 4) {
+    } else if (strcmp(file->dir, "index") == 0) {
+        mend_segment(file->name, data, bytes);
+    } else if (strcmp(file->dir, "checkpoint") != 0 && bytes >= 4) {
         qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
     }
 }
@@ -351,6 +500,7 @@ static qs_status open_and_use(qs_env *mem, uint64_t *random)
     qs_store *store;
     qs_status status;
 
+    options.memory_budget = below(random, 2) == 0 ? 64 << 10 : options.memory_budget;
     options.recovery = below(random, 3) == 0 ? QS_RECOVERY_SALVAGE : QS_RECOVERY_STRICT;
     crash_env_init(&env, mem, CRASH_NO_BUG);
     status = qs_store_open(&store, CRASH_PATH, &options, &env.env, QS_ERROR);
@@ -367,6 +517,7 @@ static qs_status round_of(const struct store_image *image, uint64_t seed)
     static uint8_t data[FILE_BYTES_MAX];
     uint64_t random = seed;
     const struct target_file *file;
+    uint32_t old_crcs[2];
     qs_env *mem;
     size_t bytes;
     qs_status status;
@@ -376,7 +527,14 @@ static qs_status round_of(const struct store_image *image, uint64_t seed)
     mem = qsi_env_mem_clone(image->mem, 1);
     QS_CHECK(mem != NULL);
     bytes = transfer(mem, file, data, sizeof data, false);
-    QS_CHECK(bytes > 0 && bytes < sizeof data);
+    QS_CHECK(bytes < sizeof data);
+    if (bytes == 0) {
+        qsi_env_mem_destroy(mem);
+        return QS_OK;
+    }
+    for (uint32_t area = 1; area <= 2; area++) {
+        old_crcs[area - 1] = state_crc_of(data, bytes, area);
+    }
     for (uint64_t i = 0, count = 1 + below(&random, 4); i < count; i++) {
         mutate_once(&random, data, bytes);
     }
@@ -385,6 +543,11 @@ static qs_status round_of(const struct store_image *image, uint64_t seed)
     }
     if (below(&random, 10) > 0) {
         mend(file, data, bytes);
+        if (strcmp(file->dir, "index") == 0) {
+            mend_states(image, mem, old_crcs, data, bytes);
+        } else if (strcmp(file->dir, "checkpoint") == 0) {
+            mend_manifest(mem, data, bytes);
+        }
     }
     (void)transfer(mem, file, data, bytes, true);
     status = open_and_use(mem, &random);
@@ -397,21 +560,21 @@ int main(int argc, char **argv)
     static const qs_allocator allocator = {watched_realloc, watched_free, NULL};
     uint64_t seed = qs_test_seed(argc, argv);
     double seconds = argc > 2 ? strtod(argv[2], NULL) : SECONDS;
-    struct store_image images[4];
+    static struct store_image images[IMAGES];
     uint64_t rounds = 0, opened = 0, refused = 0, other = 0;
     double began = crash_seconds();
 
     qs_allocator_set(&allocator);
     signal(SIGABRT, tell_seed);
-    for (uint64_t i = 0; i < 4; i++) {
-        make_image(&images[i], i + 1, i % 2 == 0);
+    for (uint64_t i = 0; i < IMAGES; i++) {
+        make_image(&images[i], i + 1, i % 2 == 0, i >= PAGED_IMAGES_FROM);
     }
     for (; crash_seconds() - began < seconds; rounds++) {
         double round_began = crash_seconds();
         qs_status status;
 
         current_seed = seed + rounds;
-        status = round_of(&images[current_seed % 4], current_seed);
+        status = round_of(&images[current_seed % IMAGES], current_seed);
         opened += status == QS_OK;
         refused += status == QS_ECORRUPT;
         other += status != QS_OK && status != QS_ECORRUPT;
@@ -423,7 +586,7 @@ int main(int argc, char **argv)
         }
         QS_CHECK(crash_seconds() - round_began < ROUND_SECONDS_MAX);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < IMAGES; i++) {
         qsi_env_mem_destroy(images[i].mem);
     }
     qs_allocator_set(NULL);

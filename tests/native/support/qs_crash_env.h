@@ -19,7 +19,30 @@ enum crash_bug {
     CRASH_NO_FILE_SYNC,    /* what is confirmed was not synced */
     CRASH_CONSTANT_RANDOM, /* every salt is the same */
     CRASH_RETRIED_SYNC,    /* a sync that failed is repeated, and the repetition believed */
+    CRASH_NO_SEGMENT_SYNC, /* a checkpoint counts, and the journal goes, before its segments are durable */
+    CRASH_NO_INDEX_DIR_SYNC,      /* likewise, their names */
+    CRASH_NO_CHECKPOINT_SYNC,     /* MANIFEST names a checkpoint that is not durable */
+    CRASH_NO_CHECKPOINT_DIR_SYNC, /* likewise, its name */
+    CRASH_NO_MESSAGE_SYNC, /* compaction: the new generation is not durable when the old one goes */
+    /* By crash_plant, in the engine's memory: */
+    CRASH_EARLY_REMOVAL,         /* what a checkpoint names is removed before the next one counts */
+    CRASH_EARLY_MESSAGE_REMOVAL, /* the same of message files and their old generations */
+    CRASH_COUNTED_TWICE,         /* recovery counts the references of the journal twice */
+    CRASH_DROPPED_TWICE,         /* or drops them twice */
+    CRASH_AREA_OVERWRITTEN,      /* a state area that a checkpoint names is written to */
+    CRASH_SHARED_PAGE,           /* bodies that a checkpoint names share a page with later ones */
 };
+
+enum crash_thing {
+    CRASH_OTHER,
+    CRASH_SEGMENT,
+    CRASH_INDEX_DIR,
+    CRASH_CHECKPOINT,
+    CRASH_CHECKPOINT_DIR,
+    CRASH_MESSAGE_FILE,
+};
+
+#define CRASH_HANDLES_MAX 512
 
 struct crash_env {
     qs_env env;
@@ -27,7 +50,83 @@ struct crash_env {
     enum crash_bug bug;
     bool is_dead;         /* the process is gone: nothing it still does reaches the disk */
     uint64_t syncs_begun; /* of files */
+    struct {
+        const void *handle;
+        enum crash_thing thing;
+    } handles[CRASH_HANDLES_MAX]; /* while open, of those that are not CRASH_OTHER */
 };
+
+static inline void crash_note_handle(qs_env *env, const void *handle, enum crash_thing thing)
+{
+    struct crash_env *crash = env->data;
+
+    for (int i = 0; thing != CRASH_OTHER && i < CRASH_HANDLES_MAX; i++) {
+        if (crash->handles[i].handle == NULL) {
+            crash->handles[i].handle = handle;
+            crash->handles[i].thing = thing;
+            return;
+        }
+    }
+}
+
+static inline void crash_forget_handle(qs_env *env, const void *handle)
+{
+    struct crash_env *crash = env->data;
+
+    for (int i = 0; crash->bug != CRASH_NO_BUG && i < CRASH_HANDLES_MAX; i++) {
+        if (crash->handles[i].handle == handle) {
+            crash->handles[i].handle = NULL;
+        }
+    }
+}
+
+static inline enum crash_thing crash_thing_of(qs_env *env, const void *handle)
+{
+    const struct crash_env *crash = env->data;
+
+    for (int i = 0; i < CRASH_HANDLES_MAX; i++) {
+        if (crash->handles[i].handle == handle) {
+            return crash->handles[i].thing;
+        }
+    }
+    return CRASH_OTHER;
+}
+
+static inline bool crash_has_suffix(const char *name, const char *suffix)
+{
+    size_t bytes = strlen(name), suffix_bytes = strlen(suffix);
+
+    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
+}
+
+static inline enum crash_thing crash_thing_named(const char *name)
+{
+    return crash_has_suffix(name, ".seg")    ? CRASH_SEGMENT
+           : crash_has_suffix(name, ".msg")  ? CRASH_MESSAGE_FILE
+           : crash_has_suffix(name, ".ckp")  ? CRASH_CHECKPOINT
+           : strcmp(name, "index") == 0      ? CRASH_INDEX_DIR
+           : strcmp(name, "checkpoint") == 0 ? CRASH_CHECKPOINT_DIR
+                                             : CRASH_OTHER;
+}
+
+/* Does the planted bug leave out this sync? */
+static inline bool crash_skips_sync(qs_env *env, const void *handle)
+{
+    switch (((struct crash_env *)env->data)->bug) {
+    case CRASH_NO_SEGMENT_SYNC:
+        return crash_thing_of(env, handle) == CRASH_SEGMENT;
+    case CRASH_NO_INDEX_DIR_SYNC:
+        return crash_thing_of(env, handle) == CRASH_INDEX_DIR;
+    case CRASH_NO_CHECKPOINT_SYNC:
+        return crash_thing_of(env, handle) == CRASH_CHECKPOINT;
+    case CRASH_NO_CHECKPOINT_DIR_SYNC:
+        return crash_thing_of(env, handle) == CRASH_CHECKPOINT_DIR;
+    case CRASH_NO_MESSAGE_SYNC:
+        return crash_thing_of(env, handle) == CRASH_MESSAGE_FILE;
+    default:
+        return false;
+    }
+}
 
 static inline qs_env *crash_inner(qs_env *env)
 {
@@ -82,15 +181,21 @@ static inline qs_status crash_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error
 static inline qs_status crash_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
                                        qs_dir **dir_out, bool *created_out, qs_error *error)
 {
+    qs_status status;
+
     CRASH_ALIVE(env, error);
-    return crash_inner(env)->dir_open(crash_inner(env), parent, name, create, dir_out, created_out,
-                                      error);
+    status = crash_inner(env)->dir_open(crash_inner(env), parent, name, create, dir_out,
+                                        created_out, error);
+    if (status == QS_OK && crash_bug_of(env) != CRASH_NO_BUG) {
+        crash_note_handle(env, *dir_out, crash_thing_named(name));
+    }
+    return status;
 }
 
 static inline qs_status crash_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 {
     CRASH_ALIVE(env, error);
-    if (crash_bug_of(env) == CRASH_NO_DIR_SYNC) {
+    if (crash_bug_of(env) == CRASH_NO_DIR_SYNC || crash_skips_sync(env, dir)) {
         return QS_OK;
     }
     return crash_inner(env)->dir_sync(crash_inner(env), dir, error);
@@ -104,6 +209,7 @@ static inline qs_status crash_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor
 
 static inline void crash_dir_close(qs_env *env, qs_dir *dir)
 {
+    crash_forget_handle(env, dir);
     crash_inner(env)->dir_close(crash_inner(env), dir);
 }
 
@@ -125,12 +231,19 @@ static inline qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name,
 static inline qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
                                    qs_file **file_out, qs_error *error)
 {
+    qs_status status;
+
     CRASH_ALIVE(env, error);
-    return crash_inner(env)->open(crash_inner(env), dir, name, flags, file_out, error);
+    status = crash_inner(env)->open(crash_inner(env), dir, name, flags, file_out, error);
+    if (status == QS_OK && crash_bug_of(env) != CRASH_NO_BUG) {
+        crash_note_handle(env, *file_out, crash_thing_named(name));
+    }
+    return status;
 }
 
 static inline void crash_close(qs_env *env, qs_file *file)
 {
+    crash_forget_handle(env, file);
     crash_inner(env)->close(crash_inner(env), file);
 }
 
@@ -155,7 +268,7 @@ static inline qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
 
     CRASH_ALIVE(env, error);
     ((struct crash_env *)env->data)->syncs_begun++;
-    if (crash_bug_of(env) == CRASH_NO_FILE_SYNC) {
+    if (crash_bug_of(env) == CRASH_NO_FILE_SYNC || crash_skips_sync(env, file)) {
         return QS_OK;
     }
     status = crash_inner(env)->sync(crash_inner(env), file, error);

@@ -49,7 +49,9 @@ struct crash_queue {
     bool is_durable;
     enum crash_certainty exists;
     enum crash_certainty is_bound; /* to the fanout exchange */
-    struct crash_copy *copies;     /* in the order of publishing */
+    enum crash_certainty is_lazy;
+    uint64_t last_tag;         /* of the check that is going on: up to here it was delivered */
+    struct crash_copy *copies; /* in the order of publishing */
     uint32_t count;
     uint32_t capacity;
 };
@@ -59,6 +61,7 @@ struct crash_model {
     enum crash_certainty fan_exists;
     enum crash_certainty txs[CRASH_TXS_MAX]; /* committed? */
     uint32_t tx_count;
+    bool is_checking;     /* crash_model_check is at work with it */
     uint64_t durable_lsn; /* as the store told last */
     uint64_t next_id;
 };
@@ -132,6 +135,14 @@ static inline bool crash_body_is_right(qs_slice body, uint64_t id, uint32_t body
     return body.bytes == body_bytes && crash_body_id(body) == id &&
            memcmp((const uint8_t *)body.data + sizeof id, crash_filler(id),
                   body_bytes - sizeof id) == 0;
+}
+
+/* Those with a priority: it is the message's number. */
+static inline bool crash_properties_are_right(qs_slice properties, uint64_t id)
+{
+    const uint8_t *bytes = properties.data;
+
+    return properties.bytes != 4 || bytes[0] != 0x18 || bytes[3] == (uint8_t)id;
 }
 
 /* -- building it ------------------------------------------------------------------------------ */
@@ -236,11 +247,17 @@ static inline void crash_check_message(struct crash_check *check, struct crash_q
                                        const qs_message *message, uint32_t *position_io)
 {
     uint64_t id = crash_body_id(message->body);
-    uint32_t position = 0;
+    uint32_t position = *position_io;
     struct crash_copy *copy;
 
     while (position < queue->count && queue->copies[position].id != id) {
         position++;
+    }
+    if (position == queue->count) {
+        for (position = 0; position < *position_io && queue->copies[position].id != id;) {
+            position++;
+        }
+        position = position < *position_io ? position : queue->count;
     }
     if (position == queue->count) {
         crash_violation(check->report, "%s: message %" PRIu64 " of %zu bytes appears, unpublished",
@@ -255,7 +272,8 @@ static inline void crash_check_message(struct crash_check *check, struct crash_q
     }
     copy->is_found = true;
     *position_io = position + 1;
-    if (!crash_body_is_right(message->body, id, copy->body_bytes)) {
+    if (!crash_body_is_right(message->body, id, copy->body_bytes) ||
+        !crash_properties_are_right(message->properties, id)) {
         crash_violation(check->report, "%s: message %" PRIu64 " has wrong bytes", queue->name, id);
     }
     if (crash_must_be_gone(check->model, copy)) {
@@ -303,12 +321,17 @@ static inline void crash_check_drain(struct crash_check *check, struct crash_que
             qs_test_error.path[0] != '\0') {
             check->refused++;
             check->report->refusals++;
+            if (check->refused >
+                queue->count) { /* a file of many messages: it says so again and again */
+                return;
+            }
             continue;
         }
         if (status != QS_OK) {
             break;
         }
         crash_check_message(check, queue, &message, &position);
+        queue->last_tag = message.delivery_tag;
         qs_message_release(&message);
     }
     if (status != QS_EEMPTY) {
@@ -320,10 +343,16 @@ static inline void crash_check_drain(struct crash_check *check, struct crash_que
 /* Compares what was asked with what the store says; returns whether the queue is there. */
 static inline bool crash_check_existence(struct crash_check *check, struct crash_queue *queue)
 {
-    qs_queue_status ignored;
+    qs_queue_status found;
     qs_status status =
-        qs_store_queue_status(check->store, crash_queue_name(queue), &ignored, QS_ERROR);
+        qs_store_queue_status(check->store, crash_queue_name(queue), &found, QS_ERROR);
     bool is_there = status == QS_OK;
+
+    if (is_there && queue->exists == CRASH_PRESENT && queue->is_lazy != CRASH_UNCERTAIN &&
+        found.lazy != (queue->is_lazy == CRASH_PRESENT)) {
+        crash_violation(check->report, "%s: the queue %s lazy", queue->name,
+                        found.lazy ? "is" : "is no longer");
+    }
 
     if (is_there && (queue->exists == CRASH_ABSENT || !queue->is_durable)) {
         crash_violation(check->report, "%s: the queue is there although it was %s", queue->name,
@@ -338,6 +367,7 @@ static inline bool crash_check_existence(struct crash_check *check, struct crash
 static inline void crash_check_queue(struct crash_check *check, struct crash_queue *queue)
 {
     check->refused = 0;
+    queue->last_tag = 0;
     for (uint32_t i = 0; i < queue->count; i++) {
         queue->copies[i].is_found = false;
     }
@@ -465,11 +495,13 @@ static inline void crash_model_check(struct crash_model *model, struct crash_rep
     struct crash_check check = {
         .model = model, .report = report, .store = store, .channel = channel};
 
+    model->is_checking = true;
     for (int i = 0; i < CRASH_QUEUES; i++) {
         crash_check_queue(&check, &model->queues[i]);
     }
     crash_check_txs(&check);
     crash_check_topology(&check);
+    model->is_checking = false;
 }
 
 /* -- going on from what a recovery showed ----------------------------------------------------- */
@@ -477,7 +509,7 @@ static inline void crash_model_check(struct crash_model *model, struct crash_rep
 static inline void crash_adopt_queue(struct crash_queue *queue, qs_store *store)
 {
     uint32_t kept = 0;
-    qs_queue_status ignored;
+    qs_queue_status found = {0};
 
     for (uint32_t i = 0; i < queue->count; i++) {
         struct crash_copy copy = queue->copies[i];
@@ -491,9 +523,10 @@ static inline void crash_adopt_queue(struct crash_queue *queue, qs_store *store)
         }
     }
     queue->count = kept;
-    queue->exists = qs_store_queue_status(store, crash_queue_name(queue), &ignored, NULL) == QS_OK
+    queue->exists = qs_store_queue_status(store, crash_queue_name(queue), &found, NULL) == QS_OK
                         ? CRASH_PRESENT
                         : CRASH_ABSENT;
+    queue->is_lazy = found.lazy ? CRASH_PRESENT : CRASH_ABSENT;
 }
 
 /* REQUIRES that crash_model_check was the last to look at this store: what it found is final. */
@@ -535,7 +568,7 @@ static inline void crash_model_close(struct crash_model *model)
         }
         queue->count = kept;
         if (!queue->is_durable) {
-            queue->exists = queue->is_bound = CRASH_ABSENT;
+            queue->exists = queue->is_bound = queue->is_lazy = CRASH_ABSENT;
         }
     }
 }

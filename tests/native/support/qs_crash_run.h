@@ -34,12 +34,14 @@ struct crash_run_options {
     bool has_faults;      /* one call of each generation fails, most often a sync */
     uint32_t end_steps;   /* a generation that is cut off ends within so many steps */
     uint32_t end_syncs;   /* not 0: or at one of the first syncs of its work, mid-commit */
+    bool pages;           /* crash_paging_options, and work to go with it */
 };
 
 struct crash_run {
     const struct crash_run_options *options;
     struct crash_report *report;
     uint64_t random;
+    qs_options store_options;
     uint32_t generation;
     qs_env *sim;
     qs_env *fault;        /* around sim */
@@ -61,11 +63,13 @@ static inline uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
 
 /* -- one state -------------------------------------------------------------------------------- */
 
-/* Opens the disk as a store of its own, compares and throws everything away. */
-static inline void crash_check_disk(struct crash_model *model, struct crash_report *report,
-                                    qs_env *mem)
+#include "qs_crash_space.h"
+
+/* Opens the disk as a store of its own, compares and throws everything away.  space_seed not 0: settles everything
+ * as well, and looks at what is left of its space. */
+static inline void crash_check_disk_as(struct crash_model *model, struct crash_report *report,
+                                       qs_env *mem, qs_options options, uint64_t space_seed)
 {
-    qs_options options = crash_options();
     struct crash_env env;
     qs_store *store = NULL;
     qs_channel *channel = NULL;
@@ -77,6 +81,9 @@ static inline void crash_check_disk(struct crash_model *model, struct crash_repo
     if (status == QS_OK) {
         QS_CHECK_OK(qs_channel_open(&channel, store, QS_ERROR));
         crash_model_check(model, report, store, channel);
+        if (space_seed != 0) {
+            crash_check_space(model, report, store, channel, &env.env, space_seed);
+        }
         env.is_dead = true; /* closing in order would only cost time */
         qs_channel_close(channel);
         qs_store_close(store, NULL);
@@ -86,13 +93,43 @@ static inline void crash_check_disk(struct crash_model *model, struct crash_repo
     qsi_env_mem_destroy(mem);
 }
 
+static inline void crash_check_disk(struct crash_model *model, struct crash_report *report,
+                                    qs_env *mem)
+{
+    crash_check_disk_as(model, report, mem, crash_options(), 0);
+}
+
+/* It may be opened with more memory or less, and go on with other sizes. */
+static inline qs_options crash_reader_options(struct crash_run *run)
+{
+    qs_options options = run->store_options;
+
+    if (run->options->pages) {
+        options = crash_paging_options(qsi_splitmix_next(&run->random));
+        options.segment_entries = run->store_options.segment_entries;
+    }
+    return options;
+}
+
 static inline void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const char *name)
 {
     qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
+    uint64_t space_seed = 0;
 
     QS_CHECK(mem != NULL);
     run->report->cut = name;
-    crash_check_disk(&run->model, run->report, mem);
+    if (run->options->pages && crash_run_below(run, 4) == 0) {
+        space_seed = qsi_splitmix_next(&run->random) | 1;
+    }
+    if (run->model.is_checking) { /* of the live store: its gets may have to write */
+        struct crash_model model;
+
+        crash_model_copy(&model, &run->model);
+        crash_check_disk_as(&model, run->report, mem, crash_reader_options(run), space_seed);
+        crash_model_fini(&model);
+    } else {
+        crash_check_disk_as(&run->model, run->report, mem, crash_reader_options(run), space_seed);
+    }
 }
 
 static inline void crash_check_cuts(struct crash_run *run)
@@ -154,7 +191,11 @@ static inline void crash_on_step(void *context, uint64_t step)
         return;
     }
     run->report->step = step;
-    if (crash_is_mid_commit(run)) {
+    if (run->model.is_checking) {
+        if (crash_run_below(run, 100) < run->options->cut_percent) {
+            crash_check_cuts(run);
+        }
+    } else if (crash_is_mid_commit(run)) {
         for (int i = 0; i < CRASH_MID_COMMIT_ROUNDS; i++) {
             crash_check_cuts(run);
         }
@@ -206,6 +247,10 @@ static inline bool crash_adopt(struct crash_work *work)
 /* In order, now and then: a store that was closed is a crash state as well. */
 static inline void crash_finish(struct crash_run *run, struct crash_work *work)
 {
+    if (work->pages && !work->is_over && !run->has_ended && !work->has_faults &&
+        crash_run_below(run, 2) == 0) {
+        crash_check_empty(work);
+    }
     if (!work->is_over && crash_run_below(run, 3) == 0) {
         crash_close_store(work);
     }
@@ -269,6 +314,8 @@ static inline void crash_generation(struct crash_run *run)
         .report = run->report,
         .random = qsi_splitmix_next(&run->random),
         .has_faults = run->options->has_faults,
+        .pages = run->options->pages,
+        .options = crash_reader_options(run),
     };
 
     run->work = &work;
@@ -289,6 +336,7 @@ static inline void crash_run_init(struct crash_run *run, const struct crash_run_
                                   struct crash_report *report, uint64_t seed)
 {
     *run = (struct crash_run){.options = options, .report = report, .random = seed};
+    run->store_options = options->pages ? crash_paging_options(seed) : crash_options();
     report->seed = seed;
     report->cut = "alive";
     crash_model_init(&run->model);

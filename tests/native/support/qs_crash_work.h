@@ -8,6 +8,7 @@
 
 #include "qstore/qstore.h"
 
+#include "engine.h"
 #include "qs_crash_env.h"
 #include "qs_crash_model.h"
 #include "qs_test.h"
@@ -29,6 +30,8 @@ struct crash_work {
     uint64_t random;
     bool has_faults;
     bool is_over;
+    bool pages;         /* more messages than fit, checkpoints, compaction */
+    qs_options options; /* memory_budget 0: crash_options() */
     qs_store *store;
     qs_channel *channels[CRASH_CHANNELS];
     uint64_t confirm_lsns[CRASH_CONFIRMS_MAX]; /* by publish number of the confirm channel */
@@ -43,6 +46,24 @@ static inline qs_options crash_options(void)
     options.journal_file_bytes = 64 << 10;
     options.message_file_bytes = 64 << 10;
     options.background = false;
+    return options;
+}
+
+/* Stores that have to page: little memory, small segments and files, checkpoints all the time. */
+static inline qs_options crash_paging_options(uint64_t random)
+{
+    static const uint32_t entries[] = {16, 16, 64, 64, 256, 1024};
+    static const uint64_t embeds[] = {0, 1, 100, 4096, 1 << 20};
+    static const uint64_t budgets[] = {64 << 10, 64 << 10, 128 << 10, 256 << 10};
+    static const uint64_t checkpoints[] = {0, 16 << 10, 64 << 10, 256 << 10};
+    qs_options options = crash_options();
+
+    (void)qsi_splitmix_next(&random);
+    options.segment_entries = entries[qsi_splitmix_below(&random, 6)];
+    options.embed_below = embeds[qsi_splitmix_below(&random, 5)];
+    options.memory_budget = budgets[qsi_splitmix_below(&random, 4)];
+    options.checkpoint_bytes = checkpoints[qsi_splitmix_below(&random, 4)];
+    options.checkpoint_interval_ms = 0;
     return options;
 }
 
@@ -90,6 +111,87 @@ static inline struct crash_queue *crash_any_queue(struct crash_work *work)
     return &work->model->queues[crash_below(work, CRASH_QUEUES)];
 }
 
+/* -- bugs in memory --------------------------------------------------------------------------- */
+
+/* One reference more or less than there is for each stored body that recovery brought into memory. */
+static inline void crash_plant_refs(qs_store *store, const struct qsi_queue *queue, bool more)
+{
+    for (uint32_t i = 0; i < queue->run_count; i++) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
+
+        for (uint32_t k = 0; run->journalled && k < run->count; k++) {
+            struct qsi_messages view;
+            struct qsi_body_ref ref;
+            uint32_t row;
+
+            qsi_messages_view(&view, qsi_run_record(run, k, &row));
+            if (!qsi_messages_is_stored(&view, row)) {
+                continue;
+            }
+            qsi_body_ref_decode(&ref, qsi_messages_body(&view, row).data);
+            if (more) {
+                qsi_message_store_add_refs(store->messages, &ref, 1, 0);
+            } else {
+                qsi_message_store_drop_ref(store->messages, &ref, false);
+            }
+        }
+    }
+}
+
+static inline void crash_plant_in_segment(struct qsi_segment *segment, enum crash_bug bug)
+{
+    if (bug == CRASH_EARLY_REMOVAL) {
+        segment->named = false;
+    } else if (bug == CRASH_AREA_OVERWRITTEN) {
+        segment->durable_area = 0;
+    } else {
+        segment->page_aligned = false;
+    }
+}
+
+/* As if a checkpoint had been made. */
+static inline void crash_plant_removal(qs_store *store)
+{
+    struct qsi_buf records = {0};
+    uint32_t count = 0;
+
+    if (qsi_message_store_snapshot(store->messages, &records, &count, NULL) == QS_OK) {
+        (void)!qsi_message_store_unseal(store->messages, true, NULL);
+    }
+    qsi_buf_fini(&records);
+}
+
+/* Makes the engine forget, or know, what it would if it had that bug. */
+static inline void crash_plant(struct crash_work *work, bool was_opened)
+{
+    enum crash_bug bug = work->env->bug;
+    struct qsi_map_cursor cursor;
+    struct store_queue *queue;
+
+    if (bug < CRASH_EARLY_REMOVAL) {
+        return;
+    }
+    if (bug == CRASH_EARLY_MESSAGE_REMOVAL) {
+        crash_plant_removal(work->store);
+        return;
+    }
+    qsi_mutex_lock(&work->store->mutex);
+    cursor = qsi_map_begin(&work->store->queues_by_id);
+    while (qsi_map_next(&work->store->queues_by_id, &cursor)) {
+        queue = cursor.value;
+        if (bug == CRASH_COUNTED_TWICE || bug == CRASH_DROPPED_TWICE) {
+            if (was_opened) {
+                crash_plant_refs(work->store, &queue->core, bug == CRASH_COUNTED_TWICE);
+            }
+            continue;
+        }
+        for (uint32_t i = 0; i < queue->core.segment_count; i++) {
+            crash_plant_in_segment(qsi_queue_segment_at(&queue->core, i), bug);
+        }
+    }
+    qsi_mutex_unlock(&work->store->mutex);
+}
+
 /* -- opening and closing ---------------------------------------------------------------------- */
 
 static inline bool crash_open_channels(struct crash_work *work)
@@ -105,13 +207,14 @@ static inline bool crash_open_channels(struct crash_work *work)
 
 static inline bool crash_open_store(struct crash_work *work)
 {
-    qs_options options = crash_options();
+    qs_options options = work->options.memory_budget != 0 ? work->options : crash_options();
 
     if (!crash_done(work,
                     qs_store_open(&work->store, CRASH_PATH, &options, &work->env->env, QS_ERROR),
                     "open store")) {
         return false;
     }
+    crash_plant(work, true);
     crash_note_durable(work);
     return crash_open_channels(work);
 }
@@ -192,6 +295,7 @@ static inline void crash_delete(struct crash_work *work, struct crash_queue *que
                                          crash_queue_name(queue), 0, &count, QS_ERROR));
     if (!work->is_over) {
         queue->is_bound = CRASH_ABSENT;
+        queue->is_lazy = CRASH_ABSENT;
         queue->count = 0;
     }
 }
@@ -273,18 +377,22 @@ static inline void crash_published(struct crash_work *work, uint64_t first_id,
     crash_note_durable(work);
 }
 
-static const uint8_t crash_persistent[] = {0x10, 0x00, 2}; /* delivery mode 2, encoded */
-
-static inline qs_status crash_publish_one(qs_channel *channel, const char *exchange,
-                                          const char *key, uint64_t id, uint32_t bytes,
-                                          bool persistent, qs_receipt *receipt)
+/* Where it pages, properties tell one message from another (crash_properties_are_right). */
+static inline qs_status crash_publish_one(struct crash_work *work, uint32_t channel,
+                                          const char *exchange, const char *key, uint64_t id,
+                                          uint32_t bytes, bool persistent, qs_receipt *receipt)
 {
     static uint8_t body[CRASH_BODY_BYTES_MAX];
-    qs_slice properties = {crash_persistent, persistent ? sizeof crash_persistent : 0};
+    const uint8_t plain[] = {0x10, 0x00, 2}; /* delivery mode, encoded */
+    const uint8_t varied[] = {0x18, 0x00, persistent ? 2 : 1, (uint8_t)id}; /* and priority */
+    qs_slice properties = {plain, persistent ? sizeof plain : 0};
 
+    if (work->pages) {
+        properties = (qs_slice){varied, sizeof varied};
+    }
     crash_body_fill(body, id, bytes);
-    return qs_channel_publish(channel, crash_text(exchange), crash_text(key), properties,
-                              (qs_slice){body, bytes}, 0, receipt, QS_ERROR);
+    return qs_channel_publish(work->channels[channel], crash_text(exchange), crash_text(key),
+                              properties, (qs_slice){body, bytes}, 0, receipt, QS_ERROR);
 }
 
 static inline void crash_publish(struct crash_work *work, uint32_t channel,
@@ -294,10 +402,10 @@ static inline void crash_publish(struct crash_work *work, uint32_t channel,
     qs_receipt receipt = {0};
 
     crash_expect(queue, id, bytes, persistent, 0);
-    if (crash_done(work,
-                   crash_publish_one(work->channels[channel], "", queue->name, id, bytes,
-                                     persistent, &receipt),
-                   "publish")) {
+    if (crash_done(
+            work,
+            crash_publish_one(work, channel, "", queue->name, id, bytes, persistent, &receipt),
+            "publish")) {
         crash_published(work, id, &receipt);
     }
 }
@@ -321,8 +429,7 @@ static inline void crash_fan_out(struct crash_work *work, uint32_t channel, uint
             crash_expect(&work->model->queues[i], id, bytes, true, 0);
         }
     }
-    if (crash_done(work,
-                   crash_publish_one(work->channels[channel], "fan", "", id, bytes, true, &receipt),
+    if (crash_done(work, crash_publish_one(work, channel, "fan", "", id, bytes, true, &receipt),
                    "publish to fan")) {
         crash_published(work, id, &receipt);
     }
@@ -333,21 +440,30 @@ static inline void crash_work_fan_out(struct crash_work *work)
     crash_fan_out(work, crash_below(work, 2), crash_any_bytes(work));
 }
 
-static inline void crash_publish_batch(struct crash_work *work, uint32_t channel, uint32_t count)
+/* bytes_max 0: of any size.  queue NULL: each to any. */
+static inline void crash_publish_rows(struct crash_work *work, uint32_t channel,
+                                      struct crash_queue *to, uint32_t count, uint32_t bytes_max)
 {
     uint64_t first_id = work->model->next_id;
     struct qs_test_batch rows;
     qs_receipt receipt = {0};
     qs_batch batch;
+    bool has_modes = work->pages && crash_chance(work, 25);
 
     qs_test_batch_init(&rows);
     for (uint32_t i = 0; i < count; i++) {
-        struct crash_queue *queue = crash_any_queue(work);
+        struct crash_queue *queue = to != NULL ? to : crash_any_queue(work);
         uint64_t id = work->model->next_id++;
-        uint32_t bytes = crash_any_bytes(work);
+        uint32_t bytes =
+            bytes_max == 0 ? crash_any_bytes(work) : 8 + crash_below(work, bytes_max - 8);
+
+        bool is_persistent = !has_modes || crash_chance(work, 60);
 
         crash_body_fill(qs_test_batch_add(&rows, queue->name, bytes), id, bytes);
-        crash_expect(queue, id, bytes, true, 0);
+        if (has_modes) {
+            qs_test_batch_set_mode(&rows, is_persistent ? 2 : 1);
+        }
+        crash_expect(queue, id, bytes, is_persistent, 0);
     }
     batch = qs_test_batch_finish(&rows);
     if (crash_done(work,
@@ -356,6 +472,11 @@ static inline void crash_publish_batch(struct crash_work *work, uint32_t channel
         crash_published(work, first_id, &receipt);
     }
     qs_test_batch_fini(&rows);
+}
+
+static inline void crash_publish_batch(struct crash_work *work, uint32_t channel, uint32_t count)
+{
+    crash_publish_rows(work, channel, NULL, count, 0);
 }
 
 static inline void crash_work_batch(struct crash_work *work)
@@ -455,7 +576,8 @@ static inline void crash_delivered(struct crash_work *work, const struct crash_q
                                    struct crash_copy *copy, const qs_message *message,
                                    uint32_t channel)
 {
-    if (!crash_body_is_right(message->body, copy->id, copy->body_bytes)) {
+    if (!crash_body_is_right(message->body, copy->id, copy->body_bytes) ||
+        !crash_properties_are_right(message->properties, copy->id)) {
         crash_violation(work->report, "%s: delivered %" PRIu64 ", not %" PRIu64, queue->name,
                         crash_body_id(message->body), copy->id);
     }
@@ -739,8 +861,7 @@ static inline bool crash_tx_publish(struct crash_work *work, struct crash_tx_par
         .bytes = crash_any_bytes(work),
     };
     return crash_done(work,
-                      crash_publish_one(work->channels[CRASH_TX_CHANNEL],
-                                        part->queue != NULL ? "" : "fan",
+                      crash_publish_one(work, CRASH_TX_CHANNEL, part->queue != NULL ? "" : "fan",
                                         part->queue != NULL ? part->queue->name : "", part->id,
                                         part->bytes, true, &receipt),
                       "publish in a transaction");
@@ -847,6 +968,167 @@ static inline void crash_work_tx(struct crash_work *work)
     crash_tx(work, crash_chance(work, 15));
 }
 
+/* -- memory and disk -------------------------------------------------------------------------- */
+
+#define CRASH_COMPACTIONS_MAX 1000 /* behind each other: they should come to an end */
+
+static inline void crash_work_checkpoint(struct crash_work *work)
+{
+    uint64_t lsn = crash_appended_lsn(work);
+
+    if (crash_done(work, qs_store_checkpoint(work->store, QS_ERROR), "checkpoint")) {
+        crash_note_durable(work);
+        if (lsn > work->model->durable_lsn) {
+            crash_violation(work->report, "a checkpoint came to its end before the journal did");
+        }
+    }
+}
+
+/* What the pager's thread would do; false: it would never rest. */
+static inline bool crash_compact(qs_store *store, uint32_t limit, qs_status *status_out)
+{
+    uint32_t count = 0;
+    qs_error error = {0};
+
+    qsi_mutex_lock(&store->mutex);
+    *status_out = store->failed ? QS_ESTORE_FAILED : qsi_pager_release(store, &error);
+    while (*status_out == QS_OK && count < limit && qsi_pager_compact(store, &error)) {
+        *status_out = qsi_pager_release(store, &error);
+        count++;
+    }
+    if (store->failed) {
+        *status_out = QS_ESTORE_FAILED;
+        error = store->failure;
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (*status_out != QS_OK) {
+        qs_test_error = error;
+    }
+    return count < CRASH_COMPACTIONS_MAX;
+}
+
+static inline void crash_work_compact(struct crash_work *work)
+{
+    qs_status status;
+
+    if (!crash_compact(work->store,
+                       crash_chance(work, 50) ? 1 + crash_below(work, 3) : CRASH_COMPACTIONS_MAX,
+                       &status)) {
+        crash_violation(work->report, "compaction never ends");
+    }
+    crash_done(work, status, "compact");
+}
+
+static inline void crash_work_mode(struct crash_work *work)
+{
+    struct crash_queue *queue = crash_any_queue(work);
+
+    if (queue->exists == CRASH_PRESENT) {
+        bool lazy = crash_chance(work, 50);
+
+        CRASH_CHANGE(work, queue->is_lazy, lazy ? CRASH_PRESENT : CRASH_ABSENT, "set mode",
+                     qs_store_set_queue_mode(work->store, crash_queue_name(queue), lazy, QS_ERROR));
+    }
+}
+
+/* Many messages to one queue, in one record or each by itself. */
+static inline void crash_work_bulk(struct crash_work *work)
+{
+    struct crash_queue *queue = crash_any_queue(work);
+    uint32_t channel = crash_below(work, 2);
+    uint32_t count = 4 + crash_below(work, 60);
+    uint32_t bytes_max = crash_chance(work, 60) ? 16 + crash_below(work, 300) : 3000;
+
+    if (crash_chance(work, 50)) {
+        crash_publish_rows(work, channel, queue, count, bytes_max);
+        return;
+    }
+    for (count /= 2; count > 0 && !work->is_over; count--) {
+        crash_publish(work, channel, queue, 8 + crash_below(work, bytes_max - 8),
+                      crash_chance(work, 90));
+    }
+}
+
+/* Small bodies to many queues: they are packed when they are paged. */
+static inline void crash_work_fan_bulk(struct crash_work *work)
+{
+    uint32_t count = 1 + crash_below(work, 20);
+
+    for (int i = 0; i < CRASH_QUEUES && !work->is_over; i++) {
+        struct crash_queue *queue = &work->model->queues[i];
+
+        if (queue->is_bound == CRASH_ABSENT && queue->exists == CRASH_PRESENT) {
+            crash_bind(work, queue);
+        }
+    }
+    while (count-- > 0 && !work->is_over) {
+        crash_fan_out(work, crash_below(work, 2), 8 + crash_below(work, 200));
+    }
+}
+
+/* Takes a good part of a queue: some of it is acked at once, some behind that later, some never. */
+static inline void crash_work_take_many(struct crash_work *work)
+{
+    uint32_t channel = crash_below(work, 2);
+    uint32_t count = 1 + crash_below(work, 80);
+    uint32_t acked = crash_below(work, 101);
+    struct crash_queue *queue = crash_any_queue(work);
+
+    while (count-- > 0 && !work->is_over) {
+        struct crash_copy *copy = crash_get(work, queue, channel, 0);
+
+        if (copy == NULL) {
+            return;
+        }
+        if (crash_chance(work, acked)) {
+            crash_ack(work, channel, copy, false, crash_chance(work, 30));
+        }
+    }
+}
+
+/* As one record batch without acks: its rows are the first ready ones, whatever was on the disk. */
+static inline void crash_work_get_batch(struct crash_work *work)
+{
+    uint32_t count = 1 + crash_below(work, 60);
+    uint64_t bytes = crash_chance(work, 50) ? 1 << 20 : 1 + crash_below(work, 20000);
+    struct crash_queue *queue = crash_any_queue(work);
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    uint64_t left = count;
+
+    if (queue->exists != CRASH_PRESENT) {
+        return;
+    }
+    for (uint32_t i = 0; i < queue->count && left > 0; i++) {
+        if (queue->copies[i].tag == 0 && queue->copies[i].settle_lsn == 0) {
+            queue->copies[i].settle_lsn = CRASH_UNDER_WAY;
+            left--;
+        }
+    }
+    if (!crash_done(work,
+                    qs_channel_get_batch(work->channels[CRASH_PLAIN_CHANNEL],
+                                         crash_queue_name(queue), count, bytes, QS_NO_ACK, 0,
+                                         &schema, &array, QS_ERROR),
+                    "get batch")) {
+        return;
+    }
+    if ((uint64_t)array.length > count - left || (array.length == 0 && left < count)) {
+        crash_violation(work->report, "%s: %d rows where %d messages are ready", queue->name,
+                        (int)array.length, (int)(count - left));
+    }
+    left = (uint64_t)array.length;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct crash_copy *copy = &queue->copies[i];
+
+        if (copy->settle_lsn == CRASH_UNDER_WAY) {
+            copy->settle_lsn = left > 0 ? crash_appended_lsn(work) : 0;
+            left -= left > 0;
+        }
+    }
+    array.release(&array);
+    schema.release(&schema);
+}
+
 /* -- all of it -------------------------------------------------------------------------------- */
 
 /* Forgets what can never matter again, so that long runs stay fast. */
@@ -921,10 +1203,38 @@ static inline void crash_work_once(struct crash_work *work)
     }
 }
 
+static inline void crash_work_once_paging(struct crash_work *work)
+{
+    uint32_t ticket = crash_below(work, 100);
+
+    if (ticket < 10) {
+        crash_work_bulk(work);
+    } else if (ticket < 14) {
+        crash_work_fan_bulk(work);
+    } else if (ticket < 24) {
+        crash_work_take_many(work);
+    } else if (ticket < 26) {
+        crash_work_get_batch(work);
+    } else if (ticket < 31) {
+        crash_work_checkpoint(work);
+    } else if (ticket < 36) {
+        crash_work_compact(work);
+    } else if (ticket < 39) {
+        crash_work_mode(work);
+    } else {
+        crash_work_once(work);
+    }
+}
+
 static inline void crash_work_run(struct crash_work *work, uint32_t op_count)
 {
     for (uint32_t i = 0; i < op_count && !work->is_over; i++) {
-        crash_work_once(work);
+        crash_plant(work, false);
+        if (work->pages) {
+            crash_work_once_paging(work);
+        } else {
+            crash_work_once(work);
+        }
         if (i % 8 == 7) {
             crash_forget_settled(work->model);
         }

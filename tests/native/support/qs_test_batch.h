@@ -4,6 +4,7 @@
 
 #include "qstore/qstore.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +15,15 @@ struct qs_test_batch {
     int32_t key_offsets[QS_TEST_BATCH_ROWS_MAX + 1];
     uint8_t *bodies;
     char keys[QS_TEST_BATCH_ROWS_MAX * 16];
+    uint8_t modes[QS_TEST_BATCH_ROWS_MAX]; /* 1 or 2; all 0: there is no such column */
+    bool has_modes;
     int64_t row_count;
     /* as the interface wants them */
-    struct ArrowSchema column_schemas[2], schema;
-    struct ArrowSchema *schema_children[2];
-    struct ArrowArray column_arrays[2], array;
-    struct ArrowArray *array_children[2];
-    const void *body_buffers[3], *key_buffers[3], *struct_buffers[1];
+    struct ArrowSchema column_schemas[3], schema;
+    struct ArrowSchema *schema_children[3];
+    struct ArrowArray column_arrays[3], array;
+    struct ArrowArray *array_children[3];
+    const void *body_buffers[3], *key_buffers[3], *mode_buffers[2], *struct_buffers[1];
     const struct ArrowArray *arrays[1];
 };
 
@@ -61,6 +64,13 @@ static inline uint8_t *qs_test_batch_add(struct qs_test_batch *batch, const char
     return batch->bodies + body_at;
 }
 
+/* The delivery mode of the last row; then all of them need one. */
+static inline void qs_test_batch_set_mode(struct qs_test_batch *batch, uint8_t mode)
+{
+    batch->modes[batch->row_count - 1] = mode;
+    batch->has_modes = true;
+}
+
 static inline void qs_test_batch_column(struct qs_test_batch *batch, int column, const char *name,
                                         const char *format, const void **buffers)
 {
@@ -85,10 +95,15 @@ static inline qs_batch qs_test_batch_finish(struct qs_test_batch *batch)
     batch->key_buffers[2] = batch->keys;
     qs_test_batch_column(batch, 0, "body", "z", batch->body_buffers);
     qs_test_batch_column(batch, 1, "routing_key", "u", batch->key_buffers);
+    if (batch->has_modes) {
+        batch->mode_buffers[1] = batch->modes;
+        qs_test_batch_column(batch, 2, "delivery_mode", "C", batch->mode_buffers);
+        batch->column_arrays[2].n_buffers = 2;
+    }
     batch->schema = (struct ArrowSchema){
         .format = "+s",
         .name = "",
-        .n_children = 2,
+        .n_children = batch->has_modes ? 3 : 2,
         .children = batch->schema_children,
         .release = qs_test_batch_release_schema,
     };
@@ -96,7 +111,7 @@ static inline qs_batch qs_test_batch_finish(struct qs_test_batch *batch)
         .length = batch->row_count,
         .n_buffers = 1,
         .buffers = batch->struct_buffers,
-        .n_children = 2,
+        .n_children = batch->has_modes ? 3 : 2,
         .children = batch->array_children,
         .release = qs_test_batch_release_array,
     };

@@ -308,7 +308,8 @@ static void *read_statistics(void *argument)
         QS_CHECK(stats.durable_lsn <= stats.appended_lsn && !stats.failed);
         QS_CHECK_OK(
             qs_store_queue_status(shared->engine.store, text(queue_names[0]), &status, QS_ERROR));
-        QS_CHECK(status.alpha + status.beta == status.messages_ready + status.messages_unacked);
+        QS_CHECK(status.alpha + status.beta + status.gamma + status.delta ==
+                 status.messages_ready + status.messages_unacked);
         QS_CHECK_OK(qs_store_visit_queues(shared->engine.store, ignore_queue, &bytes));
         QS_CHECK(bytes >= 1);
     }

@@ -14,6 +14,8 @@ DEFAULTS = {
     "journal_file_bytes": 64 << 20,
     "message_file_bytes": 64 << 20,
     "body_bytes_max": 128 << 20,
+    "checkpoint_bytes": 256 << 20,
+    "checkpoint_interval": 60.0,
     "commit_delay_us": 0,
     "sync": "fdatasync",
     "recovery": "strict",
@@ -34,6 +36,8 @@ def test_options_given_are_kept_and_read_only(path: Path) -> None:
         "journal_file_bytes": "1MiB",
         "message_file_bytes": 2**20,
         "body_bytes_max": "1 KiB",
+        "checkpoint_bytes": "32MiB",
+        "checkpoint_interval": 0.25,
         "commit_delay_us": 100,
         "sync": "none",
         "recovery": "salvage",
@@ -45,6 +49,7 @@ def test_options_given_are_kept_and_read_only(path: Path) -> None:
             "memory_budget": 64 << 20,
             "journal_file_bytes": 1 << 20,
             "body_bytes_max": 1024,
+            "checkpoint_bytes": 32 << 20,
         }
         with pytest.raises(TypeError):
             store.options["sync"] = "fdatasync"  # type: ignore[index]
@@ -78,6 +83,11 @@ def test_sizes_may_have_units(path: Path, text: str, size: int) -> None:
         ("journal_file_bytes", 100_000, "journal_file_bytes must be a power of two from 65536"),
         ("journal_file_bytes", 1024, "journal_file_bytes must be a power of two from 65536"),
         ("message_file_bytes", "3MiB", "message_file_bytes must be a power of two"),
+        ("segment_entries", 8, "segment_entries must be a power of two from 16 to 65536"),
+        ("checkpoint_bytes", -1, "checkpoint_bytes must be 0 to"),
+        ("checkpoint_interval", -1, "checkpoint_interval must be 0 to"),
+        ("checkpoint_interval", float("nan"), "checkpoint_interval must be 0 to"),
+        ("checkpoint_interval", float("inf"), "checkpoint_interval must be 0 to"),
         ("body_bytes_max", 0, "body_bytes_max must be 1 to"),
         ("commit_delay_us", -1, "commit_delay_us must be 0 to"),
         ("sync", "fsync", "sync must be 'fdatasync' or 'none', not 'fsync'"),
@@ -100,6 +110,10 @@ def test_value_out_of_range_is_named_with_the_range(
         ("segment_entries", "512"),
         ("sync", None),
         ("create", 1),
+        ("checkpoint_bytes", None),
+        ("checkpoint_interval", "60"),
+        ("checkpoint_interval", True),
+        ("progress", "loud"),
     ],
 )
 def test_value_of_wrong_type_is_named(path: Path, name: str, value: object) -> None:
@@ -113,9 +127,17 @@ def test_unknown_option_is_a_type_error_that_names_the_known_ones(path: Path) ->
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(None, 0.0), (0, 0.0), (7, 7.0), (0.0001, 0.001), (1.5, 1.5)]
+)
+def test_checkpoint_interval_is_in_seconds(path: Path, given: float | None, seconds: float) -> None:
+    with pyqstore.open(path, checkpoint_interval=given) as store:
+        assert store.options["checkpoint_interval"] == seconds
+
+
 def test_segment_entries_are_fixed_at_creation(path: Path) -> None:
     pyqstore.open(path, segment_entries=512).close()
     with pyqstore.open(path) as store:
         assert store.options["segment_entries"] == 512
-    with pytest.raises(ValueError, match=r"segment_entries.*512"):
+    with pytest.raises(ValueError, match=r"segment_entries is 1024.*created with 512"):
         pyqstore.open(path, segment_entries=1024)

@@ -124,7 +124,7 @@ def test_uncommitted_transaction_leaves_nothing(path: Path) -> None:
 
 
 def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
+    with pyqstore.open(path, checkpoint_bytes=0) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.confirm_select()
         for number in range(30):  # each in a commit of its own
@@ -147,7 +147,7 @@ def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
 
 
 def test_salvage_reads_a_journal_file_whose_header_is_damaged(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
+    with pyqstore.open(path, checkpoint_bytes=0) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.confirm_select()
         for number in range(10):
@@ -162,3 +162,5 @@ def test_salvage_reads_a_journal_file_whose_header_is_damaged(path: Path) -> Non
     with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
         assert channel.get_batch("q").num_rows == 10
     assert journal.read_bytes() == bytes(contents)
+    with pytest.raises(pyqstore.StoreCorrupt):  # salvage mends nothing, and forgets nothing
+        pyqstore.open(path)

@@ -232,7 +232,11 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
             channel.basic_publish("", "q", b"x", pyqstore.Properties(delivery_mode=2))
     with pyqstore.open(path) as store:
         report = store.recovery_report
+        assert isinstance(report, dict)
+        assert report is store.recovery_report
         assert report.messages == report["messages"] == 5
+        assert report["queues"] == {"q": 5}
+        assert report["checkpoint_lsn"] > 0
         assert report.lost_bytes == 0
         assert report.torn_bytes == 0
         assert set(report) == {
@@ -241,12 +245,16 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
             "torn_bytes",
             "lost_ranges",
             "lost_bytes",
+            "checkpoint_lsn",
             "messages",
+            "queues",
             "ms",
         }
         assert report.ms == store.stats()["recovery_ms"]
         with pytest.raises(KeyError):
-            report["keys"]
+            report["nothing"]
+        with pytest.raises(AttributeError):
+            report.nothing  # noqa: B018
 
 
 def test_transaction_key_is_known_also_after_reopening(path: Path) -> None:

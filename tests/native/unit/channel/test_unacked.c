@@ -9,12 +9,12 @@
 
 static struct qs_test_alloc memory;
 static struct qsi_queue queues[2];
-static struct qsi_run runs[4]; /* told apart by their address alone */
+static struct qsi_segment segments[4]; /* told apart by their address alone */
 
-static uint64_t add(struct qsi_unacked *unacked, struct qsi_run *run, uint32_t row, uint32_t count,
-                    void *consumer)
+static uint64_t add(struct qsi_unacked *unacked, struct qsi_segment *segment, uint32_t slot,
+                    uint32_t count, void *consumer)
 {
-    struct qsi_stretch stretch = {run, row, count};
+    struct qsi_stretch stretch = {.segment = segment, .slot = slot, .count = count};
 
     QS_CHECK_OK(qsi_unacked_reserve(unacked, 1));
     return qsi_unacked_add(unacked, &queues[0], &stretch, consumer);
@@ -22,7 +22,7 @@ static uint64_t add(struct qsi_unacked *unacked, struct qsi_run *run, uint32_t r
 
 struct taken {
     uint64_t extents, tags;
-    uint64_t masks[64]; /* of run 0, by word */
+    uint64_t masks[64]; /* of segment 0, by word */
     const void *consumer;
 };
 
@@ -34,8 +34,8 @@ static void note(void *context, const struct qsi_extent *extent, uint64_t tags)
     taken->extents += 1;
     taken->tags += (uint64_t)__builtin_popcountll(tags);
     taken->consumer = extent->consumer;
-    if (extent->run == &runs[0] && qsi_extent_word(extent) < 64) {
-        uint64_t mask = qsi_extent_run_mask(extent, tags);
+    if (extent->segment == &segments[0] && qsi_extent_word(extent) < 64) {
+        uint64_t mask = qsi_extent_mask(extent, tags);
 
         QS_CHECK((taken->masks[qsi_extent_word(extent)] & mask) == 0);
         taken->masks[qsi_extent_word(extent)] |= mask;
@@ -58,9 +58,9 @@ static void test_tags_count_up(void)
 
     QS_CHECK(!qsi_unacked_has(&unacked, 0) && !qsi_unacked_has(&unacked, 1));
     QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 0);
-    QS_CHECK(add(&unacked, &runs[0], 10, 5, NULL) == 1);
+    QS_CHECK(add(&unacked, &segments[0], 10, 5, NULL) == 1);
     QS_CHECK(qsi_unacked_skip(&unacked, 3) == 6);
-    QS_CHECK(add(&unacked, &runs[0], 15, 1, NULL) == 9);
+    QS_CHECK(add(&unacked, &segments[0], 15, 1, NULL) == 9);
     QS_CHECK(unacked.last_tag == 9 && unacked.outstanding_count == 6);
     for (uint64_t tag = 0; tag < 12; tag++) {
         QS_CHECK(qsi_unacked_has(&unacked, tag) == ((tag >= 1 && tag <= 5) || tag == 9));
@@ -72,7 +72,7 @@ static void test_tags_count_up(void)
     QS_CHECK(take(&unacked, 1, 7, &taken) == 4);
     QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 1);
     QS_CHECK(taken.masks[0] == UINT64_C(0x3f) << 10 && unacked.outstanding_count == 0);
-    QS_CHECK(unacked.count == 0 && add(&unacked, &runs[0], 0, 1, NULL) == 10);
+    QS_CHECK(unacked.count == 0 && add(&unacked, &segments[0], 0, 1, NULL) == 10);
     qsi_unacked_fini(&unacked);
 }
 
@@ -81,35 +81,35 @@ static void test_neighbours_share_an_extent(void)
     struct qsi_unacked unacked = {0};
     int one, two;
 
-    for (uint32_t row = 0; row < 64; row++) {
-        add(&unacked, &runs[0], row, 1, &one);
+    for (uint32_t slot = 0; slot < 64; slot++) {
+        add(&unacked, &segments[0], slot, 1, &one);
     }
     QS_CHECK(unacked.count == 1);
-    add(&unacked, &runs[0], 64, 1, &one); /* another word */
+    add(&unacked, &segments[0], 64, 1, &one); /* another word */
     QS_CHECK(unacked.count == 2);
-    add(&unacked, &runs[0], 66, 1, &one); /* not the next row */
+    add(&unacked, &segments[0], 66, 1, &one); /* not the next slot */
     QS_CHECK(unacked.count == 3);
-    add(&unacked, &runs[0], 67, 1, &two); /* another consumer */
+    add(&unacked, &segments[0], 67, 1, &two); /* another consumer */
     QS_CHECK(unacked.count == 4);
-    add(&unacked, &runs[1], 68, 1, &two); /* another run */
+    add(&unacked, &segments[1], 68, 1, &two); /* another segment */
     QS_CHECK(unacked.count == 5);
     qsi_unacked_skip(&unacked, 1); /* not the next tag */
-    add(&unacked, &runs[1], 69, 1, &two);
+    add(&unacked, &segments[1], 69, 1, &two);
     QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 69);
     QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX) == 6);
     qsi_unacked_fini(&unacked);
 }
 
-/* The run that an empty extent was about may be gone, and another one may lie at its address. */
+/* The segment that an empty extent was about may be gone, and another one may lie at its address. */
 static void test_an_empty_extent_is_not_continued(void)
 {
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &runs[1], 0, 1, NULL);
-    add(&unacked, &runs[0], 0, 1, NULL);
+    add(&unacked, &segments[1], 0, 1, NULL);
+    add(&unacked, &segments[0], 0, 1, NULL);
     take(&unacked, 2, 2, &taken);
-    add(&unacked, &runs[0], 1, 1, NULL);
+    add(&unacked, &segments[0], 1, 1, NULL);
     QS_CHECK(unacked.count == 3);
     QS_CHECK(take(&unacked, 3, 3, &taken) == 1 && taken.masks[0] == 3);
     qsi_unacked_fini(&unacked);
@@ -120,8 +120,8 @@ static void test_stretches_bound_what_is_taken(void)
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &runs[0], 0, 64, NULL);
-    add(&unacked, &runs[0], 64, 64, NULL);
+    add(&unacked, &segments[0], 0, 64, NULL);
+    add(&unacked, &segments[0], 64, 64, NULL);
     QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128) == 2);
     QS_CHECK(qsi_unacked_stretches(&unacked, 65, 128) == 1);
     QS_CHECK(qsi_unacked_stretches(&unacked, 129, 200) == 0);
@@ -143,8 +143,8 @@ static void test_a_forgotten_consumer_holds_no_credit(void)
     struct taken taken = {0};
     int one, two;
 
-    add(&unacked, &runs[0], 0, 3, &one);
-    add(&unacked, &runs[0], 3, 3, &two);
+    add(&unacked, &segments[0], 0, 3, &one);
+    add(&unacked, &segments[0], 3, 3, &two);
     qsi_unacked_forget_consumer(&unacked, &one);
     QS_CHECK(take(&unacked, 2, 2, &taken) == 1 && taken.consumer == NULL);
     QS_CHECK(take(&unacked, 5, 5, &taken) == 1 && taken.consumer == &two);
@@ -158,9 +158,9 @@ static void test_empty_extents_are_compacted(void)
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &runs[1], 0, 1, NULL);
+    add(&unacked, &segments[1], 0, 1, NULL);
     for (uint32_t i = 0; i < 100000; i++) {
-        uint64_t tag = add(&unacked, &runs[2 + i % 2], i, 1, NULL);
+        uint64_t tag = add(&unacked, &segments[2 + i % 2], i, 1, NULL);
 
         QS_CHECK(take(&unacked, tag, tag, &taken) == 1);
         QS_CHECK(unacked.count < 200);
@@ -188,13 +188,13 @@ static void test_tags_do_as_flags_do(void)
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
     uint64_t outstanding = 0, next = 1;
-    uint32_t rows[4] = {0};
+    uint32_t slots[4] = {0};
 
     memset(flags, 0, sizeof flags);
     while (next < FLAGS_MAX - 100) {
         if (random_below(3) > 0) {
-            uint32_t run = random_below(10) == 0 ? random_below(4) : 1;
-            uint32_t left = QSI_WORD_BITS - rows[run] % QSI_WORD_BITS;
+            uint32_t segment = random_below(10) == 0 ? random_below(4) : 1;
+            uint32_t left = QSI_WORD_BITS - slots[segment] % QSI_WORD_BITS;
             uint32_t count = 1 + random_below(left < 10 ? left : 10);
 
             if (random_below(20) == 0) {
@@ -202,8 +202,8 @@ static void test_tags_do_as_flags_do(void)
                 next += count;
                 continue;
             }
-            QS_CHECK(add(&unacked, &runs[run], rows[run], count, NULL) == next);
-            rows[run] += count;
+            QS_CHECK(add(&unacked, &segments[segment], slots[segment], count, NULL) == next);
+            slots[segment] += count;
             outstanding += count;
             for (; count > 0; count--) {
                 flags[next++] = true;
@@ -244,7 +244,7 @@ static void test_a_million_acks_in_any_order(void)
 
         order[i] = order[other];
         order[other] = i + 1;
-        add(&unacked, &runs[1], i, 1, NULL);
+        add(&unacked, &segments[1], i, 1, NULL);
     }
     QS_CHECK(unacked.count == (COUNT + 63) / 64);
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -265,7 +265,7 @@ static void test_reserving_may_fail_and_changes_nothing_then(void)
     QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);
     qs_test_alloc_arm(&memory, 0, false);
     for (uint32_t i = 0; i < 16; i++) {
-        add(&unacked, &runs[i % 2], i, 1, NULL);
+        add(&unacked, &segments[i % 2], i, 1, NULL);
     }
     qs_test_alloc_arm(&memory, 1, true);
     QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);

@@ -191,7 +191,7 @@ static bool damage_header(const struct engine *engine, unsigned number)
 {
     char path[256];
     FILE *file;
-    int magic;
+    int magic, byte;
 
     snprintf(path, sizeof path, "%s/journal/%010u.jnl", engine->path, number);
     file = fopen(path, "r+");
@@ -199,7 +199,10 @@ static bool damage_header(const struct engine *engine, unsigned number)
         return false;
     }
     magic = fgetc(file);
-    QS_CHECK(fseek(file, 40, SEEK_SET) == 0 && fputc(0x55, file) != EOF && fclose(file) == 0);
+    QS_CHECK(fseek(file, 40, SEEK_SET) == 0);
+    byte = fgetc(file);
+    QS_CHECK(byte != EOF && fseek(file, 40, SEEK_SET) == 0);
+    QS_CHECK(fputc(byte ^ 0x55, file) != EOF && fclose(file) == 0);
     return magic == 'Q';
 }
 

@@ -304,7 +304,7 @@ static void test_statistics_count(struct engine *engine)
     engine_reopen(engine);
     stats = stats_of(engine);
     QS_CHECK(stats.recovered_messages == 9 && stats.torn_bytes == 0 && stats.lost_bytes == 0);
-    QS_CHECK(stats.recovered_bytes > 0 && stats.recovered_records >= 13);
+    QS_CHECK(stats.recovered_lsn > 0 && stats.recovered_records == 0); /* closing is a checkpoint */
 }
 
 static void test_rates_follow_the_clock(void)

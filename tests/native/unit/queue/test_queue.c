@@ -3,13 +3,35 @@
  * The random part does everything to a queue and to a plain array of messages, and compares; its seed is printed and is
  * the first argument. */
 #include "alloc.h"
+#include "paging.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
-#include "queue.h"
 
 #include <stdlib.h>
 
+#define ENTRIES 256
+
 static struct qs_test_alloc memory;
+static struct qsi_queue_shared shared;
+
+static void begin_with(struct qsi_queue *queue, uint32_t entries)
+{
+    qsi_queue_shared_init(&shared, entries);
+    qsi_queue_init(queue, &shared, 1, true);
+}
+
+static void begin(struct qsi_queue *queue)
+{
+    begin_with(queue, ENTRIES);
+}
+
+/* Nothing here reaches the disk, so no segment leaves anything behind. */
+static void end(struct qsi_queue *queue)
+{
+    qsi_queue_fini(queue);
+    QS_CHECK(qsi_list_is_empty(&shared.retired) && qsi_list_is_empty(&shared.releasing));
+    QS_CHECK(!shared.out_of_memory);
+}
 
 /* ---- records ---- */
 
@@ -73,7 +95,7 @@ static uint64_t push_batch(struct qsi_queue *queue, uint32_t count, uint32_t eve
     QS_CHECK_OK(qsi_run_create(&run, chunk, 0, count, rows, journalled));
     run->ram_bytes = count * 10;
     qsi_chunk_unref(chunk);
-    QS_CHECK_OK(qsi_queue_reserve_run(queue, 1));
+    QS_CHECK_OK(qsi_queue_reserve(queue, 1, count, !journalled));
     return qsi_queue_push_run(queue, run);
 }
 
@@ -100,37 +122,62 @@ static void drop_arena(void)
     arena = NULL;
 }
 
-/* Takes and marks, as delivering does. */
-static bool take(struct qsi_queue *queue, uint32_t max, struct qsi_stretch *stretch)
+static uint64_t seq_of(const struct qsi_stretch *stretch)
 {
-    if (!qsi_queue_take(queue, max, stretch)) {
+    return qsi_segment_first_seq(&shared, stretch->segment) + stretch->slot;
+}
+
+static bool take_unseen(struct qsi_queue *queue, uint32_t max, struct qsi_stretch *stretch)
+{
+    enum qsi_take taken = qsi_queue_take(queue, max, stretch);
+
+    QS_CHECK(taken != QSI_TAKE_PAGED); /* everything is in memory */
+    if (taken == QSI_TAKE_EMPTY) {
         return false;
     }
     QS_CHECK(stretch->count > 0 && stretch->count <= max);
-    QS_CHECK(stretch->row / QSI_WORD_BITS == (stretch->row + stretch->count - 1) / QSI_WORD_BITS);
-    qsi_run_mark_seen(stretch->run, stretch->row / QSI_WORD_BITS, qsi_stretch_mask(stretch));
+    QS_CHECK(stretch->slot / QSI_WORD_BITS == (stretch->slot + stretch->count - 1) / QSI_WORD_BITS);
+    QS_CHECK(stretch->run->first_seq + stretch->run_row == seq_of(stretch));
+    QS_CHECK(stretch->run_row + stretch->count <= stretch->run->count);
     return true;
 }
 
-static uint64_t seq_of(const struct qsi_stretch *stretch)
+static bool was_seen(const struct qsi_stretch *stretch)
 {
-    return stretch->run->first_seq + stretch->row;
+    return qsi_segment_was_seen(stretch->segment, stretch->slot);
+}
+
+static uint32_t deliveries(const struct qsi_stretch *stretch)
+{
+    return qsi_segment_deliveries(stretch->segment, stretch->slot);
+}
+
+/* Takes and marks, as delivering does. */
+static bool take(struct qsi_queue *queue, uint32_t max, struct qsi_stretch *stretch)
+{
+    if (!take_unseen(queue, max, stretch)) {
+        return false;
+    }
+    qsi_stretch_mark_seen(stretch);
+    return true;
 }
 
 static void settle_all(struct qsi_queue *queue, const struct qsi_stretch *stretch)
 {
-    qsi_queue_settle(queue, stretch->run, stretch->row / QSI_WORD_BITS, qsi_stretch_mask(stretch));
+    qsi_queue_settle(queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+                     qsi_stretch_mask(stretch));
 }
 
 static void requeue_all(struct qsi_queue *queue, const struct qsi_stretch *stretch)
 {
-    qsi_queue_requeue(queue, stretch->run, stretch->row / QSI_WORD_BITS, qsi_stretch_mask(stretch));
+    qsi_queue_requeue(queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
+                      qsi_stretch_mask(stretch));
 }
 
 static void check_empty(const struct qsi_queue *queue)
 {
     QS_CHECK(queue->ready_count == 0 && queue->out_count == 0 && queue->run_count == 0 &&
-             queue->stored_count == 0 && queue->ram_bytes == 0);
+             queue->ram_count == 0 && queue->ram_bytes == 0);
 }
 
 /* ---- single steps ---- */
@@ -141,7 +188,7 @@ static void test_messages_leave_in_the_order_they_came(void)
     struct qsi_stretch stretch;
     uint64_t expected = 0;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     for (int i = 0; i < 300; i++) {
         QS_CHECK(push_single(&queue, true, false) == (uint64_t)i);
     }
@@ -157,7 +204,7 @@ static void test_messages_leave_in_the_order_they_came(void)
     QS_CHECK(expected == 571);
     check_empty(&queue);
     QS_CHECK(queue.in_count == 571 && queue.taken_count == 571);
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -167,7 +214,7 @@ static void test_a_row_tells_its_record(void)
     struct qsi_stretch stretch;
     uint32_t row;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch(&queue, 5, 3, 0, true);
     push_batch(&queue, 5, 1, 0, true);
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 4);
@@ -175,15 +222,15 @@ static void test_a_row_tells_its_record(void)
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 1);
     QS_CHECK(take(&queue, 4, &stretch) && seq_of(&stretch) == 5);
     QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->chunk->data && row == 3);
-    qsi_queue_fini(&queue);
-    qsi_queue_init(&queue, 1);
+    end(&queue);
+    begin(&queue);
     push_single(&queue, true, false);
     push_single(&queue, true, false);
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 2);
     QS_CHECK(qsi_run_record(stretch.run, 1, &row) ==
                  stretch.run->chunk->data + lay_out(1, false).record_bytes &&
              row == 0);
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -193,7 +240,7 @@ static void test_singles_share_runs_while_they_share_chunks(void)
     struct qsi_chunk *chunk = qsi_chunk_create(1u << 20);
 
     QS_CHECK(chunk != NULL);
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     for (int i = 0; i < 4096; i++) {
         QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, true));
         qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, true, false);
@@ -209,12 +256,12 @@ static void test_singles_share_runs_while_they_share_chunks(void)
     QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
     qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 5);
-    queue.next_seq += 5; /* a gap, as recovery finds it */
+    QS_CHECK_OK(qsi_queue_skip_to(&queue, queue.next_seq + 5)); /* a gap, as recovery finds it */
     QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
     qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 6);
     QS_CHECK(queue.ram_bytes == 4102 * 10);
-    qsi_queue_fini(&queue);
+    end(&queue);
     qsi_chunk_unref(chunk);
 }
 
@@ -223,14 +270,14 @@ static void test_a_message_that_joins_a_run_whose_others_are_out_is_found(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     for (uint64_t seq = 0; seq < 200; seq++) {
         push_single(&queue, true, false);
         QS_CHECK(take(&queue, 10, &stretch) && seq_of(&stretch) == seq && stretch.count == 1);
         QS_CHECK(!take(&queue, 10, &stretch));
     }
     QS_CHECK(queue.out_count == 200);
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -239,7 +286,7 @@ static void test_requeued_messages_come_first_in_their_order(void)
     struct qsi_queue queue;
     struct qsi_stretch stretches[5], stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch(&queue, 10, 1, 0, true);
     push_batch(&queue, 10, 1, 0, true);
     for (int i = 0; i < 5; i++) {
@@ -250,13 +297,12 @@ static void test_requeued_messages_come_first_in_their_order(void)
     requeue_all(&queue, &stretches[2]);
     requeue_all(&queue, &stretches[1]);
     QS_CHECK(take(&queue, 2, &stretch) && seq_of(&stretch) == 3);
-    QS_CHECK(qsi_run_was_seen(stretch.run, stretch.row) &&
-             qsi_run_deliveries(stretch.run, stretch.row) == 1);
+    QS_CHECK(was_seen(&stretch) && deliveries(&stretch) == 1);
     QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 5 && stretch.count == 4);
     QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 10 && stretch.count == 10);
     QS_CHECK(!take(&queue, 100, &stretch));
     QS_CHECK(queue.out_count == 20 && queue.taken_count == 13 + 16);
-    qsi_queue_fini(&queue);
+    end(&queue);
 }
 
 static void test_untaken_messages_were_never_out(void)
@@ -264,10 +310,10 @@ static void test_untaken_messages_were_never_out(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch(&queue, 64, 1, 0, true);
     for (uint32_t keep = 0; keep < 10; keep++) { /* 45 messages in all */
-        QS_CHECK(qsi_queue_take(&queue, 64, &stretch) && stretch.row == keep * (keep - 1) / 2);
+        QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.slot == keep * (keep - 1) / 2);
         qsi_queue_untake(&queue, &stretch, keep);
         QS_CHECK(stretch.count == keep && queue.out_count == keep);
         if (keep > 0) {
@@ -275,11 +321,11 @@ static void test_untaken_messages_were_never_out(void)
         }
         QS_CHECK(queue.taken_count == keep * (keep + 1) / 2);
     }
-    QS_CHECK(qsi_queue_take(&queue, 64, &stretch) && stretch.count == 64 - 45);
-    QS_CHECK(!qsi_run_was_seen(stretch.run, stretch.row));
+    QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.count == 64 - 45);
+    QS_CHECK(!was_seen(&stretch));
     settle_all(&queue, &stretch);
     check_empty(&queue);
-    qsi_queue_fini(&queue);
+    end(&queue);
 }
 
 static void test_delivery_counts_saturate(void)
@@ -287,16 +333,16 @@ static void test_delivery_counts_saturate(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_single(&queue, true, false);
     for (uint32_t i = 0; i < 300; i++) {
-        QS_CHECK(qsi_queue_take(&queue, 1, &stretch));
-        QS_CHECK(qsi_run_deliveries(stretch.run, 0) == (i < 255 ? i : 255));
-        QS_CHECK(qsi_run_was_seen(stretch.run, 0) == (i > 0));
-        qsi_run_mark_seen(stretch.run, 0, 1);
+        QS_CHECK(take_unseen(&queue, 1, &stretch));
+        QS_CHECK(deliveries(&stretch) == (i < 255 ? i : 255));
+        QS_CHECK(was_seen(&stretch) == (i > 0));
+        qsi_stretch_mark_seen(&stretch);
         requeue_all(&queue, &stretch);
     }
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -309,9 +355,9 @@ static void test_a_spare_run_serves_again(void)
     uint64_t calls = 0;
 
     QS_CHECK(chunk != NULL);
-    qsi_queue_init(&queue, 1);
+    begin_with(&queue, 1024);
     for (int i = 0; i < 1000; i++) {
-        if (i == 10) {
+        if (i == 600) { /* the bitmaps of the segment are as long as they will be */
             calls = memory.calls;
         }
         QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, i % 3 == 0));
@@ -322,9 +368,18 @@ static void test_a_spare_run_serves_again(void)
         check_empty(&queue);
     }
     QS_CHECK(memory.calls == calls);
-    qsi_queue_fini(&queue);
+    end(&queue);
     QS_CHECK(chunk->refs == 1);
     qsi_chunk_unref(chunk);
+}
+
+static uint64_t stored_count(const struct qsi_queue *queue)
+{
+    struct qsi_queue_measure measure;
+
+    qsi_queue_measure(queue, NULL, &measure);
+    QS_CHECK(measure.alpha + measure.beta == queue->ready_count + queue->out_count);
+    return measure.beta;
 }
 
 static void test_stored_bodies_are_counted(void)
@@ -332,24 +387,25 @@ static void test_stored_bodies_are_counted(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch(&queue, 100, 2, 4, true); /* every second row: 50 stored */
     push_batch(&queue, 10, 1, 3, true);  /* 0, 3, 6, 9 */
     push_single(&queue, true, true);
     push_single(&queue, true, false);
-    QS_CHECK(queue.stored_count == 50 + 4 + 1);
+    QS_CHECK(stored_count(&queue) == 50 + 4 + 1);
     QS_CHECK(take(&queue, 10, &stretch));
-    QS_CHECK(queue.stored_count == 55);
+    QS_CHECK(stored_count(&queue) == 55);
     settle_all(&queue, &stretch);
-    QS_CHECK(queue.stored_count == 50);
+    QS_CHECK(stored_count(&queue) == 50);
     QS_CHECK(take(&queue, 10, &stretch));
     requeue_all(&queue, &stretch);
-    QS_CHECK(queue.stored_count == 50);
+    QS_CHECK(stored_count(&queue) == 50);
     while (take(&queue, 100, &stretch)) {
         settle_all(&queue, &stretch);
     }
+    QS_CHECK(stored_count(&queue) == 0);
     check_empty(&queue);
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -370,29 +426,39 @@ static void note_range(void *context, uint64_t first_seq, uint32_t count)
     ranges->last_seq = first_seq + count - 1;
 }
 
-static void test_purge_visits_what_is_journalled(void)
+static void test_purge_visits_what_lies_between_messages_that_are_out(void)
 {
     struct qsi_queue queue;
     struct qsi_stretch stretch;
     struct ranges ranges = {0};
     uint64_t most;
 
-    qsi_queue_init(&queue, 1);
+    begin_with(&queue, 64);
     push_batch(&queue, 130, 1, 0, true);
     push_batch(&queue, 10, 1, 0, false);
     QS_CHECK(take(&queue, 5, &stretch)); /* 0 to 4 stay out */
     QS_CHECK(take(&queue, 5, &stretch));
-    QS_CHECK(take(&queue, 5, &stretch));
-    requeue_all(&queue, &stretch); /* 10 to 14 */
-    most = qsi_queue_purge_ranges(&queue);
-    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 130);
-    QS_CHECK(ranges.calls == most && most == 3 && ranges.messages == 120);
-    QS_CHECK(queue.ready_count == 0 && queue.out_count == 10 && queue.run_count == 1);
+    requeue_all(&queue, &stretch); /* 5 to 9 */
+    QS_CHECK(take(&queue, 60, &stretch) && stretch.count == 59);
+    requeue_all(&queue, &stretch);
+    for (uint64_t seq = 5; seq < 70; seq += stretch.count) {
+        QS_CHECK(take(&queue, 5, &stretch) && seq_of(&stretch) == seq);
+        if (seq < 50) {
+            settle_all(&queue, &stretch);
+        }
+    }
+    most = qsi_queue_purge_ranges(
+        &queue); /* 5 to 49 are settled and may be visited, 50 to 73 are out */
+    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 66);
+    QS_CHECK(ranges.calls == most && most == 2 && ranges.messages == 45 + 66);
+    QS_CHECK(ranges.last_seq == 139);
+    QS_CHECK(queue.ready_count == 0 && queue.out_count == 5 + 24);
+    QS_CHECK(queue.run_count == 1 && queue.segment_count == 3); /* the last one may be filled */
     QS_CHECK(qsi_queue_purge_ranges(&queue) == 0);
-    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 0 && ranges.calls == 3);
+    QS_CHECK(qsi_queue_purge(&queue, note_range, &ranges) == 0 && ranges.calls == 2);
     push_single(&queue, true, false);
     QS_CHECK(take(&queue, 1, &stretch) && seq_of(&stretch) == 140);
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -407,14 +473,8 @@ static void replay(struct qsi_queue *queue, uint64_t first, uint32_t count, uint
 
 static void push_batch_at(struct qsi_queue *queue, uint32_t count, uint64_t seq)
 {
-    struct qsi_chunk *chunk = make_chunk(count, 0);
-    struct qsi_run *run;
-
-    QS_CHECK_OK(qsi_run_create(&run, chunk, 0, count, NULL, true));
-    run->ram_bytes = count * 10;
-    qsi_chunk_unref(chunk);
-    QS_CHECK_OK(qsi_queue_reserve_run(queue, 1));
-    qsi_queue_push_run_at(queue, run, seq);
+    QS_CHECK_OK(qsi_queue_skip_to(queue, seq));
+    QS_CHECK(push_batch(queue, count, 1, 0, true) == seq);
 }
 
 static void test_replayed_settles_pass_over_gaps(void)
@@ -422,7 +482,7 @@ static void test_replayed_settles_pass_over_gaps(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch_at(&queue, 100, 10);
     push_batch_at(&queue, 100, 200);
     push_batch_at(&queue, 5, 1000);
@@ -438,13 +498,15 @@ static void test_replayed_settles_pass_over_gaps(void)
     replay(&queue, 200, 10, QSI_SETTLE_REQUEUE); /* half of them are settled */
     QS_CHECK(queue.ready_count == 190);
     QS_CHECK(take(&queue, 1, &stretch) && seq_of(&stretch) == 15);
-    QS_CHECK(qsi_run_deliveries(stretch.run, 10) == 1 && qsi_run_was_seen(stretch.run, 10));
-    QS_CHECK(qsi_run_deliveries(stretch.run, 9) == 0 && !qsi_run_was_seen(stretch.run, 9));
+    QS_CHECK(qsi_segment_deliveries(stretch.segment, 20) == 1 &&
+             qsi_segment_was_seen(stretch.segment, 20));
+    QS_CHECK(qsi_segment_deliveries(stretch.segment, 19) == 0 &&
+             !qsi_segment_was_seen(stretch.segment, 19));
     requeue_all(&queue, &stretch);
     replay(&queue, 0, 1005, QSI_SETTLE_ACK);
     check_empty(&queue);
     QS_CHECK(queue.next_seq == 1005);
-    qsi_queue_fini(&queue);
+    end(&queue);
 }
 
 static void test_a_replayed_settle_removes_runs_between_others(void)
@@ -452,19 +514,19 @@ static void test_a_replayed_settle_removes_runs_between_others(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     for (uint64_t i = 0; i < 10; i++) {
-        push_batch_at(&queue, 10, 100 * i);
+        push_batch_at(&queue, 10, 128 * i);
     }
-    replay(&queue, 200, 400, QSI_SETTLE_ACK);
+    replay(&queue, 256, 512, QSI_SETTLE_ACK);
     QS_CHECK(queue.run_count == 6 && queue.ready_count == 60);
     replay(&queue, 0, 10, QSI_SETTLE_ACK);
-    for (uint64_t seq = 100; take(&queue, 100, &stretch); seq += seq == 100 ? 500 : 100) {
+    for (uint64_t seq = 128; take(&queue, 100, &stretch); seq += seq == 128 ? 640 : 128) {
         QS_CHECK(seq_of(&stretch) == seq);
         settle_all(&queue, &stretch);
     }
     check_empty(&queue);
-    qsi_queue_fini(&queue);
+    end(&queue);
 }
 
 static void test_what_a_crash_left_counts_as_delivered_once(void)
@@ -472,7 +534,7 @@ static void test_what_a_crash_left_counts_as_delivered_once(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     for (int i = 0; i < 5; i++) {
         push_single(&queue, true, false);
     }
@@ -483,15 +545,15 @@ static void test_what_a_crash_left_counts_as_delivered_once(void)
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t expected = i == 3 ? 2 : i == 5 ? 0 : 1;
 
-        QS_CHECK(qsi_queue_take(&queue, 1, &stretch) && seq_of(&stretch) == i);
-        QS_CHECK(qsi_run_was_seen(stretch.run, stretch.row) == (expected > 0));
-        QS_CHECK(qsi_run_deliveries(stretch.run, stretch.row) == expected);
-        qsi_run_mark_seen(stretch.run, 0, qsi_stretch_mask(&stretch));
+        QS_CHECK(take_unseen(&queue, 1, &stretch) && seq_of(&stretch) == i);
+        QS_CHECK(was_seen(&stretch) == (expected > 0));
+        QS_CHECK(deliveries(&stretch) == expected);
+        qsi_stretch_mark_seen(&stretch);
         requeue_all(&queue, &stretch);
-        QS_CHECK(qsi_queue_take(&queue, 1, &stretch) && seq_of(&stretch) == i);
-        QS_CHECK(qsi_run_deliveries(stretch.run, stretch.row) == expected + 1);
+        QS_CHECK(take_unseen(&queue, 1, &stretch) && seq_of(&stretch) == i);
+        QS_CHECK(deliveries(&stretch) == expected + 1);
     }
-    qsi_queue_fini(&queue);
+    end(&queue);
     drop_arena();
 }
 
@@ -505,8 +567,6 @@ struct model_message {
     enum state state;
     uint32_t deliveries;
     bool journalled, stored, seen;
-    struct qsi_run *run; /* while out */
-    uint32_t row;
 };
 
 struct model {
@@ -562,11 +622,11 @@ static void model_take(struct model *model)
     struct qsi_stretch stretch;
     uint32_t keep;
 
-    if (!qsi_queue_take(&model->queue, max, &stretch)) {
+    if (!take_unseen(&model->queue, max, &stretch)) {
         QS_CHECK(first == model->count);
         return;
     }
-    QS_CHECK(seq_of(&stretch) == first && stretch.count <= max);
+    QS_CHECK(seq_of(&stretch) == first);
     keep = stretch.count;
     if (random_below(model, 4) == 0) {
         keep = random_below(model, stretch.count);
@@ -576,37 +636,30 @@ static void model_take(struct model *model)
         struct model_message *message = &model->messages[first + i];
 
         QS_CHECK(message->state == READY);
-        QS_CHECK(qsi_run_was_seen(stretch.run, stretch.row + i) == message->seen);
-        QS_CHECK(qsi_run_deliveries(stretch.run, stretch.row + i) == message->deliveries);
+        QS_CHECK(qsi_segment_was_seen(stretch.segment, stretch.slot + i) == message->seen);
+        QS_CHECK(qsi_segment_deliveries(stretch.segment, stretch.slot + i) == message->deliveries);
         message->state = OUT;
         message->seen = true;
-        message->run = stretch.run;
-        message->row = stretch.row + i;
     }
     if (keep > 0) {
-        qsi_run_mark_seen(stretch.run, stretch.row / QSI_WORD_BITS, qsi_stretch_mask(&stretch));
+        qsi_stretch_mark_seen(&stretch);
     }
 }
 
-/* Some of the messages that are out in one word of one run, together. */
+/* Some of the messages that are out in one word of one segment, together. */
 static void model_settle(struct model *model, bool requeue)
 {
     uint64_t seq = model->count > 0 ? random_below(model, (uint32_t)model->count) : 0;
-    struct qsi_run *run = NULL;
-    uint32_t word = 0;
+    uint64_t word_seq = seq / QSI_WORD_BITS * QSI_WORD_BITS;
+    uint32_t word = (uint32_t)(word_seq % shared.entries) / QSI_WORD_BITS;
+    struct qsi_segment *segment = NULL;
     uint64_t mask = 0;
 
-    for (uint64_t i = 0; i < 200 && seq + i < model->count; i++) {
-        struct model_message *message = &model->messages[seq + i];
+    for (uint64_t i = 0; i < QSI_WORD_BITS && word_seq + i < model->count; i++) {
+        struct model_message *message = &model->messages[word_seq + i];
 
-        if (message->state != OUT ||
-            (run != NULL && (message->run != run || message->row / QSI_WORD_BITS != word))) {
-            continue;
-        }
-        run = message->run;
-        word = message->row / QSI_WORD_BITS;
-        if (random_below(model, 3) > 0 || mask == 0) {
-            mask |= UINT64_C(1) << message->row % QSI_WORD_BITS;
+        if (message->state == OUT && (random_below(model, 3) > 0 || mask == 0)) {
+            mask |= UINT64_C(1) << i;
             message->state = requeue ? READY : SETTLED;
             message->deliveries += requeue && message->deliveries < 255 ? 1 : 0;
         }
@@ -614,10 +667,18 @@ static void model_settle(struct model *model, bool requeue)
     if (mask == 0) {
         return;
     }
+    segment = qsi_queue_find_segment(&model->queue, word_seq / shared.entries);
+    QS_CHECK(segment != NULL);
+    for (uint64_t bits = mask; bits != 0; bits &= bits - 1) { /* which are journalled */
+        uint64_t bit = bits & ~(bits - 1);
+        const struct model_message *message =
+            &model->messages[word_seq + (uint32_t)__builtin_ctzll(bit)];
+        QS_CHECK((qsi_segment_journalled(segment, word, bit) != 0) == message->journalled);
+    }
     if (requeue) {
-        qsi_queue_requeue(&model->queue, run, word, mask);
+        qsi_queue_requeue(&model->queue, segment, word, mask);
     } else {
-        qsi_queue_settle(&model->queue, run, word, mask);
+        qsi_queue_settle(&model->queue, segment, word, mask);
     }
 }
 
@@ -628,7 +689,7 @@ static void visit_model(void *context, uint64_t first_seq, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         struct model_message *message = &model->messages[first_seq + i];
 
-        QS_CHECK(message->state == READY && message->journalled);
+        QS_CHECK(message->state != OUT);
         message->state = SETTLED;
     }
 }
@@ -636,24 +697,15 @@ static void visit_model(void *context, uint64_t first_seq, uint32_t count)
 static void model_purge(struct model *model)
 {
     uint64_t ready = model->queue.ready_count;
-    uint64_t visited = 0;
 
-    for (uint64_t seq = 0; seq < model->count; seq++) {
-        visited += model->messages[seq].state == READY && model->messages[seq].journalled;
-    }
     QS_CHECK(qsi_queue_purge(&model->queue, visit_model, model) == ready);
-    for (uint64_t seq = 0; seq < model->count; seq++) {
-        if (model->messages[seq].state == READY) {
-            QS_CHECK(!model->messages[seq].journalled);
-            model->messages[seq].state = SETTLED;
-        }
-    }
-    QS_CHECK(visited <= ready);
+    QS_CHECK(model_first_ready(model) == model->count); /* all of them were visited */
 }
 
 static void model_check(const struct model *model)
 {
-    uint64_t ready = 0, out = 0, stored = 0, run_ready = 0;
+    const struct qsi_queue *queue = &model->queue;
+    uint64_t ready = 0, out = 0, stored = 0, live = 0, segment_ready = 0, segment_out = 0;
 
     for (uint64_t seq = 0; seq < model->count; seq++) {
         const struct model_message *message = &model->messages[seq];
@@ -662,15 +714,20 @@ static void model_check(const struct model *model)
         out += message->state == OUT;
         stored += message->state != SETTLED && message->stored;
     }
-    QS_CHECK(model->queue.ready_count == ready && model->queue.out_count == out);
-    QS_CHECK(model->queue.stored_count == stored && model->queue.next_seq == model->count);
-    for (uint32_t i = 0; i < model->queue.run_count; i++) {
-        const struct qsi_run *run = model->queue.runs[model->queue.first_run + i];
+    QS_CHECK(queue->ready_count == ready && queue->out_count == out);
+    QS_CHECK(queue->ram_count == ready + out && queue->next_seq == model->count);
+    QS_CHECK(stored_count(queue) == stored);
+    for (uint32_t i = 0; i < queue->run_count; i++) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
 
-        QS_CHECK(run->ready_count + run->out_count > 0);
-        run_ready += run->ready_count;
+        QS_CHECK(run->live_count > 0);
+        live += run->live_count;
     }
-    QS_CHECK(run_ready == ready);
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        segment_ready += qsi_queue_segment_at(queue, i)->ready_count;
+        segment_out += qsi_queue_segment_at(queue, i)->out_count;
+    }
+    QS_CHECK(live == ready + out && segment_ready == ready && segment_out == out);
 }
 
 static void test_a_queue_does_as_an_array_does(uint64_t seed)
@@ -680,7 +737,7 @@ static void test_a_queue_does_as_an_array_does(uint64_t seed)
     for (uint64_t turn = 0; turn < 12; turn++) {
         memset(&model, 0, sizeof model);
         model.random = seed + turn * 977;
-        qsi_queue_init(&model.queue, 1);
+        begin_with(&model.queue, 64u << turn % 4 * 2);
         for (int step = 0; step < 4000 && model.count < MODEL_MAX - 200; step++) {
             uint32_t choice = random_below(&model, 100);
 
@@ -700,7 +757,7 @@ static void test_a_queue_does_as_an_array_does(uint64_t seed)
             }
         }
         model_check(&model);
-        qsi_queue_fini(&model.queue);
+        end(&model.queue);
         drop_arena();
     }
 }
@@ -711,13 +768,14 @@ static void test_reserving_may_fail_and_pushing_cannot(void)
 {
     struct qsi_chunk *chunk = qsi_chunk_create(1u << 20);
     struct qsi_queue queue;
+    struct qsi_run *run;
 
     QS_CHECK(chunk != NULL);
     for (uint64_t n = 1;; n++) {
         uint64_t pushed = 0;
         bool failed = false;
 
-        qsi_queue_init(&queue, 1);
+        begin(&queue);
         chunk->used = 0;
         qs_test_alloc_arm(&memory, n, false);
         while (pushed < 200) {
@@ -734,22 +792,50 @@ static void test_reserving_may_fail_and_pushing_cannot(void)
         }
         QS_CHECK(queue.ready_count == 200 && failed == memory.has_failed);
         qs_test_alloc_arm(&memory, 0, false);
-        qsi_queue_fini(&queue);
+        end(&queue);
         if (!failed) {
             break;
         }
     }
-    for (uint64_t n = 1; n <= 2; n++) {
-        struct qsi_run *run;
-
-        chunk->used = 0;
-        put_record(chunk, 10, 0);
-        qs_test_alloc_arm(&memory, n, false);
-        QS_CHECK(qsi_run_create(&run, chunk, 0, 10, NULL, true) == QS_ENOMEM && run == NULL);
-    }
+    chunk->used = 0;
+    put_record(chunk, 10, 0);
+    qs_test_alloc_arm(&memory, 1, false);
+    QS_CHECK(qsi_run_create(&run, chunk, 0, 10, NULL, true) == QS_ENOMEM && run == NULL);
     qs_test_alloc_arm(&memory, 0, false);
     QS_CHECK(chunk->refs == 1);
     qsi_chunk_unref(chunk);
+}
+
+/* Room for a batch over many segments may be made in part; it serves whoever comes next, whatever happens before. */
+static void test_room_that_was_made_in_part_harms_nobody(void)
+{
+    for (uint64_t n = 1;; n++) {
+        struct qsi_queue queue;
+        struct qsi_stretch stretch;
+        qs_status status;
+
+        begin_with(&queue, 64);
+        push_batch(&queue, 10, 1, 0, true);
+        qs_test_alloc_arm(&memory, n, false);
+        status = qsi_queue_reserve(&queue, 2, 300, true);
+        QS_CHECK(status == (memory.has_failed ? QS_ENOMEM : QS_OK));
+        qs_test_alloc_arm(&memory, 0, false);
+        if (n % 2 == 0) {
+            QS_CHECK_OK(qsi_queue_skip_to(&queue, 100)); /* into a segment that was reserved */
+        }
+        push_batch(&queue, 100, 1, 0, n % 3 != 0);
+        QS_CHECK(queue.ready_count == 110);
+        for (uint64_t seq = 0; take(&queue, 64, &stretch); seq += stretch.count) {
+            seq = n % 2 == 0 && seq == 10 ? 100 : seq;
+            QS_CHECK(seq_of(&stretch) == seq);
+            settle_all(&queue, &stretch);
+        }
+        check_empty(&queue);
+        end(&queue);
+        if (status == QS_OK) {
+            break;
+        }
+    }
 }
 
 /* Without memory for counts a requeue still is one. */
@@ -758,16 +844,15 @@ static void test_requeueing_cannot_fail(void)
     struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    qsi_queue_init(&queue, 1);
+    begin(&queue);
     push_batch(&queue, 10, 1, 0, true);
     QS_CHECK(take(&queue, 10, &stretch));
     qs_test_alloc_arm(&memory, 1, true);
     requeue_all(&queue, &stretch);
     qs_test_alloc_arm(&memory, 0, false);
     QS_CHECK(queue.ready_count == 10);
-    QS_CHECK(qsi_queue_take(&queue, 10, &stretch) && qsi_run_was_seen(stretch.run, 0) &&
-             qsi_run_deliveries(stretch.run, 0) == 1);
-    qsi_queue_fini(&queue);
+    QS_CHECK(take_unseen(&queue, 10, &stretch) && was_seen(&stretch) && deliveries(&stretch) == 1);
+    end(&queue);
 }
 
 int main(int argc, char **argv)
@@ -784,12 +869,13 @@ int main(int argc, char **argv)
     test_delivery_counts_saturate();
     test_a_spare_run_serves_again();
     test_stored_bodies_are_counted();
-    test_purge_visits_what_is_journalled();
+    test_purge_visits_what_lies_between_messages_that_are_out();
     test_replayed_settles_pass_over_gaps();
     test_a_replayed_settle_removes_runs_between_others();
     test_what_a_crash_left_counts_as_delivered_once();
     test_a_queue_does_as_an_array_does(seed);
     test_reserving_may_fail_and_pushing_cannot();
+    test_room_that_was_made_in_part_harms_nobody();
     test_requeueing_cannot_fail();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);

@@ -92,7 +92,7 @@ static inline qs_status try_put_pack(struct fixture *fixture, const uint32_t *bo
                                      struct qsi_body_ref *refs_out, qs_error *error)
 {
     static uint8_t data[PACK_COUNT_MAX][2000];
-    struct qsi_pack_body bodies[PACK_COUNT_MAX];
+    struct qsi_pack_body bodies[PACK_COUNT_MAX] = {0};
     struct qsi_place place;
     qs_status status;
 

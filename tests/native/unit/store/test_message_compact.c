@@ -384,6 +384,48 @@ static void test_damaged_body_is_left_out_and_told(void)
     qsi_env_mem_destroy(env);
 }
 
+/* A table that is damaged hides no record from the next compaction; one that is whole says what is
+ * lost for good. */
+static void test_next_compaction_believes_only_a_whole_table(bool table_is_damaged)
+{
+    enum { COUNT = 40, FIRST = 26, SECOND = 36, HIT = 38 };
+    static const uint8_t zeros[8];
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[COUNT];
+    uint64_t table = QSI_MESSAGE_HEADER_BYTES;
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        refs[i] = put_counted(&fixture, 1390, i, 1);
+        table += i >= FIRST ? qsi_body_packed_bytes(&refs[i]) : 0;
+    }
+    settle_all(&fixture);
+    for (uint32_t i = 0; i < FIRST; i++) {
+        drop(&fixture, &refs[i]);
+    }
+    if (!table_is_damaged) {
+        overwrite(&fixture, first_name, refs[HIT].offset + 700, "damage", 6);
+    }
+    QS_CHECK(compact(&fixture) == (table_is_damaged ? 0 : 1));
+    if (table_is_damaged) {
+        overwrite(&fixture, second_name, table + 8 * HIT, zeros, sizeof zeros);
+    }
+    QS_CHECK_STATUS(QS_ECORRUPT, get(&fixture, &refs[HIT], HIT, QS_ERROR));
+    for (uint32_t i = FIRST; i < SECOND; i++) {
+        drop(&fixture, &refs[i]);
+    }
+    QS_CHECK(compact(&fixture) == (table_is_damaged ? 0 : 1));
+    QS_CHECK(has_name(&fixture, "0000000001-0002.msg"));
+    for (uint32_t i = SECOND; i < COUNT; i++) {
+        qs_status status = get(&fixture, &refs[i], i, NULL);
+
+        QS_CHECK(status == (i == HIT && !table_is_damaged ? QS_ECORRUPT : QS_OK));
+    }
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
 static void test_every_damaged_byte_of_a_compacted_file_is_detected(void)
 {
     qs_env *env = qsi_env_mem_create(1);
@@ -493,6 +535,8 @@ int main(void)
     test_garbage_between_records_does_not_hide_them();
     test_file_full_of_false_headers_is_given_up();
     test_damaged_body_is_left_out_and_told();
+    test_next_compaction_believes_only_a_whole_table(false);
+    test_next_compaction_believes_only_a_whole_table(true);
     test_every_damaged_byte_of_a_compacted_file_is_detected();
     test_readers_do_not_notice();
     return 0;

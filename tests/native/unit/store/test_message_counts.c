@@ -310,6 +310,43 @@ static void test_missing_short_and_foreign_files_are_refused_only_when_needed(vo
     qsi_env_mem_destroy(env);
 }
 
+/* Earlier versions cut files behind the last live record, although the journal named more. */
+static void test_file_that_was_cut_behind_its_live_records_is_accepted(void)
+{
+    qs_env *env = qsi_env_mem_create(1);
+    struct fixture fixture;
+    struct qsi_body_ref refs[4];
+    struct qsi_retained keep;
+
+    start(&fixture, env);
+    for (uint32_t i = 0; i < 4; i++) {
+        refs[i] = put(&fixture, BODY, i);
+    }
+    QS_CHECK(commit(&fixture, NULL) == QS_OK);
+    restart(&fixture);
+    keep = retained(&refs[1]);
+    QS_CHECK_OK(qsi_message_store_retain(fixture.store, &keep, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_trim(fixture.store, QS_ERROR));
+    for (int live = 0; live < 3; live++) {
+        restart(&fixture);
+        for (int i = 0; i < 4; i++) {
+            note_and_add(&fixture, &refs[i], 1);
+            if (i != live) {
+                drop(&fixture, &refs[i]);
+            }
+        }
+        if (live == 2) {
+            check_refused(&fixture, "messages/0000000001.msg");
+        } else {
+            QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
+            QS_CHECK_OK(get(&fixture, &refs[live], (uint32_t)live, QS_ERROR));
+            QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[1]));
+        }
+    }
+    stop(&fixture);
+    qsi_env_mem_destroy(env);
+}
+
 static void test_salvage_takes_everything_and_removes_nothing(void)
 {
     qs_env *env = qsi_env_mem_create(1);
@@ -386,6 +423,7 @@ int main(void)
     test_replay_repeats_what_the_journal_behind_the_checkpoint_says();
     test_number_that_the_journal_names_is_not_used_again();
     test_missing_short_and_foreign_files_are_refused_only_when_needed();
+    test_file_that_was_cut_behind_its_live_records_is_accepted();
     test_salvage_takes_everything_and_removes_nothing();
     test_damaged_records_are_refused_or_harmless();
     return 0;

@@ -1,0 +1,27 @@
+#include "budget.h"
+
+#include "alloc.h"
+#include "check.h"
+
+struct qsi_budget *qsi_budget_create(void)
+{
+    struct qsi_budget *budget = qsi_zalloc(sizeof *budget);
+
+    if (budget != NULL) {
+        budget->refs = 1;
+    }
+    return budget;
+}
+
+struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget)
+{
+    __atomic_fetch_add(&budget->refs, 1, __ATOMIC_RELAXED);
+    return budget;
+}
+
+void qsi_budget_unref(struct qsi_budget *budget)
+{
+    if (budget != NULL && __atomic_fetch_sub(&budget->refs, 1, __ATOMIC_ACQ_REL) == 1) {
+        qsi_free(budget);
+    }
+}

@@ -1,0 +1,308 @@
+/* Checkpoints.
+ *
+ * A checkpoint says exactly what the store was at one position L of the journal: topology, the state of each queue, the counts of the
+ * message store.  The snapshot of that is taken in one hold of the lock.  What it needs of messages that are not on the disk yet
+ * is held on to, and written without the lock afterwards: to segments, or, when it is little, into the checkpoint itself.  So what is
+ * consumed soon after it was published never reaches a segment.
+ *
+ * Order: segments and packs are written and synced, their directory too; the journal is durable up to L; the checkpoint's file
+ * is written and synced, its directory too; then MANIFEST names it, which is when it counts; then files go that only the last
+ * one named.  A cut anywhere before that leaves the last checkpoint, whose files nobody has changed: slots and bodies are
+ * written once and on pages of their own, states go to the area that it does not name.
+ *
+ * Here: when one is due, and the order of the steps.  The snapshot is in checkpoint_snapshot.c, writing it in checkpoint_write.c. */
+#include "checkpoint.h"
+
+#include "check.h"
+#include "error.h"
+
+#define DEAD_BYTES (64u << 20) /* that wait for a checkpoint to go: reason enough to make one */
+#define DEAD_NS 1000000000u    /* and so long they wait at most */
+#define RETRY_NS 1000000000u   /* after one that found no space */
+#define LOOK_NS 250000000u
+#define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
+
+/* ---- when ---- */
+
+static uint64_t journal_bytes(const struct qs_store *store)
+{
+    return qsi_journal_appended_lsn(store->journal) - store->checkpoint_lsn;
+}
+
+static uint64_t dead_bytes(const struct qs_store *store)
+{
+    struct qsi_message_space space;
+
+    qsi_message_store_space(store->messages, &space);
+    return store->dead_bytes + space.doomed_bytes;
+}
+
+bool qsi_checkpoint_is_due(const struct qs_store *store)
+{
+    const qs_options *options = &store->options;
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t age = now - store->checkpoint_at_ns;
+    uint64_t dead;
+
+    if (store->checkpointing || store->failed) {
+        return false;
+    }
+    if (store->checkpoint_wanted) {
+        return true;
+    }
+    if (!qsi_checkpoint_is_automatic(store) ||
+        (store->checkpoint_failed_ns != 0 && now - store->checkpoint_failed_ns < RETRY_NS)) {
+        return false;
+    }
+    dead = dead_bytes(store);
+    return journal_bytes(store) >= options->checkpoint_bytes || dead >= DEAD_BYTES ||
+           (dead > 0 && age >= DEAD_NS) ||
+           (options->checkpoint_interval_ms > 0 && journal_bytes(store) > 0 &&
+            age >= options->checkpoint_interval_ms * UINT64_C(1000000));
+}
+
+bool qsi_checkpoint_wants_begin(const struct qs_store *store)
+{
+    return store->checkpointer_running && !store->checkpointing &&
+           store->options.checkpoint_bytes > 0 &&
+           journal_bytes(store) >= store->options.checkpoint_bytes;
+}
+
+bool qsi_checkpoint_would_free(const struct qs_store *store)
+{
+    return dead_bytes(store) > 0;
+}
+
+bool qsi_checkpoint_is_behind(const struct qs_store *store)
+{
+    return store->checkpointer_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
+           !store->closing && store->checkpoint_failed_ns == 0 &&
+           journal_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
+}
+
+/* ---- before the snapshot: the bulk ---- */
+
+/* REQUIRES lock; releases it meanwhile.  The bulk: queues with more than could be carried, up to where they are now. */
+static qs_status flush_bulk(struct qs_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor;
+    struct store_queue *queue;
+    uint64_t passes = store->queues_by_id.count + 1;
+
+    do { /* the map may change while the lock is released: it is walked again after each flush */
+        uint64_t end;
+        queue = NULL;
+        cursor = qsi_map_begin(&store->queues_by_id);
+        while (queue == NULL && qsi_map_next(&store->queues_by_id, &cursor)) {
+            struct store_queue *each = cursor.value;
+            if (each->core.durable &&
+                qsi_checkpoint_unflushed_bytes(&each->core) > qsi_checkpoint_carried_max(store)) {
+                queue = each;
+            }
+        }
+        if (queue == NULL) {
+            return QS_OK;
+        }
+        end = queue->core.next_seq;
+        queue->jobs += 1;
+        while (!queue->deleted && queue->core.flushed_seq < end) {
+            qs_status status = qsi_pager_flush(store, queue, error);
+            if (status != QS_OK && status != QS_EEMPTY) {
+                queue->jobs -= 1;
+                qsi_free_queue_if_done(store, queue);
+                return status;
+            }
+        }
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(store, queue);
+    } while (--passes > 0); /* who publishes faster than this will be flushed after the snapshot */
+    return QS_OK;
+}
+
+/* REQUIRES lock; releases it meanwhile.  Bodies with several references leave the queues before the snapshot, whatever their number. */
+static void promote_all(struct qs_store *store)
+{
+    for (bool released = true; released;) { /* the map may be another one then */
+        struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+        released = false;
+        while (!released && !store->flushing && qsi_map_next(&store->queues_by_id, &cursor)) {
+            struct store_queue *queue = cursor.value;
+            queue->jobs += 1;
+            while (!released && qsi_promote(store, queue, &released, NULL) == QS_OK) {
+            }
+            queue->jobs -= 1;
+            qsi_free_queue_if_done(store, queue);
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+/* After one that did not come to count: what it took for written is to be synced by the next. */
+static void give_up(struct checkpoint *checkpoint)
+{
+    struct qs_store *store = checkpoint->store;
+    struct qsi_map_cursor cursor;
+
+    qsi_mutex_lock(&store->mutex);
+    qsi_seal_dead_files(store, false);
+    cursor = qsi_map_begin(&store->queues_by_id);
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
+        for (uint32_t i = 0; queue->durable && i < queue->segment_count; i++) {
+            struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+            segment->file_dirty = segment->file.heap_end > 0;
+        }
+    }
+    store->checkpoint_failed_ns = store->env->monotonic_ns(store->env);
+    qsi_mutex_unlock(&store->mutex);
+    if (checkpoint->sealed) {
+        (void)!qsi_message_store_unseal(store->messages, false, NULL);
+    }
+}
+
+static void free_checkpoint(struct checkpoint *checkpoint)
+{
+    qsi_buf_fini(&checkpoint->records);
+    qsi_buf_fini(&checkpoint->queues);
+    qsi_buf_fini(&checkpoint->entries);
+    qsi_buf_fini(&checkpoint->syncs);
+    qsi_buf_fini(&checkpoint->flushes);
+    qsi_buf_fini(&checkpoint->carried);
+    qsi_buf_fini(&checkpoint->states);
+}
+
+/* REQUIRES lock; releases it meanwhile.  Everything before the snapshot that may take its time. */
+static qs_status prepare(struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_store_check_failed(store, error));
+    promote_all(store);
+    QS_TRY(flush_bulk(store, error));
+    store->snapshot_waits = true;
+    for (;;) {
+        QS_TRY(qsi_store_check_failed(store, error));
+        /* Readers from before a snapshot that came to nothing are not told from new ones after the next. */
+        if (store->rewriting || store->readers.count[(store->readers.epoch + 1) & 1] > 0) {
+            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        } else if (!qsi_list_is_empty(&store->shared.releasing) ||
+                   !qsi_list_is_empty(&store->shared.retired) || store->releasing) {
+            /* Counts and bitmaps must tell of the same moment. */
+            if (store->releasing) {
+                qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+            } else {
+                QS_TRY(qsi_pager_release(store, error));
+            }
+        } else if (store->flushing) {
+            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        } else {
+            return QS_OK;
+        }
+    }
+}
+
+static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    uint64_t last_number = store->manifest.checkpoint_number;
+    struct qsi_session start;
+    uint64_t bytes = 0;
+    uint32_t crc = 0;
+    qs_status status;
+
+    status = prepare(store, error);
+    if (status != QS_OK) {
+        store->checkpoint_failed_ns = store->env->monotonic_ns(store->env);
+        return status;
+    }
+    checkpoint->number = last_number + 1;
+    store->snapshot_waits = false;
+    store->flushing = true;
+    status = qsi_take_snapshot(checkpoint, error);
+    if (status == QS_OK) {
+        status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
+    } else {
+        store->flushing = false;
+        qsi_mutex_unlock(&store->mutex);
+        qsi_checkpoint_end_jobs(checkpoint);
+    }
+    if (status == QS_OK) {
+        status = qsi_name_checkpoint(checkpoint, bytes, crc, &start, error);
+        if (status != QS_OK && status != QS_ENOMEM && status != QS_ENOSPC) {
+            status = qsi_checkpoint_sync_failed(store, status,
+                                                error); /* the old one or the new one counts */
+        }
+    }
+    if (status != QS_OK) {
+        give_up(checkpoint);
+        qsi_mutex_lock(&store->mutex);
+        return status;
+    }
+    qsi_mutex_lock(&store->mutex);
+    store->stats.bytes_checkpointed += bytes;
+    return qsi_checkpoint_clean_up(checkpoint, &start, last_number, error);
+}
+
+qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+{
+    struct checkpoint checkpoint = {.store = store};
+    qs_error detail = {0};
+    qs_status status;
+
+    while (store->checkpointing) {
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    store->checkpointing = true;
+    store->checkpoint_wanted = false;
+    status = make_checkpoint(&checkpoint, &detail);
+    store->checkpointing = store->snapshot_waits = false;
+    free_checkpoint(&checkpoint);
+    qsi_cond_broadcast(&store->paged);
+    if (status == QS_ENOSPC) {
+        status = QS_ESTORE_FULL;
+    } else if (status == QS_EIO || status == QS_ECORRUPT) {
+        qsi_store_fail(store, &detail);
+    }
+    if (status != QS_OK) {
+        detail.status = status;
+        qsi_error_prefix(&detail, "checkpoint");
+        if (error != NULL) {
+            *error = detail;
+        }
+    }
+    return status;
+}
+
+qs_status qs_store_checkpoint(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_checkpoint(store, error);
+    qsi_store_leave(store);
+    return status;
+}
+
+/* ---- the thread ---- */
+
+void *qsi_run_checkpointer(void *argument)
+{
+    struct qs_store *store = argument;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        if (qsi_checkpoint_is_due(store)) {
+            /* Without space it is tried again; a failed store says so to everybody. */
+            (void)!qsi_checkpoint(store, NULL);
+            continue;
+        }
+        if (store->failed || (journal_bytes(store) == 0 && dead_bytes(store) == 0)) {
+            store->checkpointer_sleeps = true;
+            qsi_cond_wait(&store->checkpoint_due, &store->mutex, QSI_WAIT_FOREVER);
+            store->checkpointer_sleeps = false;
+        } else {
+            qsi_cond_wait(&store->checkpoint_due, &store->mutex, LOOK_NS);
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}

@@ -1,0 +1,82 @@
+/* What the files of making a checkpoint share: checkpoint.c makes the steps, checkpoint_snapshot.c says what the store is,
+ * checkpoint_write.c writes it. */
+#ifndef QSI_CHECKPOINT_H
+#define QSI_CHECKPOINT_H
+
+#include "checkpoint_format.h"
+#include "engine.h"
+#include "error.h"
+
+struct carried_queue { /* and its entries */
+    struct qsi_queue_state state;
+    uint32_t first_entry;
+};
+
+struct flush_job {
+    struct qsi_flush flush;
+    struct store_queue *queue;
+    uint32_t entry;
+    bool begun;
+};
+
+struct state_job {
+    struct qsi_state_write write;
+    struct store_queue *queue;
+    uint32_t entry;
+    bool begun;
+};
+
+struct checkpoint {
+    struct qs_store *store;
+    uint64_t number;
+    uint64_t lsn;
+    struct qsi_buf records; /* topology, keys, counts, then what is carried */
+    uint32_t record_count;
+    struct qsi_buf queues;  /* struct carried_queue */
+    struct qsi_buf entries; /* struct qsi_segment_entry */
+    struct qsi_buf syncs;   /* bool by entry */
+    struct qsi_buf flushes; /* struct flush_job */
+    struct qsi_buf carried; /* struct flush_job, encoded instead */
+    struct qsi_buf states;  /* struct state_job */
+    uint64_t carried_bytes;
+    uint32_t epoch; /* of the readers before the snapshot */
+    bool sealed;
+};
+
+#define ITEMS(buf, type) ((type *)(void *)(buf).data)
+#define COUNT(buf, type) ((uint32_t)((buf).bytes / sizeof(type)))
+
+/* ---- checkpoint_snapshot.c ---- */
+
+/* How many bytes of messages a checkpoint may carry itself. */
+uint64_t qsi_checkpoint_carried_max(const struct qs_store *store);
+/* About how many bytes of live messages of the queue are in the journal only. */
+uint64_t qsi_checkpoint_unflushed_bytes(const struct qsi_queue *queue);
+/* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
+qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Sealed: the checkpoint that is made does not name these files any more. */
+void qsi_seal_dead_files(struct qs_store *store, bool sealed);
+
+/* ---- checkpoint_write.c ---- */
+
+/* REQUIRES lock; releases it.  Everything but naming the checkpoint: when it returns, all is synced. */
+qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
+                             qs_error *error) QS_MUST_CHECK;
+/* Without the lock.  Ends the jobs that were begun and not done. */
+void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint);
+/* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
+qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
+                              struct qsi_session *start_out, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; releases it meanwhile.  What only the last one needed goes. */
+qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
+                                  uint64_t last_number, qs_error *error) QS_MUST_CHECK;
+/* Without the lock.  A failed sync may have lost anything: the store has failed.  Returns status. */
+qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
+                                     const qs_error *error) QS_MUST_CHECK;
+
+static inline qs_status qsi_checkpoint_no_memory(qs_error *error)
+{
+    return qsi_fail(error, QS_ENOMEM, "checkpoint");
+}
+
+#endif

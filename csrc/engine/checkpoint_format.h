@@ -1,0 +1,55 @@
+/* The bytes of a checkpoint (docs/FORMAT.md, "Checkpoint"): a header, and records as in the journal, which say in short what the journal
+ * said up to the checkpoint's LSN. */
+#ifndef QSI_CHECKPOINT_FORMAT_H
+#define QSI_CHECKPOINT_FORMAT_H
+
+#include "buf.h"
+#include "record.h"
+#include "segment.h"
+
+#define QSI_CHECKPOINT_HEADER_BYTES 64u
+#define QSI_CHECKPOINT_NAME_BYTES 16 /* "0000000001.ckp" and a NUL */
+
+struct qsi_checkpoint_header {
+    uint8_t uuid[QSI_UUID_BYTES];
+    uint64_t number;
+    uint64_t lsn;
+    uint32_t record_count;
+};
+void qsi_checkpoint_name(char name_out[QSI_CHECKPOINT_NAME_BYTES], uint64_t number);
+bool qsi_checkpoint_number(const char *name, uint64_t *number_out);
+void qsi_checkpoint_header_encode(uint8_t out[QSI_CHECKPOINT_HEADER_BYTES],
+                                  const struct qsi_checkpoint_header *header);
+/* QS_ECORRUPT: not the header of that checkpoint of that store; QS_EVERSION. */
+qs_status qsi_checkpoint_header_decode(struct qsi_checkpoint_header *header_out, const uint8_t *in,
+                                       const char *name, const uint8_t uuid[QSI_UUID_BYTES],
+                                       uint64_t number, qs_error *error) QS_MUST_CHECK;
+
+/* One segment of a queue. */
+struct qsi_segment_entry {
+    struct qsi_segment_file file;
+    uint32_t live_count;
+    uint32_t seen_end;
+    bool has_stored;
+};
+/* A queue: what it holds below base_seq is in these segments; what lies from there on follows as messages records. */
+struct qsi_queue_state {
+    uint64_t queue_id;
+    uint64_t base_seq;
+    uint64_t next_seq;
+    uint32_t segment_count;
+};
+qs_status qsi_queue_state_encode(struct qsi_buf *out, const struct qsi_queue_state *state,
+                                 const struct qsi_segment_entry *entries) QS_MUST_CHECK;
+qs_status qsi_queue_state_decode(struct qsi_queue_state *state_out, const uint8_t *record,
+                                 qs_error *error) QS_MUST_CHECK;
+/* REQUIRES index < segment_count of a record that was decoded. */
+void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t *record,
+                              uint32_t index);
+
+/* What no other record tells: the next queue's id. */
+qs_status qsi_store_state_encode(struct qsi_buf *out, uint64_t next_queue_id) QS_MUST_CHECK;
+qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *record,
+                                 qs_error *error) QS_MUST_CHECK;
+
+#endif

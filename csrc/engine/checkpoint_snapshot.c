@@ -1,0 +1,406 @@
+/* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in one hold of the lock.  Of messages that are
+ * only in the journal it decides which are flushed to segments and which the checkpoint carries itself; the jobs for both are begun
+ * here and run by checkpoint_write.c. */
+#include "alloc.h"
+#include "check.h"
+#include "checkpoint.h"
+#include "error.h"
+
+#include <stdlib.h>
+
+#define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
+#define CARRIED_BYTES_MIN (64u << 10)
+#define CARRIED_BYTES_MAX (16u << 20)
+#define FLUSH_ALL UINT64_MAX
+#define KEYS_MAX 65536 /* transaction keys that are remembered: the latest */
+
+/* ---- what is flushed, and what is carried ---- */
+
+uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
+{
+    uint64_t bytes = store->options.checkpoint_bytes / CARRIED_SHARE;
+
+    bytes = bytes < CARRIED_BYTES_MIN ? CARRIED_BYTES_MIN : bytes;
+    return bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
+}
+
+/* About how many bytes of live messages of the queue are in the journal only. */
+uint64_t qsi_checkpoint_unflushed_bytes(const struct qsi_queue *queue)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
+        bytes += run->ram_bytes * run->live_count / run->count + run->live_count;
+    }
+    return bytes;
+}
+
+/* May the first message that is not flushed go to a segment later without sharing a page of slots with one that is? */
+static bool ends_on_page(const struct qs_store *store, const struct qsi_queue *queue)
+{
+    uint32_t entries = store->shared.entries;
+    const struct qsi_segment *segment = qsi_queue_find_segment(queue, queue->flushed_seq / entries);
+
+    return (queue->flushed_seq & (entries - 1)) % QSI_SLOT_PAGE == 0 || segment == NULL ||
+           segment->file.heap_end == 0;
+}
+
+/* ---- the snapshot: topology and keys ---- */
+
+static qs_status put_topology(struct checkpoint *checkpoint, const struct qsi_topology *topology)
+{
+    uint64_t bytes = qsi_topology_bytes(topology);
+    uint8_t *at;
+
+    QS_TRY(qsi_buf_reserve(&checkpoint->records, bytes, &at));
+    qsi_topology_encode(at, topology);
+    checkpoint->records.bytes += bytes;
+    checkpoint->record_count += 1;
+    return QS_OK;
+}
+
+struct topology_visit {
+    struct checkpoint *checkpoint;
+    qs_status status;
+};
+
+static void put_exchange(void *context, const struct qsi_exchange *exchange)
+{
+    struct topology_visit *visit = context;
+    struct qsi_topology topology = {
+        .type = QSI_RECORD_EXCHANGE_DECLARE,
+        .flags = QS_DURABLE | (exchange->auto_delete ? QS_AUTO_DELETE : 0) |
+                 (exchange->internal ? QS_INTERNAL : 0),
+        .strings = {exchange->name, qsi_exchange_type_name(exchange), exchange->arguments},
+    };
+
+    if (visit->status == QS_OK && exchange->durable && !exchange->predeclared) {
+        visit->status = put_topology(visit->checkpoint, &topology);
+    }
+}
+
+static void put_binding(void *context, const struct qsi_binding *binding)
+{
+    struct topology_visit *visit = context;
+    const struct store_queue *queue = qsi_queue_of(binding->destination);
+    struct qsi_topology topology = {
+        .type = QSI_RECORD_BIND,
+        .number = queue->core.id,
+        .strings = {binding->exchange->name, binding->key, binding->arguments},
+    };
+
+    if (visit->status == QS_OK && binding->exchange->durable && queue->core.durable) {
+        visit->status = put_topology(visit->checkpoint, &topology);
+    }
+}
+
+static qs_status put_queue(struct checkpoint *checkpoint, const struct store_queue *queue)
+{
+    struct qsi_topology declared = {
+        .type = QSI_RECORD_QUEUE_DECLARE,
+        .flags = queue->flags,
+        .number = queue->core.id,
+        .strings = {queue->name, queue->arguments},
+    };
+    struct qsi_topology mode = {
+        .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->core.id};
+
+    QS_TRY(put_topology(checkpoint, &declared));
+    return queue->mode_was_set ? put_topology(checkpoint, &mode) : QS_OK;
+}
+
+static qs_status put_all_topology(struct checkpoint *checkpoint)
+{
+    struct qs_store *store = checkpoint->store;
+    struct topology_visit visit = {checkpoint, QS_OK};
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    QS_TRY(qsi_store_state_encode(&checkpoint->records, store->next_queue_id));
+    checkpoint->record_count += 1;
+    qsi_router_visit_exchanges(&store->router, put_exchange, &visit);
+    QS_TRY(visit.status);
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct store_queue *queue = cursor.value;
+        if (queue->core.durable) {
+            QS_TRY(put_queue(checkpoint, queue));
+        }
+    }
+    qsi_router_visit_bindings(&store->router, put_binding, &visit);
+    return visit.status;
+}
+
+static int later_first(const void *a, const void *b)
+{
+    uintptr_t x = *(const uintptr_t *)a;
+    uintptr_t y = *(const uintptr_t *)b;
+
+    return x > y ? -1 : x < y;
+}
+
+/* The LSN from which on keys are kept: all of them, unless there are more than are remembered. */
+static qs_status oldest_key(const struct qs_store *store, uintptr_t *oldest_out)
+{
+    size_t count = 0;
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->transactions);
+    uintptr_t *lsns;
+
+    *oldest_out = 0;
+    if (store->transactions.count <= KEYS_MAX) {
+        return QS_OK;
+    }
+    lsns = qsi_alloc(store->transactions.count * sizeof *lsns);
+    if (lsns == NULL) {
+        return QS_ENOMEM;
+    }
+    while (qsi_map_next(&store->transactions, &cursor)) {
+        lsns[count++] = (uintptr_t)cursor.value;
+    }
+    qsort(lsns, count, sizeof *lsns, later_first);
+    *oldest_out = lsns[KEYS_MAX - 1];
+    qsi_free(lsns);
+    return QS_OK;
+}
+
+static qs_status put_keys(struct checkpoint *checkpoint)
+{
+    struct qs_store *store = checkpoint->store;
+    struct qsi_map_cursor cursor;
+    uintptr_t oldest;
+
+    QS_TRY(oldest_key(store, &oldest));
+    cursor = qsi_map_begin(&store->transactions);
+    while (qsi_map_next(&store->transactions, &cursor)) {
+        struct qsi_topology topology = {
+            .type = QSI_RECORD_TRANSACTION,
+            .strings = {qsi_slice_make(cursor.key, (uint32_t)cursor.key_bytes)}};
+        if ((uintptr_t)cursor.value < oldest) {
+            qsi_map_remove(&store->transactions, cursor.key, cursor.key_bytes);
+            continue;
+        }
+        QS_TRY(put_topology(checkpoint, &topology));
+    }
+    return QS_OK;
+}
+
+/* ---- the snapshot: queues ---- */
+
+static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                           uint64_t seq)
+{
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint32_t count = 0;
+
+    if (segment->settled == NULL) {
+        return segment->ready_count;
+    }
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        uint32_t word = segment->word_base + at;
+        uint64_t word_seq = first_seq + (uint64_t)word * QSI_WORD_BITS;
+        uint64_t live =
+            qsi_segment_journalled(segment, word, qsi_segment_live(queue, segment, word));
+        if (word_seq >= seq) {
+            break;
+        }
+        if (seq - word_seq < QSI_WORD_BITS) {
+            live &= (UINT64_C(1) << (seq - word_seq)) - 1;
+        }
+        count += (uint32_t)__builtin_popcountll(live);
+    }
+    return count;
+}
+
+/* The segment's state in front of base_seq, to be written to the area that no checkpoint names. */
+static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
+                             struct qsi_segment *segment, uint64_t base_seq, uint32_t entry)
+{
+    uint64_t first_seq = qsi_segment_first_seq(queue->core.shared, segment);
+    struct state_job job = {.queue = queue, .entry = entry, .begun = true};
+    uint32_t words = qsi_bitmap_words(checkpoint->store->shared.entries);
+    uint8_t *room;
+
+    QS_TRY(qsi_buf_reserve(&checkpoint->states, sizeof job, &room));
+    QS_TRY(qsi_state_write_begin(&job.write, &queue->core, segment));
+    if (base_seq < queue->core.next_seq && base_seq - first_seq < (uint64_t)words * QSI_WORD_BITS) {
+        /* What is carried comes behind it as if published again; in memory the state goes on. */
+        uint32_t from = base_seq > first_seq ? (uint32_t)(base_seq - first_seq) : 0;
+        for (uint32_t slot = from; slot < words * QSI_WORD_BITS; slot++) {
+            job.write.state.settled[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
+            job.write.state.seen[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
+            if (job.write.state.deliveries != NULL) {
+                job.write.state.deliveries[slot] = 0;
+            }
+        }
+        job.write.version -= 1;
+    }
+    queue->jobs += 1;
+    return qsi_buf_append(&checkpoint->states, &job, sizeof job);
+}
+
+static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *queue,
+                             struct qsi_segment *segment, uint64_t base_seq)
+{
+    struct qsi_segment_entry entry = {
+        .file = segment->file,
+        .live_count = live_below(&queue->core, segment, base_seq),
+        .seen_end = segment->seen_end,
+        .has_stored = segment->has_stored,
+    };
+    uint64_t below = base_seq - qsi_segment_first_seq(queue->core.shared, segment);
+    uint32_t index = COUNT(checkpoint->entries, entry);
+    bool sync = segment->file_dirty;
+
+    if (entry.live_count == 0) {
+        return QS_OK;
+    }
+    if (entry.seen_end > below) { /* what is carried brings its own deliveries */
+        entry.seen_end = (uint32_t)below;
+    }
+    if (segment->settled != NULL && (segment->state_dirty || segment->transient_count > 0)) {
+        QS_TRY(begin_state(checkpoint, queue, segment, base_seq, index));
+        sync = true;
+    }
+    segment->file_dirty = false;
+    segment->named = true;
+    segment->page_aligned = true;
+    QS_TRY(qsi_buf_append(&checkpoint->syncs, &sync, sizeof sync));
+    return qsi_buf_append(&checkpoint->entries, &entry, sizeof entry);
+}
+
+/* Jobs for everything from flushed_seq on. */
+static qs_status begin_flushes(struct checkpoint *checkpoint, struct store_queue *queue,
+                               struct qsi_buf *jobs)
+{
+    uint64_t seq = queue->core.flushed_seq;
+
+    while (seq < queue->core.next_seq) {
+        struct flush_job job = {.queue = queue, .begun = true};
+        uint8_t *room;
+        qs_status status;
+        QS_TRY(qsi_buf_reserve(jobs, sizeof job, &room));
+        status = qsi_flush_begin(&job.flush, &queue->core, seq, FLUSH_ALL);
+        if (status == QS_EEMPTY) {
+            return QS_OK;
+        }
+        QS_TRY(status);
+        seq = job.flush.end_seq;
+        job.flush.is_named = true;
+        queue->jobs += 1;
+        QS_TRY(qsi_buf_append(jobs, &job, sizeof job));
+    }
+    (void)checkpoint;
+    return QS_OK;
+}
+
+/* The entry of a segment that is flushed for this checkpoint. */
+static void find_entries(struct checkpoint *checkpoint, uint32_t first_job, uint32_t first_entry)
+{
+    struct flush_job *jobs = ITEMS(checkpoint->flushes, struct flush_job);
+    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+    uint32_t entry_count = COUNT(checkpoint->entries, struct qsi_segment_entry);
+
+    for (uint32_t i = first_job; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
+        jobs[i].entry = UINT32_MAX; /* what is flushed may all be transient */
+        for (uint32_t k = first_entry; k < entry_count; k++) {
+            if (entries[k].file.number == jobs[i].flush.segment->number) {
+                jobs[i].entry = k;
+                ITEMS(checkpoint->syncs, bool)[k] = true;
+            }
+        }
+    }
+}
+
+/* The next message gets a slot on a page of its own: those before are named from now on. */
+static qs_status end_page(struct checkpoint *checkpoint, struct qsi_queue *queue)
+{
+    uint64_t entries = checkpoint->store->shared.entries;
+    uint64_t segment_end = (queue->next_seq / entries + 1) * entries;
+    uint64_t page_end = (queue->next_seq + QSI_SLOT_PAGE - 1) / QSI_SLOT_PAGE * QSI_SLOT_PAGE;
+
+    if (ends_on_page(checkpoint->store, queue) && queue->flushed_seq == queue->next_seq) {
+        return QS_OK;
+    }
+    return qsi_queue_skip_to(queue, page_end < segment_end ? page_end : segment_end);
+}
+
+static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue *queue)
+{
+    struct qsi_queue *core = &queue->core;
+    uint64_t bytes = qsi_checkpoint_unflushed_bytes(core);
+    struct carried_queue each = {.state.queue_id = core->id,
+                                 .first_entry =
+                                     COUNT(checkpoint->entries, struct qsi_segment_entry)};
+    uint32_t first_job = COUNT(checkpoint->flushes, struct flush_job);
+    bool carry = ends_on_page(checkpoint->store, core) &&
+                 checkpoint->carried_bytes + bytes <= qsi_checkpoint_carried_max(checkpoint->store);
+
+    if (carry) {
+        checkpoint->carried_bytes += bytes;
+        QS_TRY(begin_flushes(checkpoint, queue, &checkpoint->carried));
+        each.state.base_seq = core->flushed_seq;
+    } else {
+        QS_TRY(begin_flushes(checkpoint, queue, &checkpoint->flushes));
+        QS_TRY(end_page(checkpoint, core));
+        each.state.base_seq = core->next_seq;
+    }
+    each.state.next_seq = core->next_seq;
+    for (uint32_t i = 0; i < core->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(core, i);
+        if (qsi_segment_first_seq(core->shared, segment) < each.state.base_seq) {
+            QS_TRY(put_segment(checkpoint, queue, segment, each.state.base_seq));
+        }
+    }
+    find_entries(checkpoint, first_job, each.first_entry);
+    each.state.segment_count =
+        COUNT(checkpoint->entries, struct qsi_segment_entry) - each.first_entry;
+    return qsi_buf_append(&checkpoint->queues, &each, sizeof each);
+}
+
+static qs_status put_all_messages(struct checkpoint *checkpoint)
+{
+    struct qs_store *store = checkpoint->store;
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (queue->core.durable) {
+            QS_TRY(put_messages(checkpoint, queue));
+        }
+    }
+    return QS_OK;
+}
+
+void qsi_seal_dead_files(struct qs_store *store, bool sealed)
+{
+    for (struct qsi_list *node = store->dead_files.next; node != &store->dead_files;
+         node = node->next) {
+        QSI_LIST_OWNER(node, struct dead_file, in_store)->sealed = sealed;
+    }
+}
+
+/* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
+qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    qs_status status;
+
+    checkpoint->lsn = qsi_journal_appended_lsn(store->journal);
+    status = put_all_topology(checkpoint);
+    if (status == QS_OK) {
+        status = put_keys(checkpoint);
+    }
+    if (status == QS_OK) {
+        status = put_all_messages(checkpoint);
+    }
+    if (status != QS_OK) {
+        return status == QS_ENOMEM ? qsi_checkpoint_no_memory(error)
+                                   : qsi_fail(error, status, "snapshot of the queues");
+    }
+    QS_TRY(qsi_message_store_snapshot(store->messages, &checkpoint->records,
+                                      &checkpoint->record_count, error));
+    checkpoint->sealed = true;
+    qsi_seal_dead_files(store, true);
+    checkpoint->epoch = store->readers.epoch & 1;
+    store->readers.epoch += 1;
+    return QS_OK;
+}

@@ -1,0 +1,405 @@
+/* Writing a checkpoint, without the lock: the flushes and states that its snapshot began, syncing their files, the checkpoint's own file,
+ * naming it in MANIFEST, and afterwards the removal of what only the last one named.  The order is that of checkpoint.c. */
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "checkpoint.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+
+#include <string.h>
+
+/* ---- without the lock: what the snapshot needs is written ---- */
+
+static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool done)
+{
+    struct qs_store *store = checkpoint->store;
+
+    qsi_mutex_lock(&store->mutex);
+    job->begun = false;
+    qsi_flush_end(&job->flush, done);
+    job->queue->jobs -= 1;
+    qsi_free_queue_if_done(store, job->queue);
+    qsi_cond_broadcast(&store->paged);
+    qsi_mutex_unlock(&store->mutex);
+}
+
+static qs_status run_flushes(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    struct flush_job *jobs = ITEMS(checkpoint->flushes, struct flush_job);
+    struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+
+    for (uint32_t i = 0; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
+        qs_status status;
+        qsi_mutex_lock(&store->mutex);
+        qsi_flush_refresh(&jobs[i].flush);
+        store->stats.segments_written += jobs[i].flush.file.heap_end == 0 ? 1 : 0;
+        qsi_mutex_unlock(&store->mutex);
+        status = qsi_flush_run(&jobs[i].flush, store->index, store->transient_index, error);
+        if (status == QS_OK && jobs[i].entry != UINT32_MAX) {
+            entries[jobs[i].entry].file = jobs[i].flush.file;
+        }
+        end_flush(checkpoint, &jobs[i], status == QS_OK);
+        QS_TRY(status);
+    }
+    return QS_OK;
+}
+
+static qs_status encode_carried(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct flush_job *jobs = ITEMS(checkpoint->carried, struct flush_job);
+
+    for (uint32_t i = 0; i < COUNT(checkpoint->carried, struct flush_job); i++) {
+        qs_status status =
+            qsi_flush_encode(&jobs[i].flush, &checkpoint->records, &checkpoint->record_count);
+        end_flush(checkpoint, &jobs[i], false);
+        if (status != QS_OK) {
+            return qsi_checkpoint_no_memory(error);
+        }
+    }
+    return QS_OK;
+}
+
+static void end_state(struct checkpoint *checkpoint, struct state_job *job, bool done)
+{
+    struct qs_store *store = checkpoint->store;
+
+    qsi_mutex_lock(&store->mutex);
+    job->begun = false;
+    qsi_state_write_end(&job->write, done);
+    job->queue->jobs -= 1;
+    qsi_free_queue_if_done(store, job->queue);
+    qsi_mutex_unlock(&store->mutex);
+}
+
+static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    struct state_job *jobs = ITEMS(checkpoint->states, struct state_job);
+    struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+
+    for (uint32_t i = 0; i < COUNT(checkpoint->states, struct state_job); i++) {
+        struct qsi_segment_entry *entry = &entries[jobs[i].entry];
+        qs_status status;
+        jobs[i].write.file = entry->file; /* which may have been made since */
+        status = qsi_state_write_run(&jobs[i].write, store->index, error);
+        if (status == QS_OK) {
+            entry->file.state_area = jobs[i].write.file.state_area;
+            entry->file.state_crc = jobs[i].write.file.state_crc;
+        }
+        end_state(checkpoint, &jobs[i], status == QS_OK);
+        QS_TRY(status);
+    }
+    return QS_OK;
+}
+
+/* A failed sync may have lost anything: the store has failed. */
+qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
+                                     const qs_error *error)
+{
+    if (status != QS_OK) {
+        qsi_mutex_lock(&store->mutex);
+        qsi_store_fail(store, error);
+        qsi_mutex_unlock(&store->mutex);
+    }
+    return status;
+}
+
+static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+    qs_status status = QS_OK;
+
+    /* Files with packs settle only after this. */
+    QS_TRY(qsi_message_store_sync_packs(store->messages, error));
+    if (store->options.sync == QS_SYNC_NONE) {
+        return QS_OK;
+    }
+    for (uint32_t i = 0;
+         i < COUNT(checkpoint->entries, struct qsi_segment_entry) && status == QS_OK; i++) {
+        if (ITEMS(checkpoint->syncs, bool)[i]) {
+            status = qsi_segment_sync(store->index, &entries[i].file, error);
+        }
+    }
+    return status == QS_OK ? qsi_index_sync(store->index, error) : status;
+}
+
+/* ---- the file ---- */
+
+static qs_status put_queue_states(struct checkpoint *checkpoint, struct qsi_buf *out)
+{
+    const struct carried_queue *queues = ITEMS(checkpoint->queues, struct carried_queue);
+    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+
+    for (uint32_t i = 0; i < COUNT(checkpoint->queues, struct carried_queue); i++) {
+        QS_TRY(qsi_queue_state_encode(out, &queues[i].state, entries + queues[i].first_entry));
+        checkpoint->record_count += 1;
+    }
+    return QS_OK;
+}
+
+/* The records before the carried messages, which need their queues' states first. */
+static qs_status write_file(struct checkpoint *checkpoint, struct qsi_buf *states,
+                            size_t carried_at, qs_file *file, uint64_t *bytes_out,
+                            uint32_t *crc_out, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    struct qsi_checkpoint_header header = {.number = checkpoint->number,
+                                           .lsn = checkpoint->lsn,
+                                           .record_count = checkpoint->record_count};
+    uint8_t head[QSI_CHECKPOINT_HEADER_BYTES];
+    qs_part parts[4] = {
+        {head, sizeof head},
+        {checkpoint->records.data, carried_at},
+        {states->data, states->bytes},
+        {checkpoint->records.data + carried_at, checkpoint->records.bytes - carried_at}};
+    qs_part present[4];
+    size_t count = 0;
+
+    memcpy(header.uuid, store->manifest.uuid, sizeof header.uuid);
+    qsi_checkpoint_header_encode(head, &header);
+    *bytes_out = 0;
+    *crc_out = 0;
+    for (size_t i = 0; i < 4; i++) {
+        if (parts[i].bytes > 0) {
+            present[count++] = parts[i];
+            *crc_out = qs_crc32c(*crc_out, parts[i].data, parts[i].bytes);
+            *bytes_out += parts[i].bytes;
+        }
+    }
+    return qsi_file_write(store->env, file, present, count, 0, error);
+}
+
+static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_error *error)
+{
+    char name[QSI_CHECKPOINT_NAME_BYTES];
+    qs_status status;
+
+    qsi_checkpoint_name(name, number);
+    status = qsi_env_remove(store->env, store->checkpoint_dir, name, error);
+    return status == QS_ENOENT ? QS_OK : status;
+}
+
+static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uint64_t *bytes_out,
+                           uint32_t *crc_out, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    char name[QSI_CHECKPOINT_NAME_BYTES];
+    struct qsi_buf states = {0};
+    qs_file *file = NULL;
+    qs_status status = put_queue_states(checkpoint, &states);
+
+    if (status != QS_OK) {
+        qsi_buf_fini(&states);
+        return qsi_checkpoint_no_memory(error);
+    }
+    qsi_checkpoint_name(name, checkpoint->number);
+    /* One that was begun and did not come to count is in the way. */
+    status = remove_checkpoint(store, checkpoint->number, error);
+    if (status == QS_OK) {
+        status = qsi_env_open(store->env, store->checkpoint_dir, name,
+                              QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, error);
+    }
+    if (status == QS_OK) {
+        status = write_file(checkpoint, &states, carried_at, file, bytes_out, crc_out, error);
+    }
+    qsi_buf_fini(&states);
+    if (status == QS_OK && store->options.sync != QS_SYNC_NONE) {
+        status = qsi_checkpoint_sync_failed(store, qsi_file_sync(store->env, file, error), error);
+        if (status == QS_OK) {
+            status = qsi_checkpoint_sync_failed(
+                store, qsi_dir_sync(store->env, store->checkpoint_dir, error), error);
+        }
+    }
+    store->env->close(store->env, file);
+    return status;
+}
+
+/* ---- all that is written before it counts ---- */
+
+void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
+{
+    struct flush_job *flushes = ITEMS(checkpoint->flushes, struct flush_job);
+    struct flush_job *carried = ITEMS(checkpoint->carried, struct flush_job);
+    struct state_job *states = ITEMS(checkpoint->states, struct state_job);
+
+    for (uint32_t i = 0; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
+        if (flushes[i].begun) {
+            end_flush(checkpoint, &flushes[i], false);
+        }
+    }
+    for (uint32_t i = 0; i < COUNT(checkpoint->carried, struct flush_job); i++) {
+        if (carried[i].begun) {
+            end_flush(checkpoint, &carried[i], false);
+        }
+    }
+    for (uint32_t i = 0; i < COUNT(checkpoint->states, struct state_job); i++) {
+        if (states[i].begun) {
+            end_state(checkpoint, &states[i], false);
+        }
+    }
+}
+
+/* REQUIRES lock; releases it. */
+qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
+                             qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    size_t carried_at = checkpoint->records.bytes;
+    qs_status status;
+
+    qsi_mutex_unlock(&store->mutex);
+    status = run_flushes(checkpoint, error);
+    if (status == QS_OK) {
+        status = run_states(checkpoint, error);
+    }
+    if (status == QS_OK) {
+        status = encode_carried(checkpoint, error);
+    }
+    qsi_checkpoint_end_jobs(checkpoint);
+    qsi_mutex_lock(&store->mutex);
+    store->flushing = false; /* paging goes on while files are synced */
+    qsi_cond_broadcast(&store->paged);
+    qsi_mutex_unlock(&store->mutex);
+    if (status == QS_OK) {
+        status = qsi_checkpoint_sync_failed(store, sync_files(checkpoint, error), error);
+    }
+    if (status == QS_OK) {
+        qsi_mutex_lock(&store->mutex);
+        status = qsi_commit_wait(store, checkpoint->lsn, QS_FOREVER, error);
+        qsi_mutex_unlock(&store->mutex);
+    }
+    return status == QS_OK ? make_file(checkpoint, carried_at, bytes_out, crc_out, error) : status;
+}
+
+/* ---- when it counts ---- */
+
+static qs_status copy_manifest(struct qsi_manifest *copy, const struct qsi_manifest *manifest)
+{
+    *copy = *manifest;
+    copy->sessions = qsi_alloc(manifest->session_count * sizeof *copy->sessions);
+    if (copy->sessions == NULL) {
+        return QS_ENOMEM;
+    }
+    memcpy(copy->sessions, manifest->sessions, manifest->session_count * sizeof *copy->sessions);
+    return QS_OK;
+}
+
+/* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
+qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
+                              struct qsi_session *start_out, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    struct qsi_manifest manifest;
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    qsi_journal_session_at(store->journal, checkpoint->lsn, start_out);
+    qsi_mutex_unlock(&store->mutex);
+    qsi_mutex_lock(&store->manifest_mutex);
+    status = copy_manifest(&manifest, &store->manifest);
+    if (status != QS_OK) {
+        qsi_mutex_unlock(&store->manifest_mutex);
+        return qsi_checkpoint_no_memory(error);
+    }
+    qsi_manifest_begin_at(&manifest, start_out);
+    manifest.checkpoint_number = checkpoint->number;
+    manifest.checkpoint_lsn = checkpoint->lsn;
+    manifest.checkpoint_bytes = bytes;
+    manifest.checkpoint_crc = crc;
+    status = manifest.failed ? qsi_fail(error, QS_ESTORE_FAILED,
+                                        "a commit failed while the checkpoint was made")
+                             : qsi_manifest_store(&manifest, store->env, store->root, error);
+    if (status == QS_OK) {
+        struct qsi_session *old = store->manifest.sessions;
+        store->manifest = manifest;
+        qsi_free(old);
+    } else {
+        qsi_free(manifest.sessions);
+    }
+    qsi_mutex_unlock(&store->manifest_mutex);
+    return status;
+}
+
+/* ---- afterwards: what only the last one needed goes ---- */
+
+/* REQUIRES lock; releases it meanwhile. */
+static void remove_dead_files(struct qs_store *store)
+{
+    struct qsi_list *node = store->dead_files.next;
+
+    while (node != &store->dead_files) {
+        struct dead_file *dead = QSI_LIST_OWNER(node, struct dead_file, in_store);
+        node = node->next;
+        if (!dead->sealed) {
+            continue;
+        }
+        qsi_list_remove(&dead->in_store);
+        store->dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
+        qsi_mutex_unlock(&store->mutex);
+        /* If it fails, the next open removes what no checkpoint names. */
+        (void)!qsi_segment_remove(store->index, &dead->file, NULL);
+        qsi_free(dead);
+        qsi_mutex_lock(&store->mutex);
+        node = store->dead_files.next; /* the list may be another one by now */
+    }
+    if (qsi_list_is_empty(&store->dead_files)) {
+        store->dead_since_ns = 0;
+    }
+}
+
+/* REQUIRES lock.  From now on these are the areas that must not be written. */
+static void note_durable_areas(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
+        for (uint32_t i = 0; queue->durable && i < queue->segment_count; i++) {
+            struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+            segment->durable_area = segment->file.state_area;
+        }
+    }
+}
+
+static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
+{
+    uint64_t used = (lsn - store->checkpoint_lsn) / store->options.journal_file_bytes + 1;
+    uint64_t most = store->options.checkpoint_bytes / store->options.journal_file_bytes + 1;
+
+    return (uint32_t)(used < most ? used : most);
+}
+
+/* REQUIRES lock; releases it meanwhile. */
+qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
+                                  uint64_t last_number, qs_error *error)
+{
+    struct qs_store *store = checkpoint->store;
+    uint32_t keep = spares_to_keep(store, checkpoint->lsn);
+    qs_status status;
+
+    note_durable_areas(store);
+    store->checkpoint_lsn = checkpoint->lsn;
+    store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
+    store->checkpoint_failed_ns = 0;
+    store->stats.checkpoints += 1;
+    while (store->readers.count[checkpoint->epoch] > 0) {
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    remove_dead_files(store);
+    qsi_mutex_unlock(&store->mutex);
+    checkpoint->sealed = false;
+    status = qsi_message_store_unseal(store->messages, true, error);
+    if (status == QS_OK) {
+        status = qsi_journal_release(store->journal, start->first_file, keep, error);
+    }
+    if (status == QS_OK && last_number != 0) {
+        status = remove_checkpoint(store, last_number, error);
+    }
+    qsi_mutex_lock(&store->mutex);
+    return status;
+}

@@ -1,0 +1,418 @@
+/* Keeps memory within its budget, and brings messages back before they are needed.
+ *
+ * Everything here works in steps: a job is begun under the lock, done without it and ended under it.  The pager's thread makes them;
+ * who cannot wait for it (a consumer whose message is on the disk, a store without threads) makes them himself.
+ *
+ * Out of memory go, in this order: content of the queue that has most beyond its target, behind the messages that its consumers
+ * will take next; then that of the largest queue, heads included; then bitmaps that the disk has as well.
+ *
+ * Here: the steps, which queue they take, room for publishers, and the thread.  Reading is in pager_load.c, space on the disk in
+ * pager_space.c. */
+#include "pager.h"
+
+#include "check.h"
+#include "error.h"
+
+#include <math.h>
+
+#define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
+#define TARGETS_NS 100000000u
+#define DROP_BYTES (8u << 20) /* in one step: others want the lock as well */
+#define IDLE_NS 1000000000u   /* between looks without anything to do */
+#define COMPACT_NS 50000000u  /* between looks for garbage while there is other work */
+
+static uint64_t memory_used(const struct qs_store *store)
+{
+    return qsi_budget_bytes(store->budget);
+}
+
+/* Where paging begins, where it hurries, and where publishers wait. */
+static uint64_t low_mark(const struct qs_store *store)
+{
+    return store->options.memory_budget / 2;
+}
+
+static uint64_t high_mark(const struct qs_store *store)
+{
+    return store->options.memory_budget / 4 * 3;
+}
+
+struct qsi_index *qsi_index_of(const struct qs_store *store, const struct store_queue *queue)
+{
+    return queue->core.durable ? store->index : store->transient_index;
+}
+
+void qsi_reader_end(struct qs_store *store, uint32_t reader)
+{
+    store->readers.count[reader] -= 1;
+    if (store->readers.count[reader] == 0) {
+        qsi_cond_broadcast(&store->paged);
+    }
+}
+
+/* REQUIRES lock.  Around a job: the queue stays while its count is above 0. */
+void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
+{
+    queue->jobs += 1;
+    qsi_mutex_unlock(&store->mutex);
+}
+
+void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
+{
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(store, queue);
+    qsi_cond_broadcast(&store->paged);
+}
+
+/* A file could not be written.  Without space the store goes on with what is in memory; anything else is the end of it. */
+void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
+{
+    if (status == QS_ESTORE_FULL || status == QS_ENOSPC) {
+        store->space_is_short = true;
+    } else if (status != QS_OK && status != QS_ENOMEM) {
+        qsi_store_fail(store, error);
+    }
+}
+
+/* ---- flushing ---- */
+
+qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    struct qsi_flush flush;
+    qs_error detail = {0};
+    bool released = false;
+    qs_status status;
+
+    QS_TRY(qsi_store_check_failed(store, error));
+    if (store->flushing || store->snapshot_waits) {
+        queue->jobs += 1;
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(store, queue);
+        return QS_OK;
+    }
+    queue->jobs += 1;
+    status = qsi_promote(store, queue, &released,
+                         NULL); /* without memory or space the bodies are flushed as they are */
+    queue->jobs -= 1;
+    if (status == QS_OK || queue->deleted || store->flushing) {
+        qsi_free_queue_if_done(store, queue);
+        return QS_OK;
+    }
+    status = qsi_flush_begin(&flush, &queue->core, queue->core.flushed_seq, FLUSH_BYTES);
+    if (status != QS_OK) {
+        return status;
+    }
+    store->flushing = true;
+    qsi_pager_job_begin(store, queue);
+    status = qsi_flush_run(&flush, qsi_index_of(store, queue), store->transient_index, &detail);
+    qsi_mutex_lock(&store->mutex);
+    store->stats.messages_paged_out += status == QS_OK ? flush.message_count : 0;
+    store->stats.segments_written +=
+        status == QS_OK && flush.segment->file.heap_end == 0 && flush.file.heap_end > 0 ? 1 : 0;
+    qsi_flush_end(&flush, status == QS_OK);
+    store->flushing = false;
+    store->space_is_short = store->space_is_short && status != QS_OK;
+    qsi_pager_note_failure(store, status, &detail);
+    if (status != QS_OK && error != NULL) {
+        *error = detail;
+    }
+    qsi_pager_job_end(store, queue);
+    return status;
+}
+
+/* ---- out of memory ---- */
+
+/* REQUIRES lock; releases it meanwhile.  Changed states of segments that are on the disk otherwise.  Not while a checkpoint is made: it
+ * names the areas. */
+static bool write_state(struct qs_store *store, struct store_queue *queue)
+{
+    struct qsi_state_write job;
+    struct qsi_segment *segment =
+        store->checkpointing ? NULL : qsi_queue_dirty_state(&queue->core, 0);
+    qs_error error = {0};
+    qs_status status;
+
+    if (segment == NULL || qsi_state_write_begin(&job, &queue->core, segment) != QS_OK) {
+        return false;
+    }
+    store->rewriting += 1;
+    qsi_pager_job_begin(store, queue);
+    status = qsi_state_write_run(&job, qsi_index_of(store, queue), &error);
+    qsi_mutex_lock(&store->mutex);
+    store->rewriting -= 1;
+    segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
+    qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
+    if (status != QS_ECORRUPT) {                /* readers meet that */
+        qsi_pager_note_failure(store, status, &error);
+    }
+    qsi_queue_drop_states(&queue->core);
+    qsi_pager_job_end(store, queue);
+    return status == QS_OK;
+}
+
+/* The queue that has most bytes beyond what it is to keep; all of them count if none does and by_size is set. */
+static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct store_queue *chosen = NULL;
+    double most = 0;
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        double excess = (double)queue->core.ram_count - (by_size ? 0 : queue->target_ram_count);
+        excess *= qsi_pager_average_bytes(queue);
+        if (excess > most) {
+            most = excess;
+            chosen = queue;
+        }
+    }
+    return chosen;
+}
+
+/* REQUIRES lock; releases it meanwhile. */
+static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t keep_count,
+                     uint64_t bytes)
+{
+    if (qsi_queue_drop_content(&queue->core, keep_count, bytes) > 0) {
+        qsi_queue_drop_states(&queue->core);
+        return true;
+    }
+    if (queue->core.flushed_seq < queue->core.next_seq && !store->space_is_short) {
+        uint64_t before = queue->core.flushed_seq;
+        qs_status status;
+        queue->jobs += 1;
+        status = qsi_pager_flush(store, queue, NULL);
+        queue->jobs -= 1;
+        if (status == QS_EEMPTY && queue->core.flushed_seq > before) {
+            status = QS_OK;
+        }
+        qsi_free_queue_if_done(store, queue);
+        return status == QS_OK;
+    }
+    return write_state(store, queue);
+}
+
+static uint64_t keep_count(struct qs_store *store, const struct store_queue *queue)
+{
+    double target = queue->target_ram_count;
+    uint64_t ahead = qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0;
+
+    if (isinf(target)) {
+        return queue->core.ram_count / 2;
+    }
+    return target > (double)ahead ? (uint64_t)target : ahead;
+}
+
+bool qsi_pager_step(struct qs_store *store, qs_error *error)
+{
+    uint64_t used = memory_used(store);
+    uint64_t now = store->env->monotonic_ns(store->env);
+    struct store_queue *queue;
+    uint64_t bytes;
+
+    (void)error;
+    if (store->failed || used <= low_mark(store)) {
+        return false;
+    }
+    if (now - store->targets_at_ns >= TARGETS_NS || store->targets_at_ns == 0) {
+        store->targets_at_ns = now;
+        qsi_update_targets(store);
+    }
+    bytes = used - low_mark(store) < DROP_BYTES ? used - low_mark(store) : DROP_BYTES;
+    queue = choose_queue(store, false);
+    if (queue != NULL && page_out(store, queue, keep_count(store, queue), bytes)) {
+        return true;
+    }
+    if (used <= high_mark(store) && store->memory_waiters == 0) {
+        return false;
+    }
+    queue = choose_queue(store, true);
+    if (queue == NULL) {
+        return false;
+    }
+    /* What a consumer comes for next stays: it would only be read again. */
+    return page_out(store, queue,
+                    qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0,
+                    bytes);
+}
+
+/* Messages of a lazy queue are in memory only on their way to the disk, and on their way back. */
+static bool is_settled(const struct store_queue *queue)
+{
+    const struct qsi_queue *core = &queue->core;
+
+    return core->flushed_seq == core->next_seq &&
+           (core->run_count == 0 || qsi_queue_run_at(core, core->run_count - 1)->was_loaded);
+}
+
+/* Content of a lazy queue that did not come from the disk. */
+static void drop_published(struct qsi_queue *queue)
+{
+    for (uint32_t i = queue->run_count; i-- > 0;) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
+        if (!run->was_loaded && run->first_seq + run->count <= queue->flushed_seq) {
+            qsi_queue_drop_run(queue, i);
+        }
+    }
+    qsi_queue_drop_states(queue);
+}
+
+qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue)
+{
+    qs_status status = QS_OK;
+
+    queue->jobs += 1;
+    while (status == QS_OK && !store->failed && !store->space_is_short && !queue->deleted &&
+           queue->core.flushed_seq < queue->core.next_seq) {
+        status = qsi_pager_flush(store, queue, NULL);
+    }
+    if (!queue->deleted) {
+        drop_published(&queue->core);
+    }
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(store, queue);
+    return status;
+}
+
+static bool page_lazy(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    if (store->lazy_count == 0 || store->space_is_short || store->failed) {
+        return false;
+    }
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (queue->lazy && !is_settled(queue)) {
+            qs_status status = qsi_pager_settle_queue(store, queue);
+            return status == QS_OK || status == QS_EEMPTY;
+        }
+    }
+    return false;
+}
+
+/* ---- room ---- */
+
+void qsi_pager_kick(struct qs_store *store)
+{
+    if (memory_used(store) > low_mark(store) || store->lazy_count > 0) {
+        store->pager_stuck = false;
+        qsi_cond_signal(&store->paging);
+    }
+}
+
+/* The next message may need a new piece of memory. */
+static bool is_over_budget(const struct qs_store *store)
+{
+    return memory_used(store) + 3 * qsi_piece_of_budget(store) > store->options.memory_budget;
+}
+
+/* Could commits, or the pager, still bring memory down? */
+static bool may_shrink(const struct qs_store *store)
+{
+    return qsi_journal_appended_lsn(store->journal) > qsi_journal_durable_lsn(store->journal) ||
+           !store->pager_stuck;
+}
+
+/* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
+static qs_status make_room_alone(struct qs_store *store, qs_error *error)
+{
+    if (qsi_checkpoint_is_due(store) && qsi_checkpoint(store, NULL) != QS_OK) {
+        QS_TRY(qsi_store_check_failed(store, error));
+    }
+    while (page_lazy(store)) {
+    }
+    while (is_over_budget(store)) {
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        if (qsi_pager_step(store, error)) {
+            continue;
+        }
+        if (qsi_journal_appended_lsn(store->journal) == durable) {
+            break;
+        }
+        QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+    }
+    return qsi_store_check_failed(store, error);
+}
+
+static qs_status check_open(const struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_store_check_failed(store, error));
+    return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
+}
+
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+{
+    *released_out = false;
+    if (!store->pager_running) {
+        return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
+    }
+    while (qsi_checkpoint_is_behind(store) || store->garbage_is_much) {
+        QS_TRY(check_open(store, error));
+        *released_out = true;
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    while (is_over_budget(store) && may_shrink(store)) {
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        QS_TRY(check_open(store, error));
+        *released_out = true;
+        if (store->pager_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
+            QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+            store->pager_stuck = false;
+            continue;
+        }
+        store->memory_waiters += 1;
+        qsi_cond_signal(&store->paging);
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        store->memory_waiters -= 1;
+    }
+    if (is_over_budget(store) && store->space_is_short) {
+        return qsi_fail(error, QS_ESTORE_FULL,
+                        "memory_budget is used up and there is no space on the disk to page to; "
+                        "nothing was accepted: free some space and try again");
+    }
+    return qsi_store_check_failed(store, error);
+}
+
+/* ---- the thread ---- */
+
+/* REQUIRES lock; releases it meanwhile.  False: there is nothing to do. */
+static bool work(struct qs_store *store)
+{
+    bool progress = qsi_pager_read_ahead(store) || page_lazy(store);
+    uint64_t now;
+
+    if (!qsi_list_is_empty(&store->shared.releasing) ||
+        !qsi_list_is_empty(&store->shared.retired)) {
+        progress = qsi_pager_release(store, NULL) == QS_OK || progress;
+    }
+    progress = qsi_pager_step(store, NULL) || progress;
+    now = store->env->monotonic_ns(store->env);
+    if (!progress || now - store->compacted_at_ns >=
+                         COMPACT_NS) { /* it has its turn, whatever else there is to do */
+        store->compacted_at_ns = now;
+        progress = qsi_pager_compact(store, NULL) || progress;
+    }
+    return progress;
+}
+
+void *qsi_run_pager(void *argument)
+{
+    struct qs_store *store = argument;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        bool progress = work(store);
+        store->pager_stuck = !progress;
+        if (store->memory_waiters > 0) {
+            qsi_cond_broadcast(&store->paged);
+        }
+        if (!progress && !store->closing) {
+            qsi_cond_wait(&store->paging, &store->mutex, IDLE_NS);
+            store->space_is_short = false; /* perhaps there is some by now */
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}

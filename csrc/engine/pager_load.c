@@ -1,0 +1,142 @@
+/* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who will. */
+#include "check.h"
+#include "error.h"
+#include "pager.h"
+
+#define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
+#define READ_NS 1000000000u       /* so long after it came, a consumer may come again */
+
+static uint64_t load_bytes(const struct qs_store *store)
+{
+    uint64_t share = qsi_piece_of_budget(store);
+
+    return share < LOAD_BYTES_MAX ? share : LOAD_BYTES_MAX;
+}
+
+qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
+                                struct qsi_page_in *job, qs_error *error)
+{
+    uint64_t number = job->segment->number;
+    bool of_state = job->of_state;
+    uint32_t count;
+    qs_status status;
+
+    qsi_pager_job_begin(store, queue);
+    status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
+    if (status == QS_ECORRUPT && !of_state) {
+        status = qsi_page_in_damaged(job);
+    }
+    qsi_mutex_lock(&store->mutex);
+    count = job->load.count;
+    if (status == QS_OK) {
+        status = qsi_page_in_end(job, true);
+        if (status == QS_ECORRUPT) {
+            qsi_fail(error, status, "queue '%.*s': the state of segment %llu is damaged",
+                     (int)queue->name.bytes, (const char *)queue->name.data,
+                     (unsigned long long)number);
+        } else if (status != QS_OK) {
+            qsi_fail(error, status, "messages from the disk");
+        }
+    } else {
+        job->segment->is_damaged =
+            job->segment->is_damaged || (of_state && (status == QS_ECORRUPT || status == QS_EIO));
+        (void)!qsi_page_in_end(job, false);
+    }
+    store->stats.messages_paged_in += status == QS_OK && !of_state ? count : 0;
+    qsi_pager_job_end(store, queue);
+    if (status == QS_OK) {
+        qsi_events_announce(store);
+    }
+    return status;
+}
+
+qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    struct qsi_page_in job;
+    qs_status status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
+
+    queue->read_at_ns = store->env->monotonic_ns(store->env);
+    if (status == QS_EEMPTY) {
+        return QS_OK;
+    }
+    if (status == QS_EEXIST) {
+        queue->jobs += 1;
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(store, queue);
+        return QS_OK;
+    }
+    if (status != QS_OK) {
+        return qsi_fail(error, status, "messages from the disk");
+    }
+    return qsi_pager_run_page_in(store, queue, &job, error);
+}
+
+double qsi_pager_average_bytes(const struct store_queue *queue)
+{
+    return queue->core.ram_count > 0 ? (double)queue->core.ram_bytes / (double)queue->core.ram_count
+                                     : 0;
+}
+
+/* How many messages are kept ready in memory in front of a consumer: a segment, if that is not too much of the budget. */
+uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
+{
+    double bytes = qsi_pager_average_bytes(queue);
+    double most = bytes > 0 ? (double)(2 * qsi_piece_of_budget(store)) / bytes : 0;
+    uint64_t entries = store->shared.entries;
+
+    return bytes <= 0 || most >= (double)entries ? entries : (uint64_t)most + 1;
+}
+
+/* Is there a consumer who comes for what was paged? */
+bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
+{
+    return queue->read_at_ns != 0 &&
+           store->env->monotonic_ns(store->env) - queue->read_at_ns < READ_NS;
+}
+
+static bool wants_more(struct qs_store *store, struct store_queue *queue)
+{
+    uint64_t ahead = qsi_pager_ahead_count(store, queue);
+    bool missing;
+
+    return qsi_queue_ready_in_memory(&queue->core, ahead, &missing) < ahead && missing;
+}
+
+void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
+{
+    const struct qsi_queue *core = &queue->core;
+
+    if (core->ram_count == core->ready_count + core->out_count || !store->pager_running) {
+        return; /* nothing was paged */
+    }
+    queue->read_at_ns = store->env->monotonic_ns(store->env);
+    if (core->ready_count > 0 && qsi_list_is_empty(&queue->in_ahead) && wants_more(store, queue)) {
+        qsi_list_push_back(&store->ahead, &queue->in_ahead);
+        qsi_cond_signal(&store->paging);
+    }
+}
+
+/* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be made. */
+bool qsi_pager_read_ahead(struct qs_store *store)
+{
+    while (!qsi_list_is_empty(&store->ahead)) {
+        struct store_queue *queue = QSI_LIST_OWNER(store->ahead.next, struct store_queue, in_ahead);
+        struct qsi_page_in job;
+        qsi_list_remove(&queue->in_ahead);
+        if (!wants_more(store, queue) ||
+            qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QS_OK) {
+            continue;
+        }
+        queue->jobs += 1;
+        /* A failure is told to the consumer who meets it. */
+        if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK && wants_more(store, queue) &&
+            !queue->deleted && qsi_list_is_empty(&queue->in_ahead)) {
+            qsi_list_push_back(&store->ahead, &queue->in_ahead);
+        }
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(store, queue);
+        return true;
+    }
+    return false;
+}

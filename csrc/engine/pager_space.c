@@ -1,0 +1,373 @@
+/* Space on the disk that is not needed any more: references of settled messages are released, files of segments that ended go, sparse
+ * segments are rewritten, message files compacted. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "pager.h"
+
+#define GARBAGE_SHARE 3 /* message files may be this many times their live bytes, */
+#define GARBAGE_FILES 8 /* and this many files more, before publishers wait */
+#define SPARSE_SHARE 4  /* a segment with fewer than a quarter of its slots live is rewritten */
+
+/* ---- files of segments that ended ---- */
+
+static void add_dead_file(struct qs_store *store, const struct qsi_segment_file *file)
+{
+    struct dead_file *dead = qsi_zalloc(sizeof *dead);
+
+    if (dead == NULL) {
+        return; /* it stays until the next open finds that nothing names it */
+    }
+    dead->file = *file;
+    qsi_list_push_back(&store->dead_files, &dead->in_store);
+    store->dead_bytes += qsi_segment_disk_bytes(store->index, file);
+    if (store->dead_since_ns == 0) {
+        store->dead_since_ns = store->env->monotonic_ns(store->env);
+    }
+}
+
+void qsi_forget_dead_files(struct qs_store *store)
+{
+    while (store->dead_files.next != NULL && !qsi_list_is_empty(&store->dead_files)) {
+        struct dead_file *dead = QSI_LIST_OWNER(store->dead_files.next, struct dead_file, in_store);
+        qsi_list_remove(&dead->in_store);
+        qsi_free(dead);
+    }
+}
+
+struct release {
+    struct qs_store *store;
+    struct qsi_body_ref *refs;
+    uint32_t count, capacity;
+    bool out_of_memory;
+};
+
+static void collect_ref(void *context, uint32_t slot, const struct qsi_body_ref *ref)
+{
+    struct release *release = context;
+
+    (void)slot;
+    if (release->count == release->capacity) {
+        uint32_t capacity = release->capacity == 0 ? 256 : release->capacity * 2;
+        struct qsi_body_ref *grown = qsi_realloc(release->refs, capacity * sizeof *grown);
+        if (grown == NULL) {
+            release->out_of_memory = true;
+            return;
+        }
+        release->refs = grown;
+        release->capacity = capacity;
+    }
+    release->refs[release->count++] = *ref;
+}
+
+/* Which messages of a retired segment were settled without their state in memory. */
+static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
+                          const struct qsi_segment_file *file, uint64_t *wanted, qs_error *error)
+{
+    uint32_t words = qsi_bitmap_words(store->shared.entries);
+    struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
+                                      .seen = qsi_zalloc(words * sizeof(uint64_t))};
+    bool has_deliveries;
+    qs_status status = QS_ENOMEM;
+
+    if (state.settled != NULL && state.seen != NULL) {
+        status = qsi_segment_read_state(index, file, &state, &has_deliveries, error);
+    }
+    for (uint32_t i = 0; status == QS_OK && i < words; i++) {
+        wanted[i] |= ~state.settled[i];
+    }
+    qsi_free(state.settled);
+    qsi_free(state.seen);
+    return status == QS_ECORRUPT ? QS_OK : status;
+}
+
+/* What cannot be read refers to nothing: its bodies stay until somebody salvages the store. */
+static qs_status read_refs(struct qsi_index *index, const struct qsi_segment_file *file,
+                           const uint64_t *wanted, struct release *release, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    if (file->heap_end > 0) {
+        status = qsi_segment_read_refs(index, file, wanted, collect_ref, release, error);
+    }
+    return status == QS_ECORRUPT ? QS_OK : status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and drops them. */
+static qs_status release_segment(struct qs_store *store, struct qsi_segment *segment,
+                                 bool is_durable, qs_error *error)
+{
+    struct qsi_index *index = is_durable ? store->index : store->transient_index;
+    uint32_t words = qsi_bitmap_words(store->shared.entries);
+    struct release release = {.store = store};
+    struct qsi_segment_file file, transient_file;
+    uint32_t durable_count = 0;
+    uint64_t *wanted = segment->releases;
+    qs_status status = QS_OK;
+    bool rest;
+
+    if (wanted == NULL && !segment->release_rest) {
+        return QS_OK;
+    }
+    if (wanted == NULL) {
+        wanted = qsi_zalloc(words * sizeof *wanted);
+        if (wanted == NULL) {
+            return qsi_fail(error, QS_ENOMEM, "references");
+        }
+    }
+    segment->releases = NULL;
+    segment->busy += 1;
+    store->releasing += 1;
+    file = segment->file;
+    transient_file = segment->transient_file;
+    rest = segment->release_rest;
+    qsi_mutex_unlock(&store->mutex);
+    if (rest) {
+        status = add_rest(store, index, &file, wanted, error);
+    }
+    if (status == QS_OK) {
+        status = read_refs(index, &file, wanted, &release, error);
+        durable_count = is_durable ? release.count : 0;
+    }
+    if (status == QS_OK && is_durable) { /* the rest of a durable queue's ends with the process */
+        status = read_refs(store->transient_index, &transient_file, wanted, &release, error);
+    }
+    qsi_mutex_lock(&store->mutex);
+    segment->busy -= 1;
+    store->releasing -= 1;
+    qsi_cond_broadcast(&store->paged);
+    if (status != QS_OK || release.out_of_memory) {
+        store->shared.out_of_memory = true;
+    }
+    for (uint32_t i = 0; i < release.count; i++) {
+        qsi_message_store_drop_ref(store->messages, &release.refs[i], i >= durable_count);
+    }
+    qsi_free(release.refs);
+    qsi_free(wanted);
+    return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it. */
+static void bury(struct qs_store *store, struct qsi_index *index,
+                 const struct qsi_segment_file *file, bool named)
+{
+    if (file->heap_end == 0) {
+        return;
+    }
+    if (named) {
+        add_dead_file(store, file);
+        return;
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (qsi_segment_remove(index, file, NULL) != QS_OK) {
+        /* The next open removes what no checkpoint names. */
+    }
+    qsi_mutex_lock(&store->mutex);
+}
+
+/* REQUIRES lock; releases it meanwhile.  Of segments that have live messages still. */
+static qs_status release_settled(struct qs_store *store, qs_error *error)
+{
+    struct qsi_list *releasing = &store->shared.releasing;
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && !qsi_list_is_empty(releasing)) {
+        struct qsi_segment *segment =
+            QSI_LIST_OWNER(releasing->next, struct qsi_segment, in_shared);
+        struct qsi_queue *queue = segment->queue;
+        struct store_queue *owner = qsi_queue_of_core(queue);
+        qsi_list_remove(&segment->in_shared);
+        owner->jobs += 1;
+        status = release_segment(store, segment, queue->durable, error);
+        qsi_segment_retire_if_done(queue, segment);
+        qsi_pager_job_end(store, owner);
+    }
+    return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  Of segments that have none, whose files go. */
+static qs_status release_retired(struct qs_store *store, qs_error *error)
+{
+    struct qsi_list *retired = &store->shared.retired;
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && !qsi_list_is_empty(retired)) {
+        struct qsi_segment *segment = QSI_LIST_OWNER(retired->next, struct qsi_segment, in_shared);
+        bool durable = segment->is_durable;
+        qsi_list_remove(&segment->in_shared);
+        status = release_segment(store, segment, durable, error);
+        bury(store, durable ? store->index : store->transient_index, &segment->file,
+             segment->named);
+        bury(store, store->transient_index, &segment->transient_file, false);
+        qsi_segment_free(segment);
+    }
+    return status;
+}
+
+qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
+{
+    qs_status status = release_settled(store, error);
+
+    if (status == QS_OK) {
+        status = release_retired(store, error);
+    }
+    if (status != QS_OK || store->shared.out_of_memory) {
+        /* Counts and bitmaps tell of different things now: no checkpoint may be made of them. */
+        qs_error lost = {.status = QS_ENOMEM};
+        qsi_fail(&lost, QS_ENOMEM, "references of settled messages could not be read and dropped");
+        qsi_store_fail(store, &lost);
+    }
+    return status;
+}
+
+/* ---- compaction ---- */
+
+static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queue,
+                      const struct qsi_segment *segment)
+{
+    uint64_t end = (segment->number + 1) * store->shared.entries;
+
+    return segment->file.heap_end > 0 && segment->busy == 0 && end <= queue->flushed_seq &&
+           segment->transient_count == 0 && segment->releases == NULL && !segment->is_damaged &&
+           (uint64_t)qsi_segment_live_count(segment) * SPARSE_SHARE < segment->file.slot_count;
+}
+
+static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queue **queue_out)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        for (uint32_t i = 0; i < queue->core.segment_count; i++) {
+            struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
+            if (is_sparse(store, &queue->core, segment)) {
+                *queue_out = queue;
+                return segment;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* REQUIRES lock; releases it meanwhile. */
+static bool load_state(struct qs_store *store, struct store_queue *queue,
+                       struct qsi_segment *segment)
+{
+    struct qsi_page_in job;
+
+    if (qsi_page_in_state(&job, segment) != QS_OK) {
+        return false;
+    }
+    return qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK;
+}
+
+/* Does the state tell more than which messages are there?  What is out now is seen after a crash, and requeued by a close. */
+static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
+{
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        if ((live[segment->word_base + at] & segment->seen[at] & ~segment->out[at]) != 0) {
+            return true;
+        }
+    }
+    return segment->deliveries != NULL;
+}
+
+static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
+                            struct qsi_segment *segment)
+{
+    struct qsi_index *index = qsi_index_of(store, queue);
+    uint32_t words = qsi_bitmap_words(store->shared.entries);
+    struct qsi_segment_file from, to = {0};
+    struct qsi_state_write state;
+    const struct qsi_segment_state *told;
+    uint64_t *live;
+    bool named;
+    qs_error error = {0};
+    qs_status status;
+
+    if (segment->settled == NULL) {
+        return load_state(store, queue, segment);
+    }
+    live = qsi_zalloc(words * sizeof *live);
+    if (live == NULL || qsi_state_write_begin(&state, &queue->core, segment) != QS_OK) {
+        qsi_free(live);
+        return false;
+    }
+    for (uint32_t word = 0; word < words; word++) {
+        live[word] = qsi_segment_live(&queue->core, segment, word);
+    }
+    from = segment->file;
+    told = has_history(segment, live) ? &state.state : NULL;
+    store->rewriting += 1;
+    qsi_pager_job_begin(store, queue);
+    status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
+    qsi_mutex_lock(&store->mutex);
+    store->rewriting -= 1;
+    named = segment->named;
+    if (status == QS_OK) {
+        state.file = to;
+        segment->file = to;
+        segment->named = false;
+        segment->durable_area = 0;
+    }
+    segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
+    qsi_state_write_end(&state, status == QS_OK); /* may end the segment */
+    if (status == QS_OK) {
+        bury(store, index, &from, named && queue->core.durable);
+        qsi_queue_drop_states(&queue->core);
+    }
+    if (status != QS_ECORRUPT) { /* readers meet it: the other segments are whole */
+        qsi_pager_note_failure(store, status, &error);
+    }
+    qsi_free(live);
+    qsi_pager_job_end(store, queue);
+    return status == QS_OK;
+}
+
+/* Is there so much garbage that bodies must not be added faster than it goes? */
+static bool is_much(struct qs_store *store)
+{
+    struct qsi_message_space space;
+
+    qsi_message_store_space(store->messages, &space);
+    return space.total_bytes + space.doomed_bytes >
+           GARBAGE_SHARE * space.live_bytes + GARBAGE_FILES * store->options.message_file_bytes;
+}
+
+static bool compact_messages(struct qs_store *store, qs_error *error)
+{
+    struct qsi_compaction *job = NULL;
+    qs_error detail = {0};
+    qs_status status;
+
+    if (qsi_message_store_compact_begin(store->messages, &job, error) != QS_OK || job == NULL) {
+        store->garbage_is_much = false;
+        return false;
+    }
+    store->garbage_is_much = is_much(store);
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_message_store_compact_run(store->messages, job, &detail);
+    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_compact_end(store->messages, job, status == QS_OK);
+    if (status != QS_ECORRUPT) {
+        qsi_pager_note_failure(store, status, &detail);
+    }
+    store->garbage_is_much = store->garbage_is_much && status == QS_OK && is_much(store);
+    qsi_cond_broadcast(&store->paged);
+    return status == QS_OK;
+}
+
+bool qsi_pager_compact(struct qs_store *store, qs_error *error)
+{
+    struct store_queue *queue = NULL;
+    struct qsi_segment *segment;
+
+    if (store->failed || store->checkpointing || store->space_is_short) {
+        return false;
+    }
+    segment = find_sparse(store, &queue);
+    if (segment != NULL && rewrite_segment(store, queue, segment)) {
+        return true;
+    }
+    return compact_messages(store, error);
+}

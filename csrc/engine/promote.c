@@ -1,0 +1,550 @@
+/* Small bodies with several references move to the message store before they are flushed: one copy there instead of one in a segment of
+ * each queue.
+ *
+ * It is done for a whole chunk at a time, and by exchanging content: the same records are built once more, with references
+ * in place of bodies, and the runs of all queues go over to them.  So nobody else has to know. */
+#include "alloc.h"
+#include "check.h"
+#include "engine.h"
+#include "error.h"
+#include "pager.h"
+#include "record.h"
+
+#include <string.h>
+
+#define OVERHEAD_BYTES 56u /* of a body in the message store: header, envelope, padding */
+#define PACK_BYTES_MAX (1u << 20)
+#define PACK_BODIES_MAX 4096u
+
+/* A messages record of the chunk. */
+struct moved_record {
+    uint32_t at, new_at;
+    uint32_t first_row; /* index of its first row in refs; UINT32_MAX: its bodies stay embedded */
+};
+
+struct promotion {
+    struct qs_store *store;
+    struct qsi_chunk *chunk;
+    struct qsi_chunk *new_chunk;
+    struct qsi_buf records; /* struct moved_record, ascending */
+    struct qsi_buf
+        refs; /* struct qsi_body_ref of each row of promoted records; file 0: nobody needs it */
+    struct qsi_buf places; /* struct qsi_place of the packs */
+    struct qsi_map queues; /* ids of all that have messages in the chunk */
+};
+
+#define ITEMS(buf, type) ((type *)(void *)(buf).data)
+#define COUNT(buf, type) ((uint32_t)((buf).bytes / sizeof(type)))
+
+static struct store_queue *queue_of(const struct promotion *promotion, uint64_t id)
+{
+    return qsi_map_get(&promotion->store->queues_by_id, &id, sizeof id);
+}
+
+/* Does the run hold content of the chunk, none of which has a slot yet? */
+static bool is_movable(const struct promotion *promotion, const struct qsi_queue *queue,
+                       const struct qsi_run *run)
+{
+    return run->chunk == promotion->chunk && run->first_seq >= queue->flushed_seq;
+}
+
+static bool is_live(const struct qsi_queue *queue, uint64_t seq)
+{
+    uint32_t entries = queue->shared->entries;
+    uint32_t slot = (uint32_t)(seq & (entries - 1));
+    const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
+
+    return segment != NULL && segment->settled != NULL &&
+           (qsi_segment_live(queue, segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) !=
+               0;
+}
+
+/* ---- begin: which records, which rows ---- */
+
+/* Counts the live references that the destination has to each row. */
+static void count_destination(const struct promotion *promotion, const struct qsi_messages *view,
+                              uint32_t destination, uint32_t *counts)
+{
+    const struct store_queue *queue =
+        queue_of(promotion, qsi_messages_destination_queue(view, destination));
+    uint64_t seq = qsi_messages_destination_seq(view, destination);
+    uint64_t end = seq + qsi_messages_destination_rows(view, destination);
+
+    while (queue != NULL && seq < end) {
+        uint32_t record_row, index = qsi_queue_find_run(&queue->core, seq);
+        const struct qsi_run *run;
+        if (index == queue->core.run_count) {
+            return;
+        }
+        run = qsi_queue_run_at(&queue->core, index);
+        seq = run->first_seq > seq ? run->first_seq : seq;
+        if (!is_movable(promotion, &queue->core, run)) {
+            seq = run->first_seq + run->count;
+            continue;
+        }
+        for (; seq < end && seq < run->first_seq + run->count; seq++) {
+            if (qsi_run_record(run, (uint32_t)(seq - run->first_seq), &record_row) ==
+                    view->record &&
+                is_live(&queue->core, seq)) {
+                counts[record_row] += 1;
+            }
+        }
+    }
+}
+
+/* Is one copy in the message store less than what the queues would write? */
+static bool is_worth_it(const struct qsi_messages *view, const uint32_t *counts)
+{
+    uint64_t embedded = 0, stored = 0;
+
+    for (uint32_t row = 0; row < view->row_count; row++) {
+        uint64_t bytes = qsi_messages_body(view, row).bytes;
+        embedded += bytes * counts[row];
+        stored += counts[row] > 0 ? bytes + OVERHEAD_BYTES : 0;
+    }
+    return stored < embedded;
+}
+
+static qs_status plan_record(struct promotion *promotion, uint32_t at)
+{
+    struct moved_record record = {.at = at, .first_row = UINT32_MAX};
+    struct qsi_messages view;
+    uint32_t *counts;
+    qs_status status = QS_OK;
+
+    qsi_messages_view(&view, promotion->chunk->data + at);
+    counts = qsi_zalloc(view.row_count * sizeof *counts);
+    if (counts == NULL) {
+        return QS_ENOMEM;
+    }
+    for (uint32_t i = 0; status == QS_OK && i < view.destination_count; i++) {
+        uint64_t id = qsi_messages_destination_queue(&view, i);
+        status = qsi_map_put(&promotion->queues, &id, sizeof id, promotion);
+        if (view.destination_count > 1) {
+            count_destination(promotion, &view, i, counts);
+        }
+    }
+    if (status == QS_OK && view.destination_count > 1 && view.stored == NULL &&
+        (view.flags & QSI_MESSAGES_HAS_TRANSIENT) == 0 && is_worth_it(&view, counts)) {
+        record.first_row = COUNT(promotion->refs, struct qsi_body_ref);
+        for (uint32_t row = 0; status == QS_OK && row < view.row_count; row++) {
+            /* What is wanted is marked; the pack fills in the rest. */
+            struct qsi_body_ref ref = {.file = counts[row] > 0 ? 1 : 0};
+            status = qsi_buf_append(&promotion->refs, &ref, sizeof ref);
+        }
+    }
+    qsi_free(counts);
+    return status == QS_OK ? qsi_buf_append(&promotion->records, &record, sizeof record) : status;
+}
+
+static qs_status plan(struct promotion *promotion)
+{
+    uint64_t at = 0;
+
+    while (at < promotion->chunk->used) {
+        const uint8_t *record = promotion->chunk->data + at;
+        /* A chunk that recovery read may hold records that were refused: nothing refers to them. */
+        if (qsi_record_type(record) == QSI_RECORD_MESSAGES &&
+            qsi_messages_check(record, NULL) == QS_OK) {
+            QS_TRY(plan_record(promotion, (uint32_t)at));
+        }
+        at += qsi_record_length(record);
+    }
+    return QS_OK;
+}
+
+/* ---- run: bodies are written, records are built again ---- */
+
+static qs_status write_pack(struct promotion *promotion, const struct qsi_pack_body *bodies,
+                            struct qsi_body_ref **targets, uint32_t count, qs_error *error)
+{
+    struct qsi_body_ref *refs = qsi_alloc((count + 1) * sizeof *refs);
+    struct qsi_place place = {0};
+    uint8_t *room;
+    qs_status status = QS_ENOMEM;
+
+    if (refs != NULL && qsi_buf_reserve(&promotion->places, sizeof place, &room) == QS_OK) {
+        status = qsi_message_store_write_pack(promotion->store->messages, bodies, count, refs,
+                                              &place, error);
+    }
+    for (uint32_t i = 0; status == QS_OK && i < count; i++) {
+        *targets[i] = refs[i];
+    }
+    qsi_free(refs);
+    return status == QS_OK ? qsi_buf_append(&promotion->places, &place, sizeof place) : status;
+}
+
+struct packing {
+    struct qsi_pack_body bodies[PACK_BODIES_MAX];
+    struct qsi_body_ref *targets[PACK_BODIES_MAX];
+    uint32_t count;
+    uint64_t bytes;
+};
+
+static qs_status pack_record(struct promotion *promotion, struct packing *packing,
+                             const struct moved_record *record, qs_error *error)
+{
+    struct qsi_messages view;
+
+    qsi_messages_view(&view, promotion->chunk->data + record->at);
+    for (uint32_t row = 0; row < view.row_count; row++) {
+        struct qsi_body_ref *ref =
+            &ITEMS(promotion->refs, struct qsi_body_ref)[record->first_row + row];
+        struct qsi_route_view route;
+        if (ref->file == 0) {
+            continue;
+        }
+        route = qsi_messages_route(&view, qsi_messages_row_route(&view, row));
+        packing->targets[packing->count] = ref;
+        packing->bodies[packing->count] =
+            (struct qsi_pack_body){route.exchange, route.key, qsi_messages_properties(&view, row),
+                                   qsi_messages_body(&view, row)};
+        packing->bytes += packing->bodies[packing->count].body.bytes;
+        packing->count += 1;
+        if (packing->count == PACK_BODIES_MAX || packing->bytes >= PACK_BYTES_MAX) {
+            QS_TRY(write_pack(promotion, packing->bodies, packing->targets, packing->count, error));
+            packing->count = 0;
+            packing->bytes = 0;
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status write_bodies(struct promotion *promotion, qs_error *error)
+{
+    struct packing *packing = qsi_alloc(sizeof *packing);
+    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    qs_status status = QS_OK;
+
+    if (packing == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "bodies");
+    }
+    packing->count = 0;
+    packing->bytes = 0;
+    for (uint32_t i = 0; status == QS_OK && i < COUNT(promotion->records, struct moved_record);
+         i++) {
+        if (records[i].first_row != UINT32_MAX) {
+            status = pack_record(promotion, packing, &records[i], error);
+        }
+    }
+    if (status == QS_OK && packing->count > 0) {
+        status = write_pack(promotion, packing->bodies, packing->targets, packing->count, error);
+    }
+    qsi_free(packing);
+    return status;
+}
+
+/* The layout of the record with references for bodies. */
+static qs_status new_layout(const struct qsi_messages *view, struct qsi_messages_layout *layout)
+{
+    bool per_row = (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0;
+
+    *layout = (struct qsi_messages_layout){
+        .row_count = view->row_count,
+        .route_count = view->route_count,
+        .destination_count = view->destination_count,
+        .properties_bytes = per_row ? 0 : qsi_messages_properties(view, 0).bytes,
+        .bodies_bytes = (uint64_t)view->row_count * QSI_BODY_REF_BYTES,
+        .flags = (uint8_t)(view->flags | QSI_MESSAGES_HAS_STORED),
+    };
+    for (uint32_t i = 0; i < view->route_count; i++) {
+        struct qsi_route_view route = qsi_messages_route(view, i);
+        layout->routes_bytes +=
+            qsi_route_bytes(route.exchange.bytes, route.key.bytes, route.destination_count);
+    }
+    return qsi_messages_layout(layout, NULL);
+}
+
+static qs_status copy_routes(uint8_t *out, const struct qsi_messages_layout *layout,
+                             const struct qsi_messages *view)
+{
+    uint32_t *codes = qsi_alloc((view->row_count + view->destination_count + 1) * sizeof *codes);
+    uint64_t at = 0;
+
+    if (codes == NULL) {
+        return QS_ENOMEM;
+    }
+    for (uint32_t i = 0; i < view->route_count; i++) {
+        struct qsi_route_view route = qsi_messages_route(view, i);
+        for (uint32_t k = 0; k < route.destination_count; k++) {
+            codes[k] = qsi_get_u32(route.destinations + 4 * (size_t)k);
+        }
+        qsi_messages_put_route(out, layout, i, &at, route.exchange, route.key, codes,
+                               route.destination_count);
+    }
+    if (layout->row_route_width > 0) {
+        for (uint32_t row = 0; row < view->row_count; row++) {
+            codes[row] = qsi_messages_row_route(view, row);
+        }
+        qsi_messages_put_row_routes(out, layout, codes);
+    }
+    qsi_free(codes);
+    return QS_OK;
+}
+
+static void copy_properties(uint8_t *out, const struct qsi_messages_layout *layout,
+                            const struct qsi_messages *view)
+{
+    uint8_t *at = qsi_messages_properties_place(out, layout);
+
+    if ((view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0) {
+        memset(at, 0, 4 * ((size_t)view->row_count + 1)); /* they are in the envelopes */
+        return;
+    }
+    qsi_put_u32(at, (uint32_t)layout->properties_bytes);
+    if (layout->properties_bytes > 0) {
+        memcpy(at + 4, qsi_messages_properties(view, 0).data, layout->properties_bytes);
+    }
+}
+
+static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *layout,
+                              const struct qsi_messages *view, const struct qsi_body_ref *refs)
+{
+    uint8_t *stored, *offsets, *bodies;
+
+    qsi_messages_begin(out, layout);
+    QS_TRY(copy_routes(out, layout, view));
+    copy_properties(out, layout, view);
+    stored = qsi_messages_stored_place(out, layout);
+    offsets = qsi_messages_body_offsets_place(out, layout);
+    bodies = qsi_messages_bodies_place(out, layout);
+    for (uint32_t row = 0; row < view->row_count; row++) {
+        qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_REF_BYTES);
+        stored[row / 8] |= (uint8_t)(1u << (row % 8));
+        qsi_body_ref_encode(bodies + (size_t)row * QSI_BODY_REF_BYTES, &refs[row]);
+    }
+    qsi_put_u32(offsets + 4 * (size_t)view->row_count, view->row_count * QSI_BODY_REF_BYTES);
+    for (uint32_t i = 0; i < view->destination_count; i++) {
+        qsi_messages_put_destination(out, i, qsi_messages_destination_queue(view, i),
+                                     qsi_messages_destination_seq(view, i),
+                                     qsi_messages_destination_rows(view, i));
+    }
+    return QS_OK;
+}
+
+static qs_status measure_new(struct promotion *promotion, uint64_t *bytes_out)
+{
+    struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+
+    *bytes_out = 0;
+    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+        const uint8_t *record = promotion->chunk->data + records[i].at;
+        struct qsi_messages_layout layout = {.record_bytes = qsi_record_length(record)};
+        struct qsi_messages view;
+        if (records[i].first_row != UINT32_MAX) {
+            qsi_messages_view(&view, record);
+            QS_TRY(new_layout(&view, &layout));
+        }
+        records[i].new_at = (uint32_t)*bytes_out;
+        *bytes_out += layout.record_bytes;
+    }
+    return *bytes_out <= UINT32_MAX ? QS_OK : QS_EINVAL;
+}
+
+static qs_status build_chunk(struct promotion *promotion)
+{
+    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    uint64_t bytes;
+
+    QS_TRY(measure_new(promotion, &bytes));
+    promotion->new_chunk = qsi_chunk_create(bytes);
+    if (promotion->new_chunk == NULL) {
+        return QS_ENOMEM;
+    }
+    promotion->new_chunk->used = bytes;
+    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+        const uint8_t *record = promotion->chunk->data + records[i].at;
+        uint8_t *out = promotion->new_chunk->data + records[i].new_at;
+        struct qsi_messages_layout layout;
+        struct qsi_messages view;
+        if (records[i].first_row == UINT32_MAX) {
+            memcpy(out, record, qsi_record_length(record));
+            continue;
+        }
+        qsi_messages_view(&view, record);
+        QS_TRY(new_layout(&view, &layout));
+        QS_TRY(build_record(out, &layout, &view,
+                            ITEMS(promotion->refs, struct qsi_body_ref) + records[i].first_row));
+    }
+    return QS_OK;
+}
+
+/* ---- end: the queues go over ---- */
+
+static const struct moved_record *find_record(const struct promotion *promotion, uint32_t at)
+{
+    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    uint32_t low = 0, high = COUNT(promotion->records, struct moved_record);
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (records[middle].at < at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    QS_ASSERT(low < COUNT(promotion->records, struct moved_record) && records[low].at == at);
+    return &records[low];
+}
+
+static void move_run(struct promotion *promotion, struct qsi_queue *queue, struct qsi_run *run)
+{
+    struct qsi_chunk *old = run->chunk;
+    uint64_t bytes = run->ram_bytes * promotion->new_chunk->used / (old->used + 1) + 1;
+    const struct moved_record *record = NULL;
+
+    run->chunk = qsi_chunk_ref(promotion->new_chunk);
+    if (!run->single_records) {
+        record = find_record(promotion, run->record_at);
+        run->record_at = record->new_at;
+    }
+    for (uint32_t row = 0; row < run->count; row++) {
+        if (run->single_records) {
+            record = find_record(promotion, run->rows[row]);
+            run->rows[row] = record->new_at;
+        }
+        if (record->first_row != UINT32_MAX) {
+            qsi_queue_adopt_ref(queue, run, row);
+        }
+    }
+    queue->ram_bytes += bytes;
+    queue->ram_bytes -= run->ram_bytes;
+    run->ram_bytes = bytes;
+    qsi_chunk_unref(old);
+}
+
+static void move_all(struct promotion *promotion)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&promotion->queues);
+
+    while (qsi_map_next(&promotion->queues, &cursor)) {
+        uint64_t id;
+        struct store_queue *queue;
+        memcpy(&id, cursor.key, sizeof id);
+        queue = queue_of(promotion, id);
+        for (uint32_t i = 0; queue != NULL && i < queue->core.run_count; i++) {
+            struct qsi_run *run = qsi_queue_run_at(&queue->core, i);
+            if (is_movable(promotion, &queue->core, run)) {
+                move_run(promotion, &queue->core, run);
+            }
+        }
+    }
+}
+
+static void end_places(struct promotion *promotion, bool done)
+{
+    struct qsi_place *places = ITEMS(promotion->places, struct qsi_place);
+
+    for (uint32_t i = 0; i < COUNT(promotion->places, struct qsi_place); i++) {
+        if (done) {
+            qsi_message_store_mark(promotion->store->messages, &places[i]);
+        } else {
+            qsi_message_store_abandon(promotion->store->messages, &places[i]);
+        }
+    }
+}
+
+static bool wants_promotion(const struct promotion *promotion)
+{
+    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+
+    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+        if (records[i].first_row != UINT32_MAX) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first run that is to be flushed and was not looked at, if its messages may have other destinations. */
+static struct qsi_run *next_run(struct qsi_queue *queue)
+{
+    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
+        struct qsi_run *run = qsi_queue_run_at(queue, i);
+        if (!run->was_looked_at && !run->was_loaded && run->first_seq >= queue->flushed_seq) {
+            run->was_looked_at = true;
+            return run;
+        }
+    }
+    return NULL;
+}
+
+static bool has_other_destinations(const struct qsi_run *run)
+{
+    struct qsi_messages view;
+    uint32_t record_row;
+
+    for (uint32_t row = 0; row < (run->single_records ? run->count : 1); row++) {
+        qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+        if (view.destination_count > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* REQUIRES lock and that nobody flushes; releases it meanwhile. */
+static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
+                         qs_error *error)
+{
+    struct promotion promotion = {.store = store, .chunk = qsi_chunk_ref(chunk)};
+    qs_error detail = {0};
+    qs_status status;
+
+    status = plan(&promotion);
+    if (status == QS_OK && wants_promotion(&promotion)) {
+        store->flushing = true;
+        *released_io = true;
+        qsi_mutex_unlock(&store->mutex);
+        status = write_bodies(&promotion, &detail);
+        if (status == QS_OK) {
+            status = build_chunk(&promotion);
+        }
+        qsi_mutex_lock(&store->mutex);
+        if (status == QS_OK) {
+            qsi_chunk_charge(promotion.new_chunk, store->budget);
+            move_all(&promotion);
+        }
+        end_places(&promotion, status == QS_OK);
+        if (status != QS_EINVAL) { /* that one says only that it does not fit */
+            qsi_pager_note_failure(store, status, &detail);
+        }
+        if (status != QS_OK && error != NULL) {
+            *error = detail;
+        }
+        store->flushing = false;
+        qsi_cond_broadcast(&store->paged);
+    }
+    qsi_chunk_unref(promotion.chunk);
+    qsi_chunk_unref(promotion.new_chunk);
+    qsi_buf_fini(&promotion.records);
+    qsi_buf_fini(&promotion.refs);
+    qsi_buf_fini(&promotion.places);
+    qsi_map_fini(&promotion.queues);
+    return status;
+}
+
+/* Nothing is added any more to what was looked at. */
+static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
+{
+    if (*arena == chunk) {
+        qsi_chunk_unref(*arena);
+        *arena = NULL;
+    }
+}
+
+qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, bool *released_io,
+                      qs_error *error)
+{
+    /* At recovery nothing may be added to the message store: what it has is not decided yet. */
+    bool may = queue->core.durable && !store->flushing && store->journal != NULL;
+    struct qsi_run *run = may ? next_run(&queue->core) : NULL;
+
+    if (run == NULL) {
+        return QS_EEMPTY;
+    }
+    leave_arena(&store->arena, run->chunk);
+    leave_arena(&store->transient_arena, run->chunk);
+    return has_other_destinations(run) ? promote(store, run->chunk, released_io, error) : QS_OK;
+}

@@ -1,0 +1,303 @@
+/* The checkpoint at open: its records are replayed like those of the journal, before those behind its LSN. */
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "checkpoint_format.h"
+#include "engine.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+
+#include <string.h>
+
+#define CHECKPOINT_BYTES_MAX (UINT64_C(1) << 32)
+
+/* ---- a queue's state ---- */
+
+static qs_status bad_state(const struct store_queue *queue, const char *what, uint64_t number,
+                           qs_error *error)
+{
+    return qsi_fail(error, QS_ECORRUPT, "queue '%.*s', segment %llu: %s", (int)queue->name.bytes,
+                    (const char *)queue->name.data, (unsigned long long)number, what);
+}
+
+static qs_status restore_segments(struct qs_store *store, struct store_queue *queue,
+                                  const struct qsi_queue_state *state, const uint8_t *record,
+                                  qs_error *error)
+{
+    uint32_t entries = store->shared.entries;
+    uint64_t next_number = 0;
+
+    for (uint32_t i = 0; i < state->segment_count; i++) {
+        struct qsi_segment_entry entry;
+        qsi_segment_entry_decode(&entry, record, i);
+        if (entry.file.number < next_number || entry.file.number > UINT64_MAX / 2 / entries ||
+            entry.file.number * entries >= state->base_seq) {
+            return bad_state(queue, "out of order", entry.file.number, error);
+        }
+        if (entry.live_count == 0 || entry.live_count > entries || entry.seen_end > entries ||
+            entry.file.heap_end == 0 || entry.file.state_area > 2) {
+            return bad_state(queue, "impossible counts", entry.file.number, error);
+        }
+        next_number = entry.file.number + 1;
+        if (qsi_queue_restore(&queue->core, &entry.file, entry.live_count, entry.seen_end,
+                              entry.has_stored) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "segments of a queue");
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status load_segment_state(struct qs_store *store, struct store_queue *queue,
+                                    struct qsi_segment *segment, qs_error *error)
+{
+    struct qsi_page_in job;
+    uint64_t number = segment->number;
+    qs_status status = qsi_page_in_state(&job, segment);
+
+    if (status != QS_OK) {
+        return qsi_fail(error, status, "state of a segment");
+    }
+    status = qsi_page_in_run(&job, store->index, store->transient_index, error);
+    if (status != QS_OK) {
+        (void)!qsi_page_in_end(&job, false);
+        return status;
+    }
+    status = qsi_page_in_end(&job, true);
+    if (status == QS_ECORRUPT) {
+        return bad_state(queue, "its state does not hold as many messages as the checkpoint says",
+                         number, error);
+    }
+    return status == QS_OK ? QS_OK : qsi_fail(error, status, "state of a segment");
+}
+
+static qs_status replay_queue_state(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    struct qsi_queue_state state;
+    struct store_queue *queue;
+    struct qsi_segment *last;
+
+    QS_TRY(qsi_queue_state_decode(&state, record, error));
+    queue = qsi_map_get(&store->queues_by_id, &state.queue_id, sizeof state.queue_id);
+    if (queue == NULL || queue->core.next_seq != 0) {
+        return qsi_fail(error, QS_ECORRUPT, "the state of queue %llu, which is not there",
+                        (unsigned long long)state.queue_id);
+    }
+    if (state.next_seq > UINT64_MAX / 4) {
+        return qsi_fail(error, QS_ECORRUPT, "sequence %llu", (unsigned long long)state.next_seq);
+    }
+    QS_TRY(restore_segments(store, queue, &state, record, error));
+    queue->core.next_seq = queue->core.flushed_seq = state.base_seq;
+    queue->restored_next_seq = state.next_seq;
+    last = qsi_queue_find_segment(&queue->core, state.base_seq / store->shared.entries);
+    /* Messages will be added to it. */
+    return last != NULL ? load_segment_state(store, queue, last, error) : QS_OK;
+}
+
+qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
+                          const struct qsi_settle *settle, qs_error *error)
+{
+    struct qsi_segment *segment;
+
+    while ((segment = qsi_queue_needs_state(&queue->core, settle)) != NULL) {
+        QS_TRY(load_segment_state(store, queue, segment, error));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    const struct qsi_queue *core = &queue->core;
+
+    for (uint32_t i = core->scan; i < core->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(core, i);
+        if (segment->ready_count > 0) {
+            return segment->settled == NULL ? load_segment_state(store, queue, segment, error)
+                                            : QS_OK;
+        }
+    }
+    return QS_OK;
+}
+
+/* ---- the file ---- */
+
+static qs_status load_file(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                           const char *name, uint8_t **data_out, size_t *bytes_out, qs_error *error)
+{
+    qs_status status =
+        qsi_file_load(env, dir, name, CHECKPOINT_BYTES_MAX, data_out, bytes_out, error);
+
+    if (status == QS_ENOENT) {
+        return qsi_fail_corrupt(error, name, 0,
+                                "the checkpoint is missing: restore it from a backup");
+    }
+    QS_TRY(status);
+    if (*bytes_out < QSI_CHECKPOINT_HEADER_BYTES || *bytes_out != manifest->checkpoint_bytes ||
+        qs_crc32c(0, *data_out, *bytes_out) != manifest->checkpoint_crc) {
+        return qsi_fail_corrupt(error, name, 0,
+                                "checksum mismatch, or %zu bytes where MANIFEST says %llu",
+                                *bytes_out, (unsigned long long)manifest->checkpoint_bytes);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                              struct qsi_checkpoint_header *header_out, uint8_t **data_out,
+                              size_t *bytes_out, qs_error *error)
+{
+    char name[QSI_CHECKPOINT_NAME_BYTES];
+    qs_status status;
+
+    *data_out = NULL;
+    qsi_checkpoint_name(name, manifest->checkpoint_number);
+    status = load_file(env, dir, manifest, name, data_out, bytes_out, error);
+    if (status == QS_OK) {
+        status = qsi_checkpoint_header_decode(header_out, *data_out, name, manifest->uuid,
+                                              manifest->checkpoint_number, error);
+    }
+    if (status != QS_OK) {
+        qsi_free(*data_out);
+        *data_out = NULL;
+    }
+    return status;
+}
+
+/* Messages are kept in memory that they share with nothing else. */
+static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    uint32_t bytes = qsi_record_length(record);
+    struct qsi_chunk *chunk = NULL;
+    uint64_t at;
+
+    switch (qsi_record_type(record)) {
+    case QSI_RECORD_QUEUE_STATE:
+        return replay_queue_state(store, record, error);
+    case QSI_RECORD_STORE_STATE:
+        return qsi_store_state_decode(&store->next_queue_id, record, error);
+    case QSI_RECORD_MESSAGE_FILE:
+        return qsi_message_store_restore(store->messages, record, error);
+    default:
+        QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
+        at = chunk->used;
+        memcpy(chunk->data + at, record, bytes);
+        chunk->used += bytes;
+        return qsi_replay_record(store, chunk, at, error);
+    }
+}
+
+static qs_status replay_records(struct qs_store *store, const char *name, const uint8_t *data,
+                                size_t bytes, uint32_t record_count, qs_error *error)
+{
+    uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
+    uint32_t count = 0;
+
+    for (; at < bytes; count++) {
+        qs_error detail = {0};
+        qs_status status;
+        if (!qsi_record_fits(data + at, bytes - at)) {
+            return qsi_fail_corrupt(error, name, at, "a record leaves the file");
+        }
+        status = replay_one(store, data + at, &detail);
+        if (status == QS_ECORRUPT || status == QS_EINVAL || status >= QS_CONTENT_TOO_LARGE) {
+            return qsi_fail_corrupt(error, name, at, "%s", detail.text);
+        }
+        if (status != QS_OK) {
+            if (error != NULL) {
+                *error = detail;
+            }
+            return status;
+        }
+        at += qsi_record_length(data + at);
+    }
+    return count == record_count
+               ? QS_OK
+               : qsi_fail_corrupt(error, name, 48, "%u records; the header says %u", count,
+                                  record_count);
+}
+
+/* Sequences between the last carried message and the next new one were given out as well. */
+static qs_status skip_to_next(struct qs_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (qsi_queue_skip_to(&queue->core, queue->restored_next_seq) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "queue");
+        }
+        if (queue->core.run_count == 0) {
+            queue->core.flushed_seq = queue->core.next_seq;
+        }
+    }
+    return QS_OK;
+}
+
+static bool is_named(void *context, const struct qsi_segment_file *file)
+{
+    const struct qs_store *store = context;
+    const struct store_queue *queue =
+        qsi_map_get(&store->queues_by_id, &file->queue_id, sizeof file->queue_id);
+    const struct qsi_segment *segment =
+        queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
+
+    return segment != NULL && segment->file.heap_end > 0 &&
+           segment->file.generation == file->generation;
+}
+
+struct old_checkpoints {
+    struct qs_store *store;
+    qs_status status;
+};
+
+static bool remove_old_checkpoint(void *context, const char *name)
+{
+    struct old_checkpoints *old = context;
+    uint64_t number;
+
+    if (strlen(name) == 14 && qsi_checkpoint_number(name, &number) &&
+        number != old->store->manifest.checkpoint_number) {
+        old->status = qsi_env_remove(old->store->env, old->store->checkpoint_dir, name, NULL);
+    }
+    return true;
+}
+
+/* What a cut left behind that nothing names. */
+static qs_status remove_leftovers(struct qs_store *store, qs_error *error)
+{
+    struct old_checkpoints old = {store, QS_OK};
+    uint64_t removed;
+
+    if (store->options.recovery == QS_RECOVERY_SALVAGE) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_index_remove_others(store->index, is_named, store, &removed, error));
+    return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
+}
+
+qs_status qsi_restore(struct qs_store *store, qs_error *error)
+{
+    struct qsi_checkpoint_header header;
+    char name[QSI_CHECKPOINT_NAME_BYTES];
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    qs_status status;
+
+    if (store->manifest.checkpoint_number == 0) {
+        return remove_leftovers(store, error);
+    }
+    qsi_checkpoint_name(name, store->manifest.checkpoint_number);
+    status = qsi_checkpoint_load(store->env, store->checkpoint_dir, &store->manifest, &header,
+                                 &data, &bytes, error);
+    if (status == QS_OK) {
+        /* The counts that it records include the references of the messages that it carries. */
+        store->shared.messages = NULL;
+        status = replay_records(store, name, data, bytes, header.record_count, error);
+        store->shared.messages = store->messages;
+    }
+    qsi_free(data);
+    QS_TRY(status);
+    QS_TRY(skip_to_next(store, error));
+    store->checkpoint_lsn = store->recovered_lsn = store->manifest.checkpoint_lsn;
+    return remove_leftovers(store, error);
+}

@@ -1,0 +1,117 @@
+/* Moving messages between memory and segment files, as jobs in three steps.
+ *
+ *   begin   under the engine's lock: notes what is to be done, holding on to what that needs
+ *   run     without it: input and output
+ *   end     under it: takes the result over, as far as it still holds; frees the job
+ *
+ * States of a message, after RabbitMQ: alpha, its body is in memory; beta, its body is in the message store and its entry in memory;
+ * gamma, body and entry are on the disk, its state is in memory too; delta, all is on the disk, and memory has a count per segment.
+ * Unflushed messages always have their content in memory. */
+#ifndef QSI_PAGING_H
+#define QSI_PAGING_H
+
+#include "buf.h"
+#include "queue.h"
+
+/* ---- flushing: messages from flushed_seq on get their slots ---- */
+
+struct qsi_flush_run;
+struct qsi_flush {
+    struct qsi_queue *queue;
+    struct qsi_segment *segment;
+    struct qsi_segment_file file, transient_file;
+    uint64_t end_seq;
+    uint64_t message_count; /* that are written */
+    uint32_t from, to;      /* slots */
+    bool page_aligned;
+    bool
+        is_named; /* by the checkpoint that is being made: what comes behind shares no page with it */
+    uint64_t
+        *live; /* bitmaps over the segment: what is written, and what of it to the transient file */
+    uint64_t *transient; /* NULL: nothing */
+    uint64_t *seen;      /* delivered before; bits of what is live */
+    uint8_t *deliveries; /* by slot; NULL: as seen says */
+    struct qsi_flush_run *runs;
+    uint32_t run_count;
+};
+/* From from_seq (flushed_seq, or where a flush that was begun before it ends) to the end of the segment or of the queue, or
+ * bytes_max of content.  Messages that are settled are passed over.  QS_EEMPTY: nothing is left to be flushed. */
+qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint64_t from_seq,
+                          uint64_t bytes_max) QS_MUST_CHECK;
+/* REQUIRES lock: before run, if another flush of the queue was run since begin. */
+void qsi_flush_refresh(struct qsi_flush *flush);
+/* index: of the queue's kind; transient_index: for transient messages in a durable queue. */
+qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
+                        struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
+/* Instead: the same messages as records of the journal, appended to out, for a checkpoint that carries them itself: messages, and
+ * for each earlier delivery of one a settle record that requeues it.  What is transient is left out. */
+qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
+                           uint32_t *record_count_io) QS_MUST_CHECK;
+/* done: run went well.  The queue may have retired messages meanwhile, but still exists. */
+void qsi_flush_end(struct qsi_flush *flush, bool done);
+
+/* ---- loading ---- */
+
+struct qsi_page_in {
+    struct qsi_queue *queue;
+    struct qsi_segment *segment;
+    struct qsi_segment_file file;
+    bool of_transients; /* from the transient file of a durable queue */
+    bool of_state;      /* else of content */
+    bool has_deliveries;
+    struct qsi_segment_state state;
+    struct qsi_segment_load load;
+};
+/* What the first ready messages that are not in memory need next: the state of a segment, or content.  QS_EEMPTY: all ready messages are
+ * in memory; QS_EEXIST: a job for that segment is under way. */
+qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                            uint64_t bytes_max) QS_MUST_CHECK;
+/* The state of this segment. */
+qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
+                          struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
+/* Instead of run, or after it failed, when content cannot be read: each message becomes one that is damaged. */
+qs_status qsi_page_in_damaged(struct qsi_page_in *page_in) QS_MUST_CHECK;
+/* QS_ENOMEM: nothing was taken over. */
+qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done) QS_MUST_CHECK;
+/* How many ready messages from the head on are in memory, limit at most; *missing_out: one behind them is not. */
+uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out);
+
+/* ---- dropping ---- */
+
+/* Drops content that is flushed, of messages that are out or behind the first keep_count ready ones, until bytes were dropped from the queue's
+ * share.  Returns how many bytes. */
+uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes);
+/* Drops bitmaps that the disk has too, of segments without content behind the first that lacks some and the one behind
+ * that. */
+void qsi_queue_drop_states(struct qsi_queue *queue);
+
+/* Writes a changed state to its area. */
+struct qsi_state_write {
+    struct qsi_queue *queue;
+    struct qsi_segment *segment;
+    struct qsi_segment_file file;
+    struct qsi_segment_state state;
+    uint32_t version;
+    uint8_t durable_area;
+};
+/* The next segment, from number on, whose changed state could be dropped if it were written; NULL: none. */
+struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number);
+/* REQUIRES a file.  What is transient counts as settled. */
+qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
+                                struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
+                              qs_error *error) QS_MUST_CHECK;
+void qsi_state_write_end(struct qsi_state_write *write, bool done);
+
+/* ---- what RabbitMQ would show ---- */
+
+struct qsi_queue_measure {
+    uint64_t alpha, beta, gamma, delta; /* messages, ready or out */
+    uint64_t q1, q2, delta_len, q3, q4; /* ready messages in sub-queues */
+    uint64_t disk_bytes;
+};
+void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *index,
+                       struct qsi_queue_measure *measure_out);
+
+#endif

@@ -1,0 +1,169 @@
+/* Dropping: content and bitmaps leave memory, and changed states are written so that they can.  Invariants: only what the disk has goes:
+ * flushed content, states whose area tells the present one; a state that changes while it is written stays dirty. */
+#include "alloc.h"
+#include "paging.h"
+#include "queue_internal.h"
+
+#include <string.h>
+
+/* ---- content ---- */
+
+/* How many of the run's messages are ready. */
+static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run *run)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t seq = run->first_seq;
+    uint64_t end = seq + run->count;
+    uint64_t ready = 0;
+
+    while (seq < end) {
+        const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
+        uint32_t from = (uint32_t)(seq & (entries - 1));
+        uint32_t to = end - seq < entries - from ? from + (uint32_t)(end - seq) : entries;
+        for (uint32_t word = from / QSI_WORD_BITS;
+             segment != NULL && segment->settled != NULL && word < qsi_bitmap_words(to); word++) {
+            ready += qsi_popcount(qsi_segment_ready(queue, segment, word) &
+                                  qsi_word_range(word, from, to));
+        }
+        seq += to - from;
+    }
+    return ready;
+}
+
+uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
+{
+    uint64_t kept = 0, dropped = 0;
+    uint32_t i = 0;
+
+    while (i < queue->run_count && dropped < bytes) {
+        struct qsi_run *run = qsi_queue_run_at(queue, i);
+        uint64_t ready = kept < keep_count ? ready_in_run(queue, run) : 0;
+        if (ready > 0 || run->first_seq + run->count > queue->flushed_seq) {
+            kept += ready;
+            i += 1;
+            continue;
+        }
+        dropped += run->ram_bytes;
+        qsi_queue_drop_run(queue, i);
+    }
+    return dropped;
+}
+
+/* ---- states ---- */
+
+static bool has_run(const struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint32_t index = qsi_queue_find_run(queue, first_seq);
+
+    return index < queue->run_count &&
+           qsi_queue_run_at(queue, index)->first_seq < first_seq + queue->shared->entries;
+}
+
+/* Could the state go, once the disk has it? */
+static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    uint64_t end = (segment->number + 1) * queue->shared->entries;
+
+    return segment->settled != NULL && segment->out_count == 0 && segment->transient_count == 0 &&
+           segment->busy == 0 && segment->ready_count > 0 && segment->file.heap_end > 0 &&
+           end <= queue->flushed_seq && end <= queue->next_seq && !has_run(queue, segment);
+}
+
+/* The index of the first segment whose state may go: behind the first that lacks content, and behind the one that is read after
+ * it.  Whoever loads content has that one's state loaded first, and would have to again. */
+static uint32_t first_droppable(const struct qsi_queue *queue)
+{
+    return qsi_queue_next_paged(queue, qsi_queue_first_paged(queue) + 1) + 1;
+}
+
+void qsi_queue_drop_states(struct qsi_queue *queue)
+{
+    for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (!segment->state_dirty && may_drop_state(queue, segment)) {
+            qsi_segment_drop_state(queue, segment);
+        }
+    }
+}
+
+struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number)
+{
+    for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->number >= number && segment->state_dirty && may_drop_state(queue, segment)) {
+            return segment;
+        }
+    }
+    return NULL;
+}
+
+/* ---- writing states ---- */
+
+static void free_state_write(struct qsi_state_write *write)
+{
+    qsi_free(write->state.settled);
+    qsi_free(write->state.seen);
+    qsi_free(write->state.deliveries);
+    memset(write, 0, sizeof *write);
+}
+
+qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
+                                struct qsi_segment *segment)
+{
+    uint32_t words = qsi_queue_words(queue);
+    uint32_t base = segment->word_base;
+
+    memset(write, 0, sizeof *write);
+    write->queue = queue;
+    write->segment = segment;
+    write->file = segment->file;
+    write->version = segment->state_version;
+    write->durable_area = segment->durable_area;
+    write->state.settled = qsi_zalloc(words * sizeof(uint64_t));
+    write->state.seen = qsi_zalloc(words * sizeof(uint64_t));
+    if (segment->deliveries != NULL) {
+        write->state.deliveries = qsi_zalloc((size_t)words * QSI_WORD_BITS);
+    }
+    if (write->state.settled == NULL || write->state.seen == NULL ||
+        (segment->deliveries != NULL && write->state.deliveries == NULL)) {
+        free_state_write(write);
+        return QS_ENOMEM;
+    }
+    memset(write->state.settled, 0xff, base * sizeof(uint64_t));
+    memcpy(write->state.settled + base, segment->settled, segment->word_count * sizeof(uint64_t));
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        write->state.seen[base + at] = qsi_segment_seen_before(segment, base + at);
+    }
+    for (uint32_t at = 0; segment->transient != NULL && at < segment->word_count; at++) {
+        write->state.settled[base + at] |= segment->transient[at];
+    }
+    if (segment->deliveries != NULL) {
+        memcpy(write->state.deliveries + base * QSI_WORD_BITS, segment->deliveries,
+               (size_t)segment->word_count * QSI_WORD_BITS);
+    }
+    segment->busy += 1;
+    return QS_OK;
+}
+
+qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
+                              qs_error *error)
+{
+    return qsi_segment_write_state(index, &write->file, write->durable_area, &write->state, error);
+}
+
+void qsi_state_write_end(struct qsi_state_write *write, bool done)
+{
+    struct qsi_segment *segment = write->segment;
+    struct qsi_queue *queue = write->queue;
+
+    segment->busy -= 1;
+    if (done) {
+        segment->file.state_area = write->file.state_area;
+        segment->file.state_crc = write->file.state_crc;
+        segment->file_dirty = true;
+        segment->state_dirty = segment->state_version != write->version;
+    }
+    free_state_write(write);
+    qsi_segment_retire_if_done(queue, segment);
+}

@@ -1,0 +1,370 @@
+/* Loading: what ready messages lack in memory, and the jobs that bring it.  Invariants: state comes before content; what a job brings is
+ * looked at again at end, because messages may have been settled in between; content that cannot be read becomes damaged messages,
+ * so that they do not stand in the way of others. */
+#include "alloc.h"
+#include "check.h"
+#include "paging.h"
+#include "queue_internal.h"
+
+#include <string.h>
+
+/* ---- what is missing ---- */
+
+/* The first ready slot from slot on whose content is not in memory; end_out: where the next run begins.  False: none is. */
+static bool first_missing(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                          uint32_t slot, uint32_t *slot_out, uint32_t *end_out)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+
+    while (slot < entries) {
+        uint32_t word = slot / QSI_WORD_BITS;
+        uint64_t ready =
+            qsi_segment_ready(queue, segment, word) & qsi_word_range(word, slot, entries);
+        uint32_t index;
+        if (ready == 0) {
+            slot = (word + 1) * QSI_WORD_BITS;
+            continue;
+        }
+        slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(ready);
+        index = qsi_queue_find_run(queue, first_seq + slot);
+        *slot_out = slot;
+        *end_out = entries;
+        if (index == queue->run_count) {
+            return true;
+        }
+        const struct qsi_run *run = qsi_queue_run_at(queue, index);
+        if (run->first_seq > first_seq + slot) {
+            if (run->first_seq < first_seq + entries) {
+                *end_out = (uint32_t)(run->first_seq - first_seq);
+            }
+            return true;
+        }
+        if (run->first_seq + run->count >= first_seq + entries) {
+            return false;
+        }
+        slot = (uint32_t)(run->first_seq + run->count - first_seq);
+    }
+    return false;
+}
+
+static bool all_in_memory(const struct qsi_queue *queue)
+{
+    return queue->ram_count == queue->ready_count + queue->out_count;
+}
+
+uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
+{
+    uint32_t slot, end;
+
+    for (uint32_t i = index; i < queue->segment_count; i++) {
+        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->ready_count > 0 &&
+            (segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end))) {
+            return i;
+        }
+    }
+    return queue->segment_count;
+}
+
+uint32_t qsi_queue_first_paged(const struct qsi_queue *queue)
+{
+    return all_in_memory(queue) ? queue->segment_count : qsi_queue_next_paged(queue, queue->scan);
+}
+
+uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out)
+{
+    uint64_t count = 0;
+
+    *missing_out = false;
+    if (all_in_memory(queue)) {
+        return queue->ready_count < limit ? queue->ready_count : limit;
+    }
+    for (uint32_t i = queue->scan; i < queue->segment_count && count < limit; i++) {
+        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint32_t slot = queue->shared->entries, end;
+        if (segment->ready_count == 0) {
+            continue;
+        }
+        *missing_out = segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end);
+        if (!*missing_out) {
+            count += segment->ready_count;
+            continue;
+        }
+        for (uint32_t word = 0; segment->settled != NULL && word < qsi_bitmap_words(slot); word++) {
+            count += qsi_popcount(qsi_segment_ready(queue, segment, word) &
+                                  qsi_word_range(word, 0, slot));
+        }
+        break;
+    }
+    return count < limit ? count : limit;
+}
+
+/* ---- jobs ---- */
+
+static void free_page_in(struct qsi_page_in *page_in)
+{
+    qsi_free(page_in->state.settled);
+    qsi_free(page_in->state.seen);
+    qsi_free(page_in->state.deliveries);
+    qsi_free((void *)(uintptr_t)page_in->load.wanted);
+    qsi_chunk_unref(page_in->load.chunk);
+    qsi_free(page_in->load.rows);
+    memset(page_in, 0, sizeof *page_in);
+}
+
+qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment)
+{
+    struct qsi_queue *queue = segment->queue;
+    size_t bytes = qsi_queue_words(queue) * sizeof(uint64_t);
+
+    memset(page_in, 0, sizeof *page_in);
+    page_in->queue = queue;
+    page_in->segment = segment;
+    page_in->file = segment->file;
+    page_in->of_state = true;
+    page_in->state.settled = qsi_zalloc(bytes);
+    page_in->state.seen = qsi_zalloc(bytes);
+    page_in->state.deliveries = qsi_zalloc((size_t)qsi_queue_words(queue) * QSI_WORD_BITS);
+    if (page_in->state.settled == NULL || page_in->state.seen == NULL ||
+        page_in->state.deliveries == NULL) {
+        free_page_in(page_in);
+        return QS_ENOMEM;
+    }
+    segment->busy += 1;
+    return QS_OK;
+}
+
+/* Live messages in slots [slot, end), all of one file. */
+static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                               struct qsi_segment *segment, uint32_t slot, uint32_t end,
+                               uint64_t bytes_max)
+{
+    uint64_t *wanted = qsi_zalloc(qsi_queue_words(queue) * sizeof *wanted);
+    bool mixed = queue->durable && segment->transient_file.heap_end > 0;
+
+    memset(page_in, 0, sizeof *page_in);
+    if (wanted == NULL) {
+        return QS_ENOMEM;
+    }
+    page_in->queue = queue;
+    page_in->segment = segment;
+    page_in->of_transients =
+        mixed &&
+        (qsi_segment_transient(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0;
+    page_in->file = page_in->of_transients ? segment->transient_file : segment->file;
+    for (uint32_t word = slot / QSI_WORD_BITS; word < qsi_bitmap_words(end); word++) {
+        uint64_t live = qsi_segment_live(queue, segment, word) & qsi_word_range(word, slot, end);
+        uint64_t transient = qsi_segment_transient(segment, word);
+        uint64_t other = !mixed ? 0 : live & (page_in->of_transients ? ~transient : transient);
+        wanted[word] = live;
+        if (other != 0) { /* up to the first message that lies in the other file */
+            end = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(other);
+            wanted[word] &= qsi_word_range(word, slot, end);
+            break;
+        }
+    }
+    page_in->load = (struct qsi_segment_load){
+        .from = slot, .to = end, .wanted = wanted, .bytes_max = bytes_max};
+    segment->busy += 1;
+    return QS_OK;
+}
+
+qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                            uint64_t bytes_max)
+{
+    uint32_t index = qsi_queue_first_paged(queue);
+    struct qsi_segment *segment;
+    uint32_t slot = 0, end = 0;
+
+    if (index == queue->segment_count) {
+        return QS_EEMPTY;
+    }
+    segment = qsi_queue_segment_at(queue, index);
+    if (segment->busy > 0) {
+        return QS_EEXIST;
+    }
+    if (segment->settled == NULL) {
+        return qsi_page_in_state(page_in, segment);
+    }
+    /* The state of the one that is read after it first: while delta is not empty, q3 is not. */
+    index = qsi_queue_next_paged(queue, index + 1);
+    if (index < queue->segment_count) {
+        struct qsi_segment *next = qsi_queue_segment_at(queue, index);
+        if (next->settled == NULL && next->busy == 0 && !next->is_damaged) {
+            return qsi_page_in_state(page_in, next);
+        }
+    }
+    if (!first_missing(queue, segment, 0, &slot, &end)) {
+        QS_ASSERT(false);
+    }
+    return begin_content(page_in, queue, segment, slot, end, bytes_max);
+}
+
+qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
+                          struct qsi_index *transient_index, qs_error *error)
+{
+    if (page_in->of_state) {
+        return qsi_segment_read_state(index, &page_in->file, &page_in->state,
+                                      &page_in->has_deliveries, error);
+    }
+    return qsi_segment_load(page_in->of_transients ? transient_index : index, &page_in->file,
+                            &page_in->load, error);
+}
+
+static qs_status install_state(struct qsi_page_in *page_in)
+{
+    struct qsi_queue *queue = page_in->queue;
+    struct qsi_segment *segment = page_in->segment;
+    uint32_t live = 0;
+
+    QS_TRY(qsi_segment_make_state(queue, segment));
+    for (uint32_t word = 0; word < qsi_queue_words(queue); word++) {
+        segment->settled[word] = page_in->state.settled[word];
+        segment->seen[word] =
+            page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
+        live += qsi_popcount(qsi_segment_live(queue, segment, word));
+    }
+    if (live != segment->ready_count) {
+        qsi_segment_drop_state(queue, segment);
+        return QS_ECORRUPT;
+    }
+    if (page_in->has_deliveries) {
+        segment->deliveries = page_in->state.deliveries;
+        page_in->state.deliveries = NULL;
+        for (uint32_t slot = 0; slot < segment->seen_end; slot++) {
+            segment->deliveries[slot] =
+                segment->deliveries[slot] > 0 ? segment->deliveries[slot] : 1;
+        }
+    }
+    return QS_OK;
+}
+
+/* ---- damaged messages ---- */
+
+/* References to damaged messages are made to say where. */
+static void name_damaged(struct qsi_page_in *page_in)
+{
+    const struct qsi_segment_file *file = &page_in->file;
+    struct qsi_messages view;
+
+    qsi_messages_view(&view, page_in->load.chunk->data);
+    for (uint32_t row = 0; page_in->load.damaged_count > 0 && row < view.row_count; row++) {
+        struct qsi_slice cell = qsi_messages_body(&view, row);
+        struct qsi_body_ref ref;
+        if (!qsi_messages_is_stored(&view, row) || cell.bytes != QSI_BODY_REF_BYTES) {
+            continue;
+        }
+        qsi_body_ref_decode(&ref, cell.data);
+        if (ref.file == 0) {
+            ref = qsi_damaged_ref(file->queue_id, file->number, file->generation, ref.slot,
+                                  ref.offset);
+            qsi_body_ref_encode(page_in->load.chunk->data + (cell.data - view.record), &ref);
+        }
+    }
+}
+
+#define DAMAGED_ROWS_MAX 4096u
+
+/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do not stand in the way of others. */
+qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
+{
+    struct qsi_segment_load *load = &page_in->load;
+    struct qsi_messages_layout layout = {
+        .route_count = 1,
+        .destination_count = 1,
+        .routes_bytes = qsi_route_bytes(0, 0, 1),
+        .flags = QSI_MESSAGES_HAS_STORED,
+    };
+    static const uint32_t destination = 0;
+    uint64_t at = 0;
+    uint8_t *record, *offsets;
+
+    load->first = load->from;
+    load->count = load->to - load->from;
+    load->count = load->count < DAMAGED_ROWS_MAX ? load->count : DAMAGED_ROWS_MAX;
+    load->damaged_count = layout.row_count = load->count;
+    layout.bodies_bytes = (uint64_t)load->count * QSI_BODY_REF_BYTES;
+    QS_TRY(qsi_messages_layout(&layout, NULL));
+    load->chunk = qsi_chunk_create(layout.record_bytes);
+    if (load->chunk == NULL) {
+        return QS_ENOMEM;
+    }
+    load->chunk->used = layout.record_bytes;
+    record = load->chunk->data;
+    qsi_messages_begin(record, &layout);
+    qsi_messages_put_route(record, &layout, 0, &at, qsi_slice_make("", 0), qsi_slice_make("", 0),
+                           &destination, 1);
+    qsi_put_u32(qsi_messages_properties_place(record, &layout), 0);
+    offsets = qsi_messages_body_offsets_place(record, &layout);
+    for (uint32_t row = 0; row < load->count; row++) {
+        struct qsi_body_ref ref = {.slot = load->first + row};
+        qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_REF_BYTES);
+        qsi_messages_stored_place(record, &layout)[row / 8] |= (uint8_t)(1u << (row % 8));
+        qsi_body_ref_encode(
+            qsi_messages_bodies_place(record, &layout) + (size_t)row * QSI_BODY_REF_BYTES, &ref);
+    }
+    qsi_put_u32(offsets + 4 * (size_t)load->count, load->count * QSI_BODY_REF_BYTES);
+    qsi_messages_put_destination(record, 0, page_in->queue->id, 0, load->count);
+    load->has_stored = true;
+    return QS_OK;
+}
+
+/* ---- taking over ---- */
+
+static qs_status install_content(struct qsi_page_in *page_in)
+{
+    struct qsi_queue *queue = page_in->queue;
+    struct qsi_segment *segment = page_in->segment;
+    struct qsi_segment_load *load = &page_in->load;
+    struct qsi_run *run = NULL;
+    uint32_t live = 0, end = load->first + load->count;
+
+    if (load->chunk == NULL) {
+        return QS_ECORRUPT;
+    }
+    for (uint32_t word = load->first / QSI_WORD_BITS; word < qsi_bitmap_words(end); word++) {
+        live += qsi_popcount(qsi_segment_live(queue, segment, word) &
+                             qsi_word_range(word, load->first, end));
+    }
+    if (live == 0) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_queue_reserve(queue, 1, 0, false));
+    QS_TRY(qsi_run_create(&run, load->chunk, 0, load->count, load->rows,
+                          queue->durable && !page_in->of_transients));
+    load->rows = NULL;
+    name_damaged(page_in);
+    run->first_seq = qsi_segment_first_seq(queue->shared, segment) + load->first;
+    run->live_count = live;
+    run->ram_bytes = load->chunk->capacity;
+    run->has_transient = false;
+    run->was_loaded = true;
+    if (queue->shared->budget != NULL) {
+        qsi_chunk_charge(load->chunk, queue->shared->budget);
+    }
+    qsi_queue_insert_run(queue, run);
+    return QS_OK;
+}
+
+qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done)
+{
+    struct qsi_queue *queue = page_in->queue;
+    struct qsi_segment *segment = page_in->segment;
+    qs_status status = QS_OK;
+
+    segment->busy -= 1;
+    if (done && qsi_segment_live_count(segment) > 0) {
+        if (!page_in->of_state) {
+            status = install_content(page_in);
+        } else if (segment->settled == NULL) {
+            status = install_state(page_in);
+        }
+    }
+    if (page_in->of_state && status == QS_ECORRUPT) {
+        segment->is_damaged = true;
+    }
+    free_page_in(page_in);
+    qsi_segment_retire_if_done(queue, segment);
+    return status;
+}

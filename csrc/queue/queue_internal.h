@@ -1,0 +1,125 @@
+/* What the files of this floor share among themselves; the floors above see queue.h and paging.h only. */
+#ifndef QSI_QUEUE_INTERNAL_H
+#define QSI_QUEUE_INTERNAL_H
+
+#include "queue.h"
+
+/* ---- words of bitmaps ---- */
+
+static inline uint32_t qsi_popcount(uint64_t mask)
+{
+    return (uint32_t)__builtin_popcountll(mask);
+}
+
+static inline uint64_t qsi_low_bits(uint64_t count)
+{
+    return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
+}
+
+/* The words of a whole segment. */
+static inline uint32_t qsi_queue_words(const struct qsi_queue *queue)
+{
+    return qsi_bitmap_words(queue->shared->entries);
+}
+
+/* The bits of slots [from, to) in one word. */
+static inline uint64_t qsi_word_range(uint32_t word, uint32_t from, uint32_t to)
+{
+    uint32_t first = word * QSI_WORD_BITS;
+    uint64_t mask = ~UINT64_C(0);
+
+    if (from > first) {
+        mask = from - first >= QSI_WORD_BITS ? 0 : mask << (from - first);
+    }
+    if (to < first + QSI_WORD_BITS) {
+        mask &= to <= first ? 0 : (UINT64_C(1) << (to - first)) - 1;
+    }
+    return mask;
+}
+
+/* ---- segments (queue_segments.c) ---- */
+
+/* Which slots of a word have been given out. */
+uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                              uint32_t word);
+/* The state is no longer what the state area tells. */
+void qsi_segment_dirty_state(struct qsi_segment *segment);
+/* Which messages of a word end with the process. */
+static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, uint32_t word)
+{
+    uint32_t at = word - segment->word_base;
+
+    return segment->transient != NULL && word >= segment->word_base && at < segment->word_count
+               ? segment->transient[at]
+               : 0;
+}
+/* budget: from which its bytes go; NULL: nobody counts them any more. */
+void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment);
+/* NULL: there is none. */
+struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue);
+/* A segment without state behind the others. */
+qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
+                                   struct qsi_segment **segment_out) QS_MUST_CHECK;
+/* The segment of slots [first_slot, ...) and room for slots below end_slot. */
+qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t first_slot,
+                          uint32_t end_slot) QS_MUST_CHECK;
+/* Segments behind the one of next_seq, for which room was made that nobody took, go. */
+void qsi_queue_drop_reserved(struct qsi_queue *queue);
+/* State for the next count sequences. */
+qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+/* Takes a segment out of the queue: for freeing, or for those who see to its file and its references. */
+void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment);
+/* Room for count more pointers at the end of an array that gives up its front. */
+qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
+                               uint32_t *capacity_io, uint32_t count) QS_MUST_CHECK;
+
+/* ---- runs (queue_runs.c) ---- */
+
+/* Room for count more runs. */
+qs_status qsi_queue_reserve_runs(struct qsi_queue *queue, uint32_t count) QS_MUST_CHECK;
+/* The index of the run that holds seq, or run_count. */
+uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq);
+/* Does the message end with the process?  Rows with delivery mode 1 are journalled along with the others of their batch. */
+bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row);
+/* Counts the reference of the message in that row, if it has one. */
+void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row);
+/* Drops the references of messages that are settled: bit i stands for row first_row + i. */
+void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
+                         uint64_t mask);
+/* Settled messages whose content is on the disk only: their references are dropped when somebody has read them. */
+void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                             uint64_t mask);
+/* Messages of one word were settled: what their content holds is let go. */
+void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask);
+
+/* ---- settling (queue.c) ---- */
+
+/* Settles all that is ready in a segment whose state is on the disk: nothing of it is in memory. */
+void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment);
+/* Settles what is ready among slots [from, to).  REQUIRES state. */
+void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
+                            uint32_t to);
+/* One more delivery for each message; without memory it does not count. */
+void qsi_segment_count_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask);
+
+/* ---- flushing (paging_flush.c, paging_carry.c) ---- */
+
+/* A stretch of the messages of a flush, as their run was at begin. */
+struct qsi_flush_run {
+    struct qsi_chunk *chunk;
+    uint32_t *rows; /* of slots [first, first + count), a copy; NULL: row_base + i */
+    uint32_t row_base;
+    uint32_t first, count;
+    uint32_t record_at;
+    bool single_records;
+};
+
+/* ---- what is missing (paging_load.c) ---- */
+
+/* The index of the first segment from index on with ready messages that are not in memory, or segment_count. */
+uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index);
+/* As next_paged, from the head of the queue on. */
+uint32_t qsi_queue_first_paged(const struct qsi_queue *queue);
+
+#endif

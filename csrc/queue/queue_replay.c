@@ -1,0 +1,115 @@
+/* Recovery: segments that a checkpoint names, and the settling that the journal tells after it.  Invariants: a restored segment has
+ * a count and a file, but no state until somebody loads it; whoever replays has loaded the state of each segment that a settle
+ * divides or requeues; no message is out. */
+#include "check.h"
+#include "queue_internal.h"
+
+qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
+                            uint32_t live_count, uint32_t seen_end, bool has_stored)
+{
+    struct qsi_segment *segment;
+
+    QS_TRY(qsi_queue_append_segment(queue, file->number, &segment));
+    segment->file = *file;
+    segment->durable_area = file->state_area;
+    segment->named = true;
+    segment->page_aligned = true;
+    segment->ready_count = live_count;
+    segment->seen_end = seen_end;
+    segment->has_stored = has_stored;
+    queue->ready_count += live_count;
+    return QS_OK;
+}
+
+struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
+                                          const struct qsi_settle *settle)
+{
+    uint64_t seq = settle->first_seq;
+    uint64_t end = seq + settle->count;
+    uint32_t entries = queue->shared->entries;
+
+    for (uint32_t i = qsi_queue_segment_index(queue, seq / entries); i < queue->segment_count;
+         i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
+        if (first >= end) {
+            break;
+        }
+        if (segment->settled == NULL &&
+            (settle->kind == QSI_SETTLE_REQUEUE || first < seq || first + entries > end)) {
+            return segment;
+        }
+    }
+    return NULL;
+}
+
+static void replay_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
+                           uint32_t to)
+{
+    while (from < to) {
+        uint32_t word = from / QSI_WORD_BITS;
+        uint32_t end = (word + 1) * QSI_WORD_BITS < to ? (word + 1) * QSI_WORD_BITS : to;
+        uint64_t mask = qsi_segment_ready(queue, segment, word) &
+                        (qsi_low_bits(end - from) << (from % QSI_WORD_BITS));
+        if (mask != 0) {
+            qsi_segment_count_deliveries(segment, word, mask);
+            segment->seen[word - segment->word_base] |= mask;
+            qsi_segment_dirty_state(segment);
+        }
+        from = end;
+    }
+}
+
+void qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t end = settle->first_seq + settle->count;
+    uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);
+
+    while (i < queue->segment_count) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint32_t before = queue->segment_count;
+        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
+        uint32_t from = settle->first_seq > first ? (uint32_t)(settle->first_seq - first) : 0;
+        uint32_t to;
+        if (first >= end) {
+            return;
+        }
+        to = end - first < entries ? (uint32_t)(end - first) : entries;
+        if (segment->settled == NULL) { /* whole: who replays has loaded the others */
+            QS_ASSERT(from == 0 && to == entries && settle->kind != QSI_SETTLE_REQUEUE);
+            qsi_queue_settle_unloaded(queue, segment);
+        } else if (settle->kind == QSI_SETTLE_REQUEUE) {
+            replay_requeue(queue, segment, from, to);
+        } else {
+            qsi_queue_settle_ready(queue, segment, from, to);
+            qsi_segment_retire_if_done(queue, segment);
+        }
+        i += queue->segment_count == before ? 1 : 0;
+    }
+}
+
+void qsi_queue_mark_all_seen(struct qsi_queue *queue)
+{
+    uint32_t entries = queue->shared->entries;
+
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
+        uint64_t given = queue->next_seq > first ? queue->next_seq - first : 0;
+        segment->seen_end = given < entries ? (uint32_t)given : entries;
+        for (uint32_t at = 0; segment->settled != NULL && at < segment->word_count; at++) {
+            segment->seen[at] |= qsi_segment_assigned(queue, segment, segment->word_base + at);
+        }
+        for (uint32_t slot = segment->word_base * QSI_WORD_BITS;
+             segment->deliveries != NULL && slot < segment->seen_end &&
+             slot < (segment->word_base + segment->word_count) * QSI_WORD_BITS;
+             slot++) {
+            uint8_t *count = &segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
+            *count = *count > 0 ? *count : 1;
+        }
+        if (segment->settled != NULL) {
+            qsi_segment_dirty_state(segment);
+        }
+    }
+}

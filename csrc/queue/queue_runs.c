@@ -1,0 +1,273 @@
+/* Runs: where the content of messages is, and what it holds: its share of memory, and references to the message store.
+ * Invariants: runs are in order of their sequences and do not overlap; a run has live messages (the last of them to be settled takes it
+ * along); the queue's ram_bytes and ram_count are the sums over its runs; a live message has one reference of its queue counted,
+ * which is dropped once: from its run, or, without one, when somebody has read it from the disk. */
+#include "alloc.h"
+#include "check.h"
+#include "properties.h"
+#include "queue_internal.h"
+
+#include <string.h>
+
+void qsi_run_destroy(struct qsi_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    qsi_chunk_unref(run->chunk);
+    qsi_free(run->rows);
+    qsi_free(run);
+}
+
+qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
+                         uint32_t count, uint32_t *rows, bool journalled)
+{
+    struct qsi_run *run = qsi_zalloc(sizeof *run);
+
+    *run_out = run;
+    if (run == NULL) {
+        return QS_ENOMEM;
+    }
+    run->chunk = qsi_chunk_ref(chunk);
+    run->journalled = journalled;
+    run->record_at = record_at;
+    run->count = run->live_count = count;
+    run->rows = rows;
+    run->has_stored = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_STORED) != 0;
+    run->has_transient = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_TRANSIENT) != 0;
+    return QS_OK;
+}
+
+/* As a run of single records is before its first message. */
+static struct qsi_run *emptied(struct qsi_run *run)
+{
+    uint32_t *rows = run->rows;
+    uint32_t capacity = run->capacity;
+
+    qsi_chunk_unref(run->chunk);
+    memset(run, 0, sizeof *run);
+    run->single_records = true;
+    run->rows = rows;
+    run->capacity = capacity;
+    return run;
+}
+
+/* ---- the array of runs ---- */
+
+qs_status qsi_queue_reserve_runs(struct qsi_queue *queue, uint32_t count)
+{
+    return qsi_reserve_pointers((void ***)(void *)&queue->runs, &queue->first_run, queue->run_count,
+                                &queue->run_capacity, count);
+}
+
+static bool run_holds(const struct qsi_run *run, uint64_t seq)
+{
+    return seq >= run->first_seq && seq - run->first_seq < run->count;
+}
+
+uint32_t qsi_queue_find_run(const struct qsi_queue *queue, uint64_t seq)
+{
+    uint32_t low = 0;
+    uint32_t high = queue->run_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct qsi_run *run = qsi_queue_run_at(queue, middle);
+        if (run->first_seq + run->count <= seq) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq)
+{
+    uint32_t index = queue->run_hint;
+
+    if (index < queue->run_count && run_holds(qsi_queue_run_at(queue, index), seq)) {
+        return index;
+    }
+    if (index + 1 < queue->run_count && run_holds(qsi_queue_run_at(queue, index + 1), seq)) {
+        queue->run_hint = index + 1;
+        return index + 1;
+    }
+    index = qsi_queue_find_run(queue, seq);
+    if (index == queue->run_count || !run_holds(qsi_queue_run_at(queue, index), seq)) {
+        return queue->run_count;
+    }
+    queue->run_hint = index;
+    return index;
+}
+
+/* Takes the run out of the array. */
+static void remove_run(struct qsi_queue *queue, uint32_t index)
+{
+    struct qsi_run *run = qsi_queue_run_at(queue, index);
+
+    if (index == 0) {
+        queue->first_run += 1;
+        queue->run_hint -= queue->run_hint > 0 ? 1 : 0;
+    } else {
+        struct qsi_run **at = queue->runs + queue->first_run + index;
+        memmove(at, at + 1, (queue->run_count - index - 1) * sizeof *at);
+    }
+    queue->run_count -= 1;
+    queue->ram_bytes -= run->ram_bytes;
+    queue->ram_count -= run->live_count;
+    if (queue->spare == NULL && run->single_records) {
+        queue->spare = emptied(run);
+    } else {
+        qsi_run_destroy(run);
+    }
+}
+
+void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index)
+{
+    remove_run(queue, index);
+}
+
+void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
+{
+    uint32_t index = qsi_queue_find_run(queue, run->first_seq);
+    struct qsi_run **at = queue->runs + queue->first_run + index;
+
+    QS_ASSERT(queue->first_run + queue->run_count < queue->run_capacity);
+    QS_ASSERT(index == queue->run_count ||
+              run->first_seq + run->count <= qsi_queue_run_at(queue, index)->first_seq);
+    memmove(at + 1, at, (queue->run_count - index) * sizeof *at);
+    *at = run;
+    queue->run_count += 1;
+    queue->ram_bytes += run->ram_bytes;
+    queue->ram_count += run->live_count;
+}
+
+/* ---- references to the message store ---- */
+
+static bool row_ref(const struct qsi_run *run, uint32_t row, struct qsi_body_ref *ref_out)
+{
+    struct qsi_messages view;
+    struct qsi_slice cell;
+    uint32_t record_row;
+
+    qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+    if (!qsi_messages_is_stored(&view, record_row)) {
+        return false;
+    }
+    cell = qsi_messages_body(&view, record_row);
+    if (cell.bytes != QSI_BODY_REF_BYTES) {
+        return false;
+    }
+    qsi_body_ref_decode(ref_out, cell.data);
+    return true;
+}
+
+bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row)
+{
+    struct qsi_messages view;
+    struct qsi_slice properties;
+    uint32_t record_row;
+
+    if (!run->journalled || !run->has_transient) {
+        return !run->journalled;
+    }
+    qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+    properties = qsi_messages_properties(&view, record_row);
+    return qsi_properties_delivery_mode(properties.data, properties.bytes) == 1;
+}
+
+void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row)
+{
+    struct qsi_body_ref ref;
+
+    if (queue->shared->messages != NULL && row_ref(run, row, &ref)) {
+        bool transient = qsi_run_row_is_transient(run, row);
+        qsi_message_store_add_refs(queue->shared->messages, &ref, transient ? 0 : 1,
+                                   transient ? 1 : 0);
+    }
+}
+
+void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t seq = run->first_seq + row;
+    uint32_t slot = (uint32_t)(seq & (entries - 1));
+    struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
+
+    run->has_stored = true;
+    if (segment == NULL ||
+        (qsi_segment_live(queue, segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) ==
+            0) {
+        return;
+    }
+    segment->has_stored = true;
+    qsi_queue_add_ref(queue, run, row);
+}
+
+void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
+                         uint64_t mask)
+{
+    if (!run->has_stored || queue->shared->messages == NULL || queue->references_gone) {
+        return;
+    }
+    for (; mask != 0; mask &= mask - 1) {
+        uint32_t row = first_row + (uint32_t)__builtin_ctzll(mask);
+        struct qsi_body_ref ref;
+        if (row_ref(run, row, &ref)) {
+            qsi_message_store_drop_ref(queue->shared->messages, &ref,
+                                       qsi_run_row_is_transient(run, row));
+        }
+    }
+}
+
+void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                             uint64_t mask)
+{
+    struct qsi_queue_shared *shared = queue->shared;
+
+    if (!segment->has_stored || shared->messages == NULL || queue->references_gone) {
+        return;
+    }
+    if (segment->releases == NULL) {
+        segment->releases = qsi_zalloc(qsi_bitmap_words(shared->entries) * sizeof(uint64_t));
+        if (segment->releases == NULL) {
+            shared->out_of_memory = true;
+            return;
+        }
+    }
+    segment->releases[word] |= mask;
+    if (qsi_list_is_empty(&segment->in_shared)) {
+        qsi_list_push_back(&shared->releasing, &segment->in_shared);
+    }
+}
+
+void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask)
+{
+    uint64_t word_seq =
+        qsi_segment_first_seq(queue->shared, segment) + (uint64_t)word * QSI_WORD_BITS;
+
+    while (mask != 0) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
+        uint32_t index = qsi_queue_look_up_run(queue, word_seq + bit);
+        struct qsi_run *run;
+        uint64_t here, end;
+        if (index == queue->run_count) {
+            here = mask & (UINT64_C(1) << bit);
+            qsi_queue_release_later(queue, segment, word, here);
+            mask &= ~here;
+            continue;
+        }
+        run = qsi_queue_run_at(queue, index);
+        end = run->first_seq + run->count - word_seq; /* bits of the word that the run holds */
+        here = mask & qsi_low_bits(end);
+        mask &= ~here;
+        qsi_queue_drop_refs(queue, run, (uint32_t)(word_seq + bit - run->first_seq), here >> bit);
+        run->live_count -= qsi_popcount(here);
+        queue->ram_count -= qsi_popcount(here);
+        if (run->live_count == 0) {
+            remove_run(queue, index);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+/* Segments: the bitmaps that say what the messages are, the array of segments by number, room for what is to come, and retiring.
+ * Invariants: segments are in order of their numbers; a segment's counts are those of its bitmaps, which cover words
+ * [word_base, word_base + word_count), all before settled and nothing behind given out; the segment of next_seq has its state in
+ * memory if it exists; one with jobs under way is not retired. */
+#include "alloc.h"
+#include "check.h"
+#include "queue_internal.h"
+
+#include <string.h>
+
+#define WORDS_FIRST 8 /* of a segment's bitmaps: a queue with few messages needs no more */
+
+void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
+{
+    memset(shared, 0, sizeof *shared);
+    shared->entries = entries;
+    qsi_list_init(&shared->releasing);
+    qsi_list_init(&shared->retired);
+}
+
+/* ---- the state of a segment ---- */
+
+static uint64_t state_bytes(const struct qsi_segment *segment)
+{
+    return segment->settled != NULL ? 3 * (uint64_t)segment->word_count * sizeof(uint64_t) : 0;
+}
+
+uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                              uint32_t word)
+{
+    uint32_t first_slot = word * QSI_WORD_BITS;
+    uint64_t word_seq = qsi_segment_first_seq(queue->shared, segment) + first_slot;
+    uint64_t given = queue->next_seq > word_seq ? queue->next_seq - word_seq : 0;
+    uint32_t slots = queue->shared->entries - first_slot;
+
+    return qsi_low_bits(given < slots ? given : slots);
+}
+
+uint64_t qsi_segment_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                          uint32_t word)
+{
+    uint32_t at = word - segment->word_base;
+
+    if (word < segment->word_base || at >= segment->word_count) {
+        return 0;
+    }
+    return ~segment->settled[at] & qsi_segment_assigned(queue, segment, word);
+}
+
+uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                           uint32_t word)
+{
+    uint32_t at = word - segment->word_base;
+
+    if (word < segment->word_base || at >= segment->word_count) {
+        return 0;
+    }
+    return ~(segment->settled[at] | segment->out[at]) & qsi_segment_assigned(queue, segment, word);
+}
+
+uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word)
+{
+    uint32_t at = word - segment->word_base;
+    uint64_t seen = segment->seen[at];
+
+    for (uint64_t out = seen & segment->out[at]; out != 0; out &= out - 1) {
+        uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(out);
+        bool counted = slot < segment->seen_end ||
+                       (segment->deliveries != NULL &&
+                        segment->deliveries[slot - segment->word_base * QSI_WORD_BITS] > 0);
+        if (!counted) {
+            seen &= ~(out & -out);
+        }
+    }
+    return seen;
+}
+
+void qsi_segment_dirty_state(struct qsi_segment *segment)
+{
+    segment->state_dirty = true;
+    segment->state_version += 1;
+}
+
+/* Widens the bitmaps to word_count words from their base on. */
+static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word_count)
+{
+    uint32_t old = segment->settled != NULL ? segment->word_count : 0;
+    uint64_t *bits = qsi_zalloc(3 * (size_t)word_count * sizeof *bits);
+    uint64_t *transient = NULL;
+    uint8_t *deliveries = NULL;
+
+    if (segment->transient != NULL) {
+        transient = qsi_zalloc(word_count * sizeof *transient);
+    }
+    if (segment->deliveries != NULL) {
+        deliveries = qsi_zalloc((size_t)word_count * QSI_WORD_BITS);
+    }
+    if (bits == NULL || (segment->transient != NULL && transient == NULL) ||
+        (segment->deliveries != NULL && deliveries == NULL)) {
+        qsi_free(bits);
+        qsi_free(transient);
+        qsi_free(deliveries);
+        return QS_ENOMEM;
+    }
+    qsi_budget_sub(queue->shared->budget, state_bytes(segment));
+    if (old > 0) {
+        memcpy(bits, segment->settled, old * sizeof *bits);
+        memcpy(bits + word_count, segment->out, old * sizeof *bits);
+        memcpy(bits + 2 * (size_t)word_count, segment->seen, old * sizeof *bits);
+    }
+    if (transient != NULL) {
+        memcpy(transient, segment->transient, old * sizeof *transient);
+    }
+    if (deliveries != NULL) {
+        memcpy(deliveries, segment->deliveries, (size_t)old * QSI_WORD_BITS);
+    }
+    qsi_free(segment->settled);
+    qsi_free(segment->transient);
+    qsi_free(segment->deliveries);
+    segment->settled = bits;
+    segment->out = bits + word_count;
+    segment->seen = bits + 2 * (size_t)word_count;
+    segment->transient = transient;
+    segment->deliveries = deliveries;
+    segment->word_count = word_count;
+    qsi_budget_add(queue->shared->budget, state_bytes(segment));
+    return QS_OK;
+}
+
+qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    QS_ASSERT(segment->settled == NULL);
+    segment->word_base = 0;
+    segment->first_word = 0;
+    return widen(queue, segment, qsi_bitmap_words(queue->shared->entries));
+}
+
+void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
+{
+    qsi_budget_sub(budget, state_bytes(segment));
+    qsi_free(segment->settled);
+    qsi_free(segment->transient);
+    qsi_free(segment->deliveries);
+    segment->settled = segment->out = segment->seen = segment->transient = NULL;
+    segment->deliveries = NULL;
+}
+
+void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    QS_ASSERT(segment->out_count == 0 && segment->transient_count == 0 && !segment->state_dirty);
+    qsi_segment_free_state(queue->shared->budget, segment);
+}
+
+void qsi_segment_free(struct qsi_segment *segment)
+{
+    qsi_list_remove(&segment->in_shared);
+    qsi_segment_free_state(NULL, segment);
+    qsi_free(segment->releases);
+    qsi_free(segment);
+}
+
+/* ---- the array of segments ---- */
+
+struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue, uint32_t index)
+{
+    return queue->segments[queue->first_segment + index];
+}
+
+uint32_t qsi_queue_segment_index(const struct qsi_queue *queue, uint64_t number)
+{
+    uint32_t low = 0;
+    uint32_t high = queue->segment_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (qsi_queue_segment_at(queue, middle)->number < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+struct qsi_segment *qsi_queue_find_segment(const struct qsi_queue *queue, uint64_t number)
+{
+    uint32_t index = qsi_queue_segment_index(queue, number);
+
+    return index < queue->segment_count && qsi_queue_segment_at(queue, index)->number == number
+               ? qsi_queue_segment_at(queue, index)
+               : NULL;
+}
+
+struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
+{
+    return queue->segment_count > 0 ? qsi_queue_segment_at(queue, queue->segment_count - 1) : NULL;
+}
+
+qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
+                               uint32_t *capacity_io, uint32_t count)
+{
+    uint32_t capacity = *capacity_io < 8 ? 8 : *capacity_io;
+    void **items = *items_io;
+
+    if (*first_io + used + count <= *capacity_io) {
+        return QS_OK;
+    }
+    if (*first_io > *capacity_io / 2) { /* the front half is free: move down */
+        memmove(items, items + *first_io, used * sizeof *items);
+        *first_io = 0;
+        return qsi_reserve_pointers(items_io, first_io, used, capacity_io, count);
+    }
+    while (capacity < *first_io + used + count) {
+        capacity *= 2;
+    }
+    items = qsi_realloc(items, capacity * sizeof *items);
+    if (items == NULL) {
+        return QS_ENOMEM;
+    }
+    *items_io = items;
+    *capacity_io = capacity;
+    return QS_OK;
+}
+
+static qs_status reserve_segments(struct qsi_queue *queue, uint32_t count)
+{
+    return qsi_reserve_pointers((void ***)(void *)&queue->segments, &queue->first_segment,
+                                queue->segment_count, &queue->segment_capacity, count);
+}
+
+qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
+                                   struct qsi_segment **segment_out)
+{
+    struct qsi_segment *segment;
+
+    QS_TRY(reserve_segments(queue, 1));
+    segment = qsi_zalloc(sizeof *segment);
+    if (segment == NULL) {
+        return QS_ENOMEM;
+    }
+    segment->queue = queue;
+    segment->is_durable = queue->durable;
+    segment->number = number;
+    segment->file.queue_id = segment->transient_file.queue_id = queue->id;
+    segment->file.number = segment->transient_file.number = number;
+    if (number == queue->retired_number) {
+        segment->file.generation = segment->transient_file.generation = queue->retired_generation;
+    }
+    qsi_list_init(&segment->in_shared);
+    queue->segments[queue->first_segment + queue->segment_count++] = segment;
+    *segment_out = segment;
+    return QS_OK;
+}
+
+/* ---- room for what is to come ---- */
+
+qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t first_slot,
+                          uint32_t end_slot)
+{
+    struct qsi_segment *segment = qsi_queue_last_segment(queue);
+    uint32_t words;
+
+    if (segment == NULL || segment->number < number) {
+        uint32_t base = first_slot / QSI_WORD_BITS;
+        words = qsi_bitmap_words(end_slot) - base;
+        words = words < WORDS_FIRST ? WORDS_FIRST : words;
+        if (base + words > qsi_bitmap_words(queue->shared->entries)) {
+            words = qsi_bitmap_words(queue->shared->entries) - base;
+        }
+        QS_TRY(qsi_queue_append_segment(queue, number, &segment));
+        segment->word_base = segment->first_word = base;
+        if (widen(queue, segment, words) != QS_OK) {
+            queue->segment_count -= 1;
+            qsi_segment_free(segment);
+            return QS_ENOMEM;
+        }
+        segment->settled[0] = qsi_low_bits(first_slot % QSI_WORD_BITS);
+        segment->state_dirty = first_slot > 0;
+        return QS_OK;
+    }
+    QS_ASSERT(segment->number == number && segment->settled != NULL);
+    words = qsi_bitmap_words(end_slot) - segment->word_base;
+    if (words <= segment->word_count) {
+        return QS_OK;
+    }
+    words = words < 2 * segment->word_count ? 2 * segment->word_count : words;
+    if (segment->word_base + words > qsi_bitmap_words(queue->shared->entries)) {
+        words = qsi_bitmap_words(queue->shared->entries) - segment->word_base;
+    }
+    return widen(queue, segment, words);
+}
+
+void qsi_queue_drop_reserved(struct qsi_queue *queue)
+{
+    struct qsi_segment *last = qsi_queue_last_segment(queue);
+
+    for (; last != NULL && last->number > queue->next_seq / queue->shared->entries;
+         last = qsi_queue_last_segment(queue)) {
+        QS_ASSERT(qsi_segment_live_count(last) == 0 && last->busy == 0);
+        queue->segment_count -= 1;
+        qsi_segment_free_state(queue->shared->budget, last);
+        qsi_segment_free(last);
+    }
+    queue->scan = queue->scan < queue->segment_count ? queue->scan : queue->segment_count;
+}
+
+qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t seq = queue->next_seq;
+
+    if (count > 0 && qsi_queue_find_segment(queue, seq / entries) == NULL) {
+        qsi_queue_drop_reserved(queue); /* the one before them ended meanwhile */
+    }
+    queue->reserved_seq = seq + count > queue->reserved_seq ? seq + count : queue->reserved_seq;
+    while (count > 0) {
+        uint32_t slot = (uint32_t)(seq & (entries - 1));
+        uint32_t here = count < entries - slot ? (uint32_t)count : entries - slot;
+        uint64_t number = seq / entries;
+        struct qsi_segment *last = qsi_queue_last_segment(queue);
+        if (last != NULL && last->number > number) { /* reserved before */
+            struct qsi_segment *found = qsi_queue_find_segment(queue, number);
+            QS_ASSERT(found != NULL);
+            if (qsi_bitmap_words(slot + here) > found->word_base + found->word_count) {
+                QS_TRY(widen(queue, found, qsi_bitmap_words(entries) - found->word_base));
+            }
+        } else {
+            QS_TRY(qsi_queue_cover(queue, number, slot, slot + here));
+        }
+        seq += here;
+        count -= here;
+    }
+    return QS_OK;
+}
+
+/* ---- retiring ---- */
+
+void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    struct qsi_queue_shared *shared = queue->shared;
+    uint32_t index = qsi_queue_segment_index(queue, segment->number);
+
+    QS_ASSERT(index < queue->segment_count && qsi_queue_segment_at(queue, index) == segment);
+    if (index == 0) {
+        queue->first_segment += 1;
+    } else {
+        struct qsi_segment **at = queue->segments + queue->first_segment + index;
+        memmove(at, at + 1, (queue->segment_count - index - 1) * sizeof *at);
+    }
+    queue->segment_count -= 1;
+    queue->scan -= index < queue->scan ? 1 : 0;
+    qsi_segment_free_state(shared->budget, segment);
+    qsi_list_remove(&segment->in_shared);
+    if (segment->file.heap_end == 0 && segment->transient_file.heap_end == 0) {
+        qsi_segment_free(segment);
+        return;
+    }
+    if ((segment->number + 1) * shared->entries > queue->next_seq) { /* there will be another one */
+        queue->retired_number = segment->number;
+        queue->retired_generation =
+            1 + (segment->file.generation > segment->transient_file.generation
+                     ? segment->file.generation
+                     : segment->transient_file.generation);
+    }
+    segment->queue = NULL;
+    qsi_list_push_back(&shared->retired, &segment->in_shared);
+}
+
+static bool is_reserved(const struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    return queue->reserved_seq > queue->next_seq &&
+           queue->reserved_seq > qsi_segment_first_seq(queue->shared, segment);
+}
+
+void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    uint64_t end = (segment->number + 1) * queue->shared->entries;
+
+    if (qsi_segment_live_count(segment) > 0 || segment->busy > 0) {
+        return;
+    }
+    /* One that is being filled stays, unless its file holds space; one that is about to be stays in any case. */
+    if (end > queue->next_seq &&
+        ((segment->file.heap_end == 0 && segment->transient_file.heap_end == 0) ||
+         is_reserved(queue, segment))) {
+        return;
+    }
+    qsi_segment_retire(queue, segment);
+}

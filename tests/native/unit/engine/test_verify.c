@@ -1,0 +1,286 @@
+/* Verifying: what it finds, that it writes nothing, and what becomes of it when calls fail. */
+#include "engine_fixture.h"
+#include "qs_test_alloc.h"
+
+#define NAMES_MAX 64
+
+/* Segments, message files and a checkpoint, a journal behind it, settled messages everywhere. */
+static void fill(struct engine *engine)
+{
+    char large[5000];
+
+    memset(large, 'x', sizeof large);
+    declare_exchange(engine, "all", "fanout", QS_DURABLE);
+    declare(engine, "a", QS_DURABLE);
+    declare(engine, "b", QS_DURABLE);
+    bind_queue(engine, "a", "all", "");
+    bind_queue(engine, "b", "all", "");
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 40; i++) {
+            publish_to(engine, i % 2 == 0 ? "all" : "", i % 2 == 0 ? "" : "a", PERSISTENT,
+                       i % 5 == 0 ? (qs_slice){large, sizeof large} : text("small"));
+        }
+        for (int i = 0; i < 10; i++) {
+            qs_message message;
+            QS_CHECK_OK(qs_channel_get(engine->channel, text("a"), QS_NO_ACK, &message, QS_ERROR));
+            qs_message_release(&message);
+        }
+        QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+        if (round == 0) {
+            qs_queue_status status;
+            QS_CHECK_OK(qs_store_set_queue_mode(engine->store, text("a"), true, QS_ERROR));
+            QS_CHECK_OK(qs_store_queue_status(engine->store, text("a"), &status, QS_ERROR));
+            QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+        }
+    }
+}
+
+/* What a crash left of such a store: *dead_out holds the handles that were open. */
+static void start(struct engine *engine, struct engine *dead_out)
+{
+    engine_init(engine, IN_MEMORY);
+    engine->options.segment_entries = 16;
+    engine->options.journal_file_bytes = 64u << 10;
+    engine->options.message_file_bytes = 64u << 10;
+    engine_open(engine);
+    fill(engine);
+    *dead_out = *engine;
+    engine->memory = engine->env = qsi_env_mem_clone(dead_out->memory, 2);
+    QS_CHECK(engine->memory != NULL);
+}
+
+static void stop(struct engine *engine, struct engine *dead)
+{
+    engine_fini(engine);
+    engine_stop(dead);
+}
+
+static qs_status verify_in(struct engine *engine, qs_env *env, qs_verified *verified)
+{
+    return qs_store_verify(engine->path, env, NULL, verified, NULL);
+}
+
+static void test_whole_store_is_whole(void)
+{
+    struct engine engine, dead;
+    qs_verified verified;
+
+    start(&engine, &dead);
+    QS_CHECK_OK(verify_in(&engine, engine.env, &verified));
+    QS_CHECK(verified.damages == 0);
+    QS_CHECK(verified.queues == 2);
+    QS_CHECK(verified.segments >= 2);
+    QS_CHECK(verified.bodies >= 10);
+    QS_CHECK(verified.journal_records >= 40);
+    stop(&engine, &dead);
+}
+
+static void test_nothing_is_written(void)
+{
+    static const enum qsi_fault_kind kinds[] = {QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
+                                                QSI_FAULT_DIR_SYNC, QSI_FAULT_ALLOCATE,
+                                                QSI_FAULT_RENAME,   QSI_FAULT_REMOVE};
+    struct engine engine, dead;
+    qs_verified verified;
+
+    start(&engine, &dead);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        qs_env *env = qsi_env_fault_create(engine.env);
+        qsi_env_fault_arm(env, kinds[i], QSI_FAULT_EIO, 1, true);
+        QS_CHECK_OK(verify_in(&engine, env, &verified));
+        QS_CHECK(!qsi_env_fault_fired(env));
+        qsi_env_fault_destroy(env);
+    }
+    stop(&engine, &dead);
+}
+
+static void test_failing_calls_are_told(void)
+{
+    struct engine engine, dead;
+    qs_verified verified;
+    bool fired = true;
+
+    start(&engine, &dead);
+    for (uint64_t n = 1; fired; n++) {
+        qs_env *env = qsi_env_fault_create(engine.env);
+        qs_status status;
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        status = verify_in(&engine, env, &verified);
+        fired = qsi_env_fault_fired(env);
+        QS_CHECK(status == (fired ? QS_EIO : QS_OK));
+        qsi_env_fault_destroy(env);
+    }
+    stop(&engine, &dead);
+}
+
+static void test_without_memory_nothing_leaks(void)
+{
+    struct qs_test_alloc state;
+    struct engine engine, dead;
+    qs_verified verified;
+
+    qs_test_alloc_install(&state);
+    start(&engine, &dead);
+    state.has_failed = true;
+    for (uint64_t n = 1; state.has_failed; n++) {
+        uint64_t alive = state.alive;
+        qs_status status;
+        qs_test_alloc_arm(&state, n, false);
+        status = verify_in(&engine, engine.env, &verified);
+        QS_CHECK(status == (state.has_failed ? QS_ENOMEM : QS_OK));
+        QS_CHECK(state.alive == alive);
+    }
+    qs_test_alloc_arm(&state, 0, false);
+    stop(&engine, &dead);
+    qs_allocator_set(NULL);
+}
+
+/* ---- damage ---- */
+
+struct names {
+    char items[NAMES_MAX][QS_NAME_BYTES_MAX + 1];
+    size_t count;
+};
+
+static bool add_name(void *context, const char *name)
+{
+    struct names *names = context;
+
+    QS_CHECK(names->count < NAMES_MAX);
+    snprintf(names->items[names->count++], sizeof names->items[0], "%s", name);
+    return true;
+}
+
+static void flip(qs_env *env, qs_file *file, uint64_t offset)
+{
+    uint8_t byte = 0;
+    const qs_part part = {&byte, 1};
+    size_t done = 0;
+
+    QS_CHECK_OK(env->read(env, file, &byte, 1, offset, &done, NULL));
+    byte ^= 0x10;
+    QS_CHECK_OK(env->write(env, file, &part, 1, offset, &done, NULL));
+}
+
+/* Whether verifying and opening judge alike is not the same question: a body may be damaged in an open store. */
+static void flip_through(struct engine *engine, const char *folder, uint64_t step,
+                         uint64_t *found_io)
+{
+    qs_env *env = engine->env;
+    struct names names = {.count = 0};
+    qs_dir *root, *dir;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, NULL));
+    QS_CHECK_OK(env->dir_open(env, root, folder, false, &dir, &created, NULL));
+    QS_CHECK_OK(env->dir_list(env, dir, add_name, &names, NULL));
+    for (size_t i = 0; i < names.count; i++) {
+        qs_file *file;
+        uint64_t bytes;
+        QS_CHECK_OK(env->open(env, dir, names.items[i], QS_OPEN_WRITE, &file, NULL));
+        QS_CHECK_OK(env->size(env, file, &bytes, NULL));
+        for (uint64_t offset = i % step; offset < bytes; offset += step) {
+            qs_verified verified;
+            qs_status status;
+            flip(env, file, offset);
+            status = verify_in(engine, env, &verified);
+            QS_CHECK(status == QS_OK || status == QS_ECORRUPT || status == QS_EVERSION);
+            QS_CHECK((status == QS_ECORRUPT) == (verified.damages > 0) || status == QS_EVERSION);
+            *found_io += status != QS_OK ? 1 : 0;
+            flip(env, file, offset);
+        }
+        env->close(env, file);
+    }
+    env->dir_close(env, dir);
+    env->dir_close(env, root);
+}
+
+static void test_flipped_bits_are_found_or_nobody_needs_them(void)
+{
+    struct engine engine, dead;
+    qs_verified verified;
+    uint64_t found = 0;
+
+    start(&engine, &dead);
+    flip_through(&engine, "checkpoint", 7, &found);
+    QS_CHECK(found > 20);
+    found = 0;
+    flip_through(&engine, "index", 61, &found);
+    QS_CHECK(found > 10);
+    found = 0;
+    flip_through(&engine, "messages", 401, &found);
+    QS_CHECK(found > 50);
+    found = 0;
+    flip_through(&engine, "journal", 509, &found);
+    QS_CHECK(found > 5);
+    QS_CHECK_OK(verify_in(&engine, engine.env, &verified));
+    stop(&engine, &dead);
+}
+
+/* ---- callbacks ---- */
+
+struct told {
+    uint64_t progress_count, damage_count, last_done, last_total;
+    uint64_t stop_at; /* this call of progress; 0: none */
+};
+
+static bool note_progress(void *context, uint64_t bytes_done, uint64_t bytes_total)
+{
+    struct told *told = context;
+
+    QS_CHECK(bytes_done >= told->last_done && bytes_done <= bytes_total);
+    told->last_done = bytes_done;
+    told->last_total = bytes_total;
+    return ++told->progress_count != told->stop_at;
+}
+
+static void note_damage(void *context, const qs_error *what)
+{
+    struct told *told = context;
+
+    QS_CHECK(what->path[0] != 0 && what->text[0] != 0);
+    told->damage_count += 1;
+}
+
+static void test_progress_is_told_and_may_stop(void)
+{
+    struct engine engine, dead;
+    struct told told = {0};
+    qs_verify_callbacks callbacks = {note_progress, note_damage, &told};
+    qs_verified verified;
+
+    start(&engine, &dead);
+    QS_CHECK_OK(qs_store_verify(engine.path, engine.env, &callbacks, &verified, QS_ERROR));
+    QS_CHECK(told.progress_count > 0 && told.last_done == told.last_total);
+    QS_CHECK(told.damage_count == 0);
+    told = (struct told){.stop_at = 1};
+    QS_CHECK_STATUS(QS_EINTR,
+                    qs_store_verify(engine.path, engine.env, &callbacks, &verified, QS_ERROR));
+    QS_CHECK(told.progress_count == 1);
+    stop(&engine, &dead);
+}
+
+static void test_store_that_is_open_or_not_there_is_refused(void)
+{
+    struct engine engine;
+    qs_verified verified;
+
+    engine_start(&engine, IN_MEMORY);
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED,
+                    qs_store_verify(engine.path, engine.env, NULL, &verified, QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_NOT_FOUND,
+                    qs_store_verify("elsewhere", engine.env, NULL, &verified, QS_ERROR));
+    engine_stop(&engine);
+}
+
+int main(void)
+{
+    test_whole_store_is_whole();
+    test_nothing_is_written();
+    test_failing_calls_are_told();
+    test_without_memory_nothing_leaks();
+    test_flipped_bits_are_found_or_nobody_needs_them();
+    test_progress_is_told_and_may_stop();
+    test_store_that_is_open_or_not_there_is_refused();
+    return 0;
+}

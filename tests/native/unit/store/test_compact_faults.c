@@ -1,0 +1,389 @@
+/* Compaction, checkpoints and packs while calls fail and power goes.
+ *
+ * Method: one scenario crosses them all and notes the checkpoint that counts.  It is run with the
+ * n-th call of the environment or of the allocator failing, n = 1, 2, ... until it passes, and with
+ * power cuts before each of its steps; a store that recovers from the checkpoint has every body
+ * that lives in it, and goes on. */
+#include "counts_fixture.h"
+
+#include <stdio.h>
+
+enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
+#define BODY 10000u
+
+struct state {
+    struct qsi_body_ref refs[COUNT];
+    bool is_live[COUNT];
+    bool is_durable[COUNT]; /* lives in the checkpoint that counts */
+    struct checkpoint counts;
+    struct checkpoint next;
+};
+
+static qs_status get_any(struct fixture *fixture, const struct state *state, uint32_t i,
+                         qs_error *error)
+{
+    return i < BODIES ? get(fixture, &state->refs[i], i, error)
+                      : get_packed(fixture, &state->refs[i], i, error);
+}
+
+static qs_status check_live(struct fixture *fixture, const struct state *state, const bool *lives,
+                            qs_error *error)
+{
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (lives[i]) {
+            QS_TRY(get_any(fixture, state, i, error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status fill(struct fixture *fixture, struct state *state, qs_error *error)
+{
+    static const uint32_t sizes[PACKED] = {0, 5, 100, 8, 1000, 1500, 64, 3};
+
+    QS_TRY(try_put_pack(fixture, sizes, PACKED, BODIES, state->refs + BODIES, error));
+    for (uint32_t i = 0; i < BODIES; i++) {
+        QS_TRY(try_put(fixture, BODY, i, &state->refs[i], error));
+        qsi_message_store_add_refs(fixture->store, &state->refs[i], 1, 0);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        state->is_live[i] = true;
+    }
+    QS_TRY(commit(fixture, error));
+    QS_TRY(qsi_message_store_sync_packs(fixture->store, error));
+    return qsi_message_store_settle(fixture->store, error);
+}
+
+static void drop_some(struct fixture *fixture, struct state *state, uint32_t modulus)
+{
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (state->is_live[i] && i % modulus != 0) {
+            drop(fixture, &state->refs[i]);
+            state->is_live[i] = false;
+        }
+    }
+}
+
+/* The checkpoint is durable between the two calls, in one moment. */
+static qs_status checkpoint(struct fixture *fixture, struct state *state, qs_error *error)
+{
+    struct checkpoint old = state->counts;
+
+    QS_TRY(try_snapshot(fixture, &state->next, error));
+    state->counts = state->next;
+    state->next = old;
+    memcpy(state->is_durable, state->is_live, sizeof state->is_live);
+    return qsi_message_store_unseal(fixture->store, true, error);
+}
+
+/* A job that fails leaves everything readable. */
+static qs_status compact_all(struct fixture *fixture, struct state *state, qs_error *error)
+{
+    struct qsi_compaction *job;
+
+    QS_TRY(qsi_message_store_compact_begin(fixture->store, &job, error));
+    while (job != NULL) {
+        qs_status status = qsi_message_store_compact_run(fixture->store, job, error);
+
+        QS_CHECK(status != QS_OK || qsi_compaction_lost(job) == 0);
+        qsi_message_store_compact_end(fixture->store, job, status == QS_OK);
+        QS_TRY(status);
+        QS_TRY(check_live(fixture, state, state->is_live, error));
+        QS_TRY(qsi_message_store_compact_begin(fixture->store, &job, error));
+    }
+    return QS_OK;
+}
+
+static qs_status run_steps(struct fixture *fixture, struct state *state, qs_error *error)
+{
+    QS_TRY(fill(fixture, state, error));
+    QS_TRY(checkpoint(fixture, state, error));
+    drop_some(fixture, state, 4);
+    QS_TRY(compact_all(fixture, state, error));
+    QS_TRY(checkpoint(fixture, state, error));
+    drop_some(fixture, state, 8);
+    QS_TRY(compact_all(fixture, state, error));
+    QS_TRY(checkpoint(fixture, state, error));
+    drop_some(fixture, state, 16);
+    return checkpoint(fixture, state, error);
+}
+
+static qs_status run_session(qs_env *env, struct state *state, qs_error *error)
+{
+    struct fixture fixture;
+    qs_status status = try_start(&fixture, env, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = run_steps(&fixture, state, error);
+    if (status != QS_OK) { /* of this session, whatever failed in it */
+        QS_CHECK_OK(check_live(&fixture, state, state->is_live, QS_ERROR));
+    }
+    stop(&fixture);
+    return status;
+}
+
+/* What is durable is there, also after another recovery, and also behind a compaction. */
+static qs_status run_recovery(qs_env *env, struct state *state, qs_error *error)
+{
+    struct fixture fixture;
+    qs_status status = try_start(&fixture, env, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = try_restore(&fixture, &state->counts, error);
+    if (status == QS_OK) {
+        status = try_finish(&fixture, error);
+    }
+    if (status == QS_OK) {
+        status = check_live(&fixture, state, state->is_durable, error);
+    }
+    stop(&fixture);
+    return status;
+}
+
+static bool is_expected(qs_status status)
+{
+    return status == QS_EIO || status == QS_ESTORE_FULL || status == QS_ENOSPC ||
+           status == QS_EINTR || status == QS_ESTORE_FAILED;
+}
+
+static void fini(struct state *state)
+{
+    qsi_buf_fini(&state->counts.records);
+    qsi_buf_fini(&state->next.records);
+}
+
+static void test_every_failed_call_leaves_what_is_durable(enum qsi_fault_how how)
+{
+    qs_status status = QS_EIO;
+
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        qs_env *mem = qsi_env_mem_create(n);
+        qs_env *env = qsi_env_fault_create(mem);
+        struct state state = {.counts = {.count = 0}};
+        qs_error error = {.status = QS_OK};
+
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        status = run_session(env, &state, &error);
+        QS_CHECK(status == QS_OK || is_expected(status));
+        QS_CHECK(status == QS_OK || error.status == status);
+        if (status == QS_OK && qsi_env_fault_fired(env)) {
+            status = QS_EIO; /* it made no difference: go on */
+        }
+        QS_CHECK_OK(run_recovery(mem, &state, QS_ERROR));
+        qsi_env_fault_destroy(env);
+        qsi_env_mem_destroy(mem);
+        fini(&state);
+    }
+}
+
+static void test_recovery_that_fails_can_be_repeated(enum qsi_fault_how how)
+{
+    qs_status status = QS_EIO;
+
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        qs_env *mem = qsi_env_mem_create(n);
+        qs_env *env = qsi_env_fault_create(mem);
+        struct state state = {.counts = {.count = 0}};
+        struct fixture fixture;
+
+        start(&fixture, mem); /* cut off in the middle: generations that no checkpoint names */
+        QS_CHECK_OK(fill(&fixture, &state, QS_ERROR));
+        QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
+        drop_some(&fixture, &state, 4);
+        QS_CHECK_OK(compact_all(&fixture, &state, QS_ERROR));
+        stop(&fixture);
+        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        status = run_recovery(env, &state, NULL);
+        QS_CHECK(status == QS_OK || is_expected(status));
+        if (status == QS_OK && qsi_env_fault_fired(env)) {
+            status = QS_EIO;
+        }
+        QS_CHECK_OK(run_recovery(mem, &state, QS_ERROR));
+        qsi_env_fault_destroy(env);
+        qsi_env_mem_destroy(mem);
+        fini(&state);
+    }
+}
+
+static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
+{
+    bool passed = false;
+
+    for (uint64_t n = 1; !passed; n++) {
+        struct failing failing = {.fail_at = n};
+        struct state state = {.counts = {.count = 0}};
+        qs_env *env;
+
+        use_failing(&failing);
+        env = qsi_env_mem_create(n);
+        if (env != NULL) {
+            qs_status status = run_session(env, &state, NULL);
+
+            QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+            passed = failing.calls < n;
+            failing.fail_at = 0;
+            QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
+            failing.calls = 0;
+            failing.fail_at = n;
+            status = run_recovery(env, &state, NULL);
+            QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+            passed = passed && failing.calls < n;
+            failing.fail_at = 0;
+            QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
+            qsi_env_mem_destroy(env);
+        }
+        fini(&state);
+        QS_CHECK(failing.alive == 0);
+        qs_allocator_set(NULL);
+    }
+}
+
+/* References of queues that end with the process cannot fail: without memory the file stays. */
+static void test_transient_references_without_memory_keep_the_file(void)
+{
+    struct failing failing = {.fail_at = 0};
+    qs_env *env = qsi_env_mem_create(1);
+    struct checkpoint taken = {0};
+    struct fixture fixture;
+    struct qsi_body_ref ref;
+
+    start(&fixture, env);
+    ref = put_counted(&fixture, BODY, 1, 1);
+    use_failing(&failing);
+    failing.fail_at = failing.calls + 1;
+    qsi_message_store_add_refs(fixture.store, &ref, 0, 1);
+    qs_allocator_set(NULL);
+    settle_all(&fixture);
+    drop(&fixture, &ref);
+    qsi_message_store_drop_ref(fixture.store, &ref, true);
+    take_checkpoint(&fixture, &taken);
+    QS_CHECK(exists(&fixture, 1) && taken.count == 0);
+    recover_from(&fixture, &taken);
+    QS_CHECK(!exists(&fixture, 1));
+    stop(&fixture);
+    qsi_buf_fini(&taken.records);
+    qsi_env_mem_destroy(env);
+}
+
+/* The process dies before its commit; what it wrote is in the page cache, and found there: by the
+ * replay alone, or in a file that the checkpoint did not call settled. */
+static void test_what_recovery_keeps_is_durable_from_then_on(bool named)
+{
+    qs_env *sim = qsi_env_sim_create(1);
+    struct checkpoint taken = {0};
+    struct fixture fixture;
+    struct qsi_body_ref refs[2];
+    qs_env *disk;
+
+    start(&fixture, sim);
+    refs[0] = put_counted(&fixture, BODY, 1, 1);
+    QS_CHECK_OK(commit(&fixture, QS_ERROR));
+    if (named) {
+        take_checkpoint(&fixture, &taken);
+    }
+    refs[1] = put_counted(&fixture, BODY, 2, 1);
+    restart(&fixture);
+    QS_CHECK_OK(try_restore(&fixture, &taken, QS_ERROR));
+    for (int i = named ? 1 : 0; i < 2; i++) {
+        QS_CHECK_OK(qsi_message_store_note(fixture.store, &refs[i], QS_ERROR));
+        qsi_message_store_add_refs(fixture.store, &refs[i], 1, 0);
+    }
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, false, QS_ERROR));
+    disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
+    stop(&fixture);
+    start(&fixture, disk);
+    QS_CHECK_OK(get(&fixture, &refs[0], 1, QS_ERROR));
+    QS_CHECK_OK(get(&fixture, &refs[1], 2, QS_ERROR));
+    stop(&fixture);
+    qsi_env_mem_destroy(disk);
+    qsi_env_sim_destroy(sim);
+    qsi_buf_fini(&taken.records);
+}
+
+/* ---- power cuts before each step ---- */
+
+struct cuts {
+    qs_env *sim;
+    struct state *state;
+    uint64_t seed;
+};
+
+static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+{
+    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
+    qs_error error = {.status = QS_OK};
+
+    QS_CHECK(disk != NULL);
+    for (int round = 0; round < 2; round++) {
+        if (run_recovery(disk, cuts->state, &error) != QS_OK) {
+            fprintf(stderr, "seed %" PRIu64 ": %s\n", seed, error.text);
+            exit(1);
+        }
+    }
+    qsi_env_mem_destroy(disk);
+}
+
+static void cut_before_step(void *context, uint64_t step)
+{
+    struct cuts *cuts = context;
+
+    check_cut(cuts, QSI_CUT_KEEP_ALL, 0);
+    check_cut(cuts, QSI_CUT_DROP_ALL, 0);
+    for (uint64_t i = 0; i < 6; i++) {
+        check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + step * 8 + i);
+    }
+}
+
+static void test_power_cut_at_any_step(uint64_t seed)
+{
+    qs_env *sim = qsi_env_sim_create(seed);
+    struct state state = {.counts = {.count = 0}};
+    struct cuts cuts = {.sim = sim, .state = &state, .seed = seed};
+    struct fixture fixture;
+
+    start(&fixture, sim);
+    qsi_env_sim_on_step(sim, cut_before_step, &cuts);
+    QS_CHECK_OK(fill(&fixture, &state, QS_ERROR));
+    QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
+    drop_some(&fixture, &state, 4);
+    QS_CHECK_OK(compact_all(&fixture, &state, QS_ERROR));
+    stop(&fixture);
+    QS_CHECK_OK(run_recovery(sim, &state, QS_ERROR)); /* power goes during recovery, too */
+    memcpy(state.is_live, state.is_durable, sizeof state.is_live);
+    start(&fixture, sim);
+    QS_CHECK_OK(try_restore(&fixture, &state.counts, QS_ERROR));
+    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
+    for (uint32_t modulus = 4; modulus <= 16; modulus *= 2) {
+        drop_some(&fixture, &state, modulus);
+        QS_CHECK_OK(compact_all(&fixture, &state, QS_ERROR));
+        QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
+    }
+    stop(&fixture);
+    qsi_env_sim_on_step(sim, NULL, NULL);
+    qsi_env_sim_destroy(sim);
+    fini(&state);
+}
+
+int main(int argc, char **argv)
+{
+    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO,       QSI_FAULT_ENOSPC,
+                                              QSI_FAULT_SHORT_EIO, QSI_FAULT_SHORT,
+                                              QSI_FAULT_EINTR,     QSI_FAULT_SYNC_LOST};
+
+    uint64_t seed = qs_test_seed(argc, argv);
+
+    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
+        test_every_failed_call_leaves_what_is_durable(hows[i]);
+        test_recovery_that_fails_can_be_repeated(hows[i]);
+    }
+    test_every_failed_allocation_is_reported_and_leaks_nothing();
+    test_transient_references_without_memory_keep_the_file();
+    test_what_recovery_keeps_is_durable_from_then_on(false);
+    test_what_recovery_keeps_is_durable_from_then_on(true);
+    test_power_cut_at_any_step(seed);
+    return 0;
+}
