@@ -1,0 +1,292 @@
+"""The command line: ``pyqstore``, or ``python -m pyqstore``.
+
+Results go to stdout, as text for people or, with ``--json``, as JSON; errors are one line on
+stderr, where progress is shown, too, if that is a terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Never
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from . import store as _store
+from .errors import Error, NotFound, StoreCorrupt
+from .message import Message
+from .properties import _NAMES
+
+__all__ = ["main"]
+
+EXIT_DAMAGE = 1
+EXIT_FAILED = 3
+_FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
+_MEMORY = "16MiB"
+_EPILOG = """Exit status: 0 done; 1 the store is damaged; 2 wrong arguments; 3 anything else (no
+store, open elsewhere, no such queue, an input/output error).
+
+verify reads and changes nothing.  The other commands open the store as its owner would: it is
+recovered when its last owner died, and must not be open elsewhere."""
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_directory = click.argument("directory", type=click.Path(path_type=Path))
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pyqstore")
+def main() -> None:
+    """Look into pyqstore stores."""
+
+
+@main.command()
+@_directory
+@_json_option
+def inspect(directory: Path, as_json: bool) -> None:
+    """Show queues with their counts, and files with their bytes."""
+    with _opened(directory) as store:
+        queues = {name: _queue(store, name) for name in store.queues()}
+        report = {
+            "path": str(directory),
+            "segment_entries": store.options["segment_entries"],
+            "queues": queues,
+            "segments": _count(directory / "index")[0],
+            "files": {name: _count(directory / name)[0] for name in _FOLDERS},
+            "bytes": {name: _count(directory / name)[1] for name in _FOLDERS},
+        }
+    if as_json:
+        _print_json(report)
+        return
+    table = _table("queue", "ready", "unacked", "alpha", "beta", "gamma", "delta", "RAM", "disk")
+    for name, status in queues.items():
+        table.add_row(
+            name + (" (lazy)" if status["lazy"] else ""),
+            *(str(status[key]) for key in ("messages_ready", "messages_unacked")),
+            *(str(status[key]) for key in ("alpha", "beta", "gamma", "delta")),
+            _size(status["ram_bytes"]),
+            _size(status["disk_bytes"]),
+        )
+    files = _table("directory", "files", "bytes")
+    for name in _FOLDERS:
+        files.add_row(name, str(report["files"][name]), _size(report["bytes"][name]))
+    _print(table, files)
+
+
+@main.command()
+@_directory
+@_json_option
+def verify(directory: Path, as_json: bool) -> None:
+    """Read every file that the store needs and check every checksum.
+
+    Changes nothing.  Exit status 1 when anything is damaged: file and offset of each place are
+    printed.
+    """
+    with _errors(), _progress("verifying") as progress:
+        found = _store.verify(directory, progress=progress)
+    if as_json:
+        _print_json(
+            {
+                **{name: value for name, value in vars(found).items() if name != "damage"},
+                "damage": [place._asdict() for place in found.damage],
+            }
+        )
+    else:
+        for place in found.damage:
+            click.echo(place.text)
+        click.echo(
+            f"{found.damages or 'no'} damaged place{'' if found.damages == 1 else 's'} in"
+            f" {found.queues} queues, {found.checkpoint_records} checkpoint records,"
+            f" {found.journal_records} journal records, {found.segments} segments,"
+            f" {found.bodies} bodies"
+        )
+    sys.exit(EXIT_DAMAGE if found.damages else 0)
+
+
+@main.command()
+@_directory
+@click.argument("queue")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
+def dump(directory: Path, queue: str, limit: int | None) -> None:
+    """Print a queue's ready messages as JSON lines, first to last.
+
+    The body is "body", or "body_base64" when it is not UTF-8.  Nothing is acknowledged: every
+    message stays in its place.  But it was delivered, and will be flagged redelivered.
+    """
+    with _opened(directory) as store, store.channel() as channel:
+        ready = int(store.queue_status(queue)["messages_ready"])
+        count = ready if limit is None else min(limit, ready)
+        with _progress(f"dumping {queue}", in_bytes=False) as progress:
+            for number in range(count):
+                message = channel.basic_get(queue)
+                if message is None:
+                    break
+                json.dump(_message(message), sys.stdout, default=_plain)
+                sys.stdout.write("\n")
+                if number % 1000 == 0:
+                    progress(number, count)
+            sys.stdout.flush()
+
+
+@main.command()
+@_directory
+@_json_option
+def stats(directory: Path, as_json: bool) -> None:
+    """Show the store's numbers: of its recovery, its files, its memory."""
+    with _opened(directory) as store:
+        report = {
+            **store.stats(),
+            "options": dict(store.options),
+            "recovery_report": dict(store.recovery_report),
+        }
+    if as_json:
+        _print_json(report)
+        return
+    table = _table("name", "value")
+    for name, value in report.items():
+        if not isinstance(value, dict):
+            table.add_row(name, str(value))
+        elif name != "recovery_report":  # its numbers stand there already
+            for part, number in value.items():
+                table.add_row(f"{name}.{part}", str(number))
+    _print(table)
+
+
+# Stores and their errors.
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreCorrupt as error:
+        _fail(str(error), EXIT_DAMAGE)
+    except NotFound as error:
+        _fail(error.reply_text, EXIT_FAILED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except (Error, OSError, ValueError) as error:
+        _fail(str(error), EXIT_FAILED)
+
+
+def _fail(text: str, status: int) -> Never:
+    click.echo(f"pyqstore: {' '.join(text.split())}", err=True)
+    sys.exit(status)
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[_store.Store]:
+    """The store, in little memory and without checkpoints: whoever only looks makes none."""
+    with _errors():
+        with _progress("opening") as progress:
+            store = _store.open(
+                directory,
+                create=False,
+                memory_budget=_MEMORY,
+                checkpoint_bytes=0,
+                checkpoint_interval=None,
+                progress=progress,
+            )
+        with store:
+            yield store
+
+
+@contextlib.contextmanager
+def _progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A callback that draws a bar on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    unit = DownloadColumn() if in_bytes else TextColumn("{task.completed}/{task.total}")
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        unit,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# What is printed.
+
+
+def _queue(store: _store.Store, name: str) -> dict[str, Any]:
+    return dict(store.queue_status(name))
+
+
+def _count(folder: Path) -> tuple[int, int]:
+    """Files in a folder, and the bytes they take on the disk."""
+    sizes = [entry.stat().st_blocks * 512 for entry in os.scandir(folder) if entry.is_file()]
+    return len(sizes), sum(sizes)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    given = ((name, getattr(message.properties, name)) for name in _NAMES)
+    line: dict[str, Any] = {
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "redelivered": message.redelivered,
+        "delivery_count": message.delivery_count,
+        "properties": _finite({name: value for name, value in given if value is not None}),
+    }
+    try:
+        line["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        line["body_base64"] = base64.b64encode(message.body).decode()
+    return line
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    """The same without infinity, which JSON has no word for either."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    click.echo(json.dumps(_finite(report), default=_plain, indent=2))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    return table
+
+
+def _print(*tables: Table) -> None:
+    console = Console(soft_wrap=False, highlight=False, markup=False)
+    for index, table in enumerate(tables):
+        if index:
+            console.print()
+        console.print(table)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,247 @@
+"""The command line, as a process: what it prints, what it answers, what it leaves alone."""
+
+import base64
+import datetime
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyqstore
+
+PERSISTENT = pyqstore.Properties(delivery_mode=2)
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "pyqstore", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "120"},
+    )
+
+
+def output(*arguments: object) -> str:
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    with (
+        pyqstore.open(path, segment_entries=64, journal_file_bytes="64KiB") as store,
+        store.channel() as channel,
+    ):
+        channel.queue_declare("q", durable=True)
+        channel.queue_declare("idle", durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(200):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        channel.basic_publish("", "q", b"x" * 9000, PERSISTENT)
+    return path
+
+
+def test_inspect(filled: Path) -> None:
+    report: dict[str, Any] = json.loads(output("inspect", filled, "--json"))
+    assert sorted(report["queues"]) == ["idle", "q"]
+    status = report["queues"]["q"]
+    assert status["messages_ready"] == 201
+    assert sum(status[state] for state in ("alpha", "beta", "gamma", "delta")) == 201
+    assert status["target_ram_count"] is None
+    assert report["queues"]["idle"]["lazy"] is True
+    assert report["segment_entries"] == 64
+    assert report["segments"] == report["files"]["index"]
+    assert report["files"]["messages"] == 1
+    assert report["bytes"]["messages"] >= 9000
+    text = output("inspect", filled)
+    for word in ("idle (lazy)", "201", "journal", "messages"):
+        assert word in text
+
+
+def test_stats(filled: Path) -> None:
+    report: dict[str, Any] = json.loads(output("stats", filled, "--json"))
+    assert report["recovered_messages"] == 201
+    assert report["recovery_report"]["queues"] == {"idle": 0, "q": 201}
+    assert report["options"]["segment_entries"] == 64
+    assert "recovered_messages" in output("stats", filled)
+
+
+def test_verify_a_whole_store(filled: Path) -> None:
+    assert output("verify", filled).startswith("no damaged places in 2 queues")
+    report: dict[str, Any] = json.loads(output("verify", filled, "--json"))
+    assert report["damages"] == 0
+    assert report["damage"] == []
+    assert report["bodies"] == 1
+
+
+def test_verify_names_the_damage(filled: Path) -> None:
+    file = next(filled.glob("messages/*"))
+    contents = bytearray(file.read_bytes())
+    contents[-5000] ^= 1
+    file.write_bytes(contents)
+    done = run("verify", filled)
+    assert done.returncode == 1
+    assert f"messages/{file.name}" in done.stdout
+    assert "1 damaged place in 2 queues" in done.stdout
+    done = run("verify", filled, "--json")
+    assert done.returncode == 1
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["damage"][0]["path"] == f"messages/{file.name}"
+    assert report["damage"][0]["offset"] > 0
+
+
+def test_opening_a_damaged_store_names_the_damage(filled: Path) -> None:
+    file = next(filled.glob("checkpoint/*"))
+    file.write_bytes(b"")
+    done = run("stats", filled)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert file.name in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_dump_leaves_everything_in_its_place(filled: Path) -> None:
+    for _ in range(2):
+        lines = [json.loads(line) for line in output("dump", filled, "q").splitlines()]
+        assert [line["body"] for line in lines] == [*map(str, range(200)), "x" * 9000]
+        assert all(line["properties"] == {"delivery_mode": 2} for line in lines)
+        assert {line["routing_key"] for line in lines} == {"q"}
+    assert len(output("dump", filled, "q", "--limit", 7).splitlines()) == 7
+    assert output("dump", filled, "idle", "--json") == ""
+    with pyqstore.open(filled) as store, store.channel() as channel:
+        assert store.queue_status("q")["messages_ready"] == 201
+        message = channel.basic_get("q")
+        assert message is not None
+        assert message.body == b"0"
+
+
+def test_dump_of_bytes_and_all_kinds_of_headers(path: Path) -> None:
+    headers = {
+        "bytes": b"\xff",
+        "time": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+        "list": [1, None, {"deep": True}],
+        "nan": float("nan"),
+    }
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        properties = PERSISTENT.replace(headers=headers, timestamp=5, app_id="app")
+        channel.basic_publish("", "q", b"\xff\x00", properties)
+    line: dict[str, Any] = json.loads(output("dump", path, "q"))
+    assert base64.b64decode(line["body_base64"]) == b"\xff\x00"
+    assert line["properties"] == {
+        "headers": {
+            "bytes": {"base64": "/w=="},
+            "time": "2026-01-02T00:00:00+00:00",
+            "list": [1, None, {"deep": True}],
+            "nan": None,
+        },
+        "delivery_mode": 2,
+        "timestamp": 5,
+        "app_id": "app",
+    }
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["verify"], ["stats"], ["dump"]])
+def test_no_store_is_one_clear_line(tmp_path: Path, command: list[str]) -> None:
+    queue = ["q"] if command == ["dump"] else []
+    done = run(*command, tmp_path / "nowhere", *queue)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("pyqstore: ")
+    assert "nowhere" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_open_store_is_one_clear_line(store: pyqstore.Store) -> None:
+    for command in (["inspect"], ["verify"]):
+        done = run(*command, store.path)
+        assert done.returncode == 3
+        assert str(os.getpid()) in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_no_queue_is_one_clear_line(filled: Path) -> None:
+    done = run("dump", filled, "nothing")
+    assert done.returncode == 3
+    assert "no queue 'nothing'" in done.stderr
+
+
+def test_wrong_arguments_exit_with_2(filled: Path) -> None:
+    assert run("inspect").returncode == 2
+    assert run("inspect", filled, "--yaml").returncode == 2
+    assert run("explode", filled).returncode == 2
+
+
+def test_help_tells_the_exit_status() -> None:
+    text = output("--help")
+    for word in ("inspect", "verify", "dump", "stats", "Exit status", "damaged"):
+        assert word in text
+
+
+def test_reader_that_goes_away_is_no_crash(filled: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyqstore", "dump", str(filled), "q"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 3
+
+
+def test_progress_is_shown_on_a_terminal(filled: Path) -> None:
+    reading, writing = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyqstore", "verify", str(filled)],
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        env={**os.environ, "TERM": "xterm"},
+    ) as process:
+        os.close(writing)
+        shown = b""
+        with os.fdopen(reading, "rb", buffering=0) as terminal:
+            try:
+                while part := terminal.read(4096):
+                    shown += part
+            except OSError:  # how the end of a pseudo-terminal looks
+                pass
+        assert process.wait(60) == 0
+    assert b"verifying" in shown
+
+
+def test_dump_of_a_paged_queue_takes_constant_memory(path: Path) -> None:
+    options: dict[str, Any] = {"segment_entries": 256, "sync": "none"}
+    with (
+        pyqstore.open(path, memory_budget="1MiB", **options) as store,
+        store.channel() as channel,
+    ):
+        channel.queue_declare("q", durable=True)
+        body = b"x" * 3000
+        for _ in range(80_000):
+            channel.basic_publish("", "q", body, PERSISTENT)
+    code = (
+        "import resource, sys; from pyqstore.cli import main\n"
+        "try: main()\n"
+        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+
+    def peak(limit: int) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "dump", str(path), "q", "--limit", str(limit)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return int(done.stderr)
+
+    assert peak(80_000) - peak(1000) < 40_000  # KiB, of 240 MB of messages
