@@ -46,6 +46,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     qsi_pager_job_end(store, queue);
     if (status == QS_OK) {
         qsi_events_announce(store);
+        qsi_pager_kick(store); /* a large batch brings more than the budget holds */
     }
     return status;
 }

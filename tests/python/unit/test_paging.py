@@ -103,6 +103,21 @@ def test_unacknowledged_messages_leave_memory_as_well(path: Path) -> None:
         assert drain(store, "q") == [*range(10_000)]
 
 
+def test_memory_is_within_the_budget_soon_after_a_large_batch_was_received(path: Path) -> None:
+    waited = 0.0
+    with pyqstore.open(path, memory_budget=BUDGET, **TINY) as store, store.channel() as channel:
+        publish(store, "q", range(10_000), 1000)
+        for _ in range(5):  # not only when the pager, idle for a second, looks again
+            assert channel.get_batch("q", 10_000).num_rows == 10_000
+            received = time.monotonic()
+            while store.stats()["ram_bytes"] > BUDGET:
+                assert time.monotonic() < received + 20, store.stats()["ram_bytes"]
+                time.sleep(0.002)
+            waited += time.monotonic() - received
+            channel.basic_recover()
+    assert waited < 1, waited
+
+
 def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
     with pyqstore.open(path, **TINY) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
