@@ -212,30 +212,59 @@ qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                             &page_in->load, error);
 }
 
+/* The words from the first that has live messages to the last that was given out: a queue of few messages takes no more memory
+ * than it took before.  False: not as many are live as there should be. */
+static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, uint32_t *end_out)
+{
+    const struct qsi_segment *segment = page_in->segment;
+    uint32_t words = qsi_queue_words(page_in->queue);
+    uint32_t count = 0;
+
+    *first_out = *end_out = words;
+    for (uint32_t word = words; word-- > 0;) {
+        uint64_t assigned = qsi_segment_assigned(page_in->queue, segment, word);
+        uint64_t live = assigned & ~page_in->state.settled[word];
+        *end_out -= assigned == 0 ? 1 : 0;
+        *first_out = live != 0 ? word : *first_out;
+        count += qsi_popcount(live);
+    }
+    return count == segment->ready_count;
+}
+
+/* Takes over the counts of the words that the segment has. */
+static void install_deliveries(struct qsi_page_in *page_in)
+{
+    struct qsi_segment *segment = page_in->segment;
+    uint8_t *deliveries = page_in->state.deliveries;
+    uint32_t base = segment->word_base * QSI_WORD_BITS;
+    uint32_t count = segment->word_count * QSI_WORD_BITS;
+    uint8_t *fitting;
+
+    for (uint32_t slot = base; slot < base + count && slot < segment->seen_end; slot++) {
+        deliveries[slot] = deliveries[slot] > 0 ? deliveries[slot] : 1;
+    }
+    memmove(deliveries, deliveries + base, count);
+    fitting = qsi_realloc(deliveries, count);
+    segment->deliveries = fitting != NULL ? fitting : deliveries;
+    page_in->state.deliveries = NULL;
+}
+
 static qs_status install_state(struct qsi_page_in *page_in)
 {
-    struct qsi_queue *queue = page_in->queue;
     struct qsi_segment *segment = page_in->segment;
-    uint32_t live = 0;
+    uint32_t first, end;
 
-    QS_TRY(qsi_segment_make_state(queue, segment));
-    for (uint32_t word = 0; word < qsi_queue_words(queue); word++) {
-        segment->settled[word] = page_in->state.settled[word];
-        segment->seen[word] =
-            page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
-        live += qsi_popcount(qsi_segment_live(queue, segment, word));
-    }
-    if (live != segment->ready_count) {
-        qsi_segment_drop_state(queue, segment);
+    if (!live_words(page_in, &first, &end)) {
         return QS_ECORRUPT;
     }
+    QS_TRY(qsi_segment_make_state(page_in->queue, segment, first, end - first));
+    for (uint32_t word = first; word < end; word++) {
+        segment->settled[word - first] = page_in->state.settled[word];
+        segment->seen[word - first] =
+            page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
+    }
     if (page_in->has_deliveries) {
-        segment->deliveries = page_in->state.deliveries;
-        page_in->state.deliveries = NULL;
-        for (uint32_t slot = 0; slot < segment->seen_end; slot++) {
-            segment->deliveries[slot] =
-                segment->deliveries[slot] > 0 ? segment->deliveries[slot] : 1;
-        }
+        install_deliveries(page_in);
     }
     return QS_OK;
 }

@@ -289,9 +289,9 @@ void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run);
 void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row);
 /* Drops a run's content: its messages stay what they are.  REQUIRES that live ones are flushed. */
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index);
-/* Bitmaps for the whole segment, zeroed; QS_ENOMEM. */
-qs_status qsi_segment_make_state(struct qsi_queue *queue,
-                                 struct qsi_segment *segment) QS_MUST_CHECK;
+/* Bitmaps for words [word_base, word_base + word_count), zeroed; QS_ENOMEM. */
+qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t word_base, uint32_t word_count) QS_MUST_CHECK;
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment);
 /* After a job: a segment that ended meanwhile is retired now. */
 void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *segment);

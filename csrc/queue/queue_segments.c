@@ -127,12 +127,12 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     return QS_OK;
 }
 
-qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *segment)
+qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t word_base, uint32_t word_count)
 {
     QS_ASSERT(segment->settled == NULL);
-    segment->word_base = 0;
-    segment->first_word = 0;
-    return widen(queue, segment, qsi_bitmap_words(queue->shared->entries));
+    segment->word_base = segment->first_word = word_base;
+    return widen(queue, segment, word_count);
 }
 
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)

@@ -245,6 +245,35 @@ static void test_sessions_that_crash_one_after_the_other(void)
     engine_stop(&engine);
 }
 
+/* The bitmaps of a whole segment would be 6 KiB. */
+static void test_a_queue_of_few_messages_costs_little_memory_when_reopened(void)
+{
+    enum { QUEUES = 400, MESSAGES = 100 };
+    struct engine engine;
+    char name[16];
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.checkpoint_bytes = 1u << 20;
+    engine_open(&engine);
+    for (int i = 0; i < QUEUES; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        declare(&engine, name, QS_DURABLE);
+        for (int k = 0; k < MESSAGES; k++) {
+            publish(&engine, name, "m");
+        }
+    }
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    engine_reopen(&engine);
+    QS_CHECK(stats_of(&engine).ram_bytes < QUEUES * 1024);
+    for (int i = 0; i < QUEUES; i++) { /* and it grows as any other */
+        snprintf(name, sizeof name, "%d", i);
+        publish(&engine, name, "n");
+        ack(&engine, get(&engine, name, "m").delivery_tag, 0);
+        check_counts(&engine, name, MESSAGES, 0);
+    }
+    engine_stop(&engine);
+}
+
 /* A process that is killed on a real disk. */
 static void test_a_killed_process_loses_nothing_that_was_confirmed(void)
 {
@@ -280,6 +309,7 @@ int main(void)
     test_delivery_counts_go_on_after_a_crash();
     test_settled_messages_stay_settled_and_requeued_ones_keep_their_place();
     test_sessions_that_crash_one_after_the_other();
+    test_a_queue_of_few_messages_costs_little_memory_when_reopened();
     test_a_killed_process_loses_nothing_that_was_confirmed();
     test_what_was_not_delivered_after_a_crash_is_not_redelivered();
     return 0;

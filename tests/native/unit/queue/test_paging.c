@@ -233,6 +233,40 @@ static void test_delivery_counts_survive_on_the_disk(void)
     finish(&fixture);
 }
 
+static void test_a_loaded_state_begins_where_messages_are_live(void)
+{
+    struct fixture fixture;
+    struct qsi_stretch stretch;
+    struct qsi_segment *segment;
+
+    start(&fixture, 128, true);
+    publish(&fixture, 0, 512, 0, true);
+    flush_all(&fixture);
+    for (uint32_t left = 512; left > 0; left -= stretch.count) {
+        QS_CHECK(take_some(&fixture, 64, &stretch));
+        if (stretch.segment->number == 2 && stretch.slot < 64) {
+            settle_all(&fixture, &stretch);
+        }
+    }
+    segment = qsi_queue_segment_at(&fixture.queue, 2);
+    qsi_queue_requeue(&fixture.queue, segment, 1, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 0), 0, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 1), 0, UINT64_MAX);
+    drop_all(&fixture);
+    QS_CHECK(segment->settled == NULL);
+    load_state(&fixture, segment);
+    QS_CHECK(segment->word_base == 1 && segment->word_count == 1 && segment->ready_count == 64);
+    QS_CHECK(qsi_segment_deliveries(segment, 64) == 1 && qsi_segment_was_seen(segment, 127));
+    for (uint32_t number = 0; number < 2; number++) {
+        qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, number), 1,
+                          UINT64_MAX);
+    }
+    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 3), 0, UINT64_MAX);
+    qsi_queue_requeue(&fixture.queue, qsi_queue_segment_at(&fixture.queue, 3), 1, UINT64_MAX);
+    QS_CHECK(drain(&fixture) == 512 - 64);
+    finish(&fixture);
+}
+
 static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
 {
     struct fixture fixture;
@@ -612,6 +646,7 @@ int main(void)
     }
     test_acks_between_run_and_end_of_a_load();
     test_delivery_counts_survive_on_the_disk();
+    test_a_loaded_state_begins_where_messages_are_live();
     test_mark_all_seen_reaches_what_is_on_the_disk();
     test_a_replayed_requeue_of_a_whole_segment_is_seen();
     test_replay_settles_whole_segments_that_are_not_loaded();
