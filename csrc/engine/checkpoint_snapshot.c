@@ -210,28 +210,35 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
     return count;
 }
 
-/* The segment's state in front of base_seq, to be written to the area that no checkpoint names. */
-static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
-                             struct qsi_segment *segment, uint64_t base_seq, uint32_t entry)
+/* What the area told of the slots below end when it was written is still so: their messages had been given out by then, and what
+ * was transient among them counts as settled. */
+static bool is_told(const struct qsi_segment *segment, uint32_t end)
 {
-    uint64_t first_seq = qsi_segment_first_seq(queue->core.shared, segment);
+    return segment->settled == NULL || segment->told_end == end ||
+           (!segment->state_dirty && segment->transient_count == 0);
+}
+
+/* The state of the segment's slots below end, to be written to the area that no checkpoint names. */
+static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
+                             struct qsi_segment *segment, uint32_t end, uint32_t entry)
+{
+    uint64_t end_seq = qsi_segment_first_seq(queue->core.shared, segment) + end;
+    uint32_t entries = checkpoint->store->shared.entries;
     struct state_job job = {.queue = queue, .entry = entry, .begun = true};
-    uint32_t words = qsi_bitmap_words(checkpoint->store->shared.entries);
     uint8_t *room;
 
     QS_TRY(qsi_buf_reserve(&checkpoint->states, sizeof job, &room));
     QS_TRY(qsi_state_write_begin(&job.write, &queue->core, segment));
-    if (base_seq < queue->core.next_seq && base_seq - first_seq < (uint64_t)words * QSI_WORD_BITS) {
-        /* What is carried comes behind it as if published again; in memory the state goes on. */
-        uint32_t from = base_seq > first_seq ? (uint32_t)(base_seq - first_seq) : 0;
-        for (uint32_t slot = from; slot < words * QSI_WORD_BITS; slot++) {
-            job.write.state.settled[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
-            job.write.state.seen[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
-            if (job.write.state.deliveries != NULL) {
-                job.write.state.deliveries[slot] = 0;
-            }
+    job.write.told_end = end;
+    job.write.is_named = true;
+    job.write.is_part = end < entries && end_seq < queue->core.next_seq;
+    /* What is carried comes behind it as if published again. */
+    for (uint32_t slot = end; job.write.is_part && slot < entries; slot++) {
+        job.write.state.settled[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
+        job.write.state.seen[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
+        if (job.write.state.deliveries != NULL) {
+            job.write.state.deliveries[slot] = 0;
         }
-        job.write.version -= 1;
     }
     queue->jobs += 1;
     return qsi_buf_append(&checkpoint->states, &job, sizeof job);
@@ -247,17 +254,19 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
         .has_stored = segment->has_stored,
     };
     uint64_t below = base_seq - qsi_segment_first_seq(queue->core.shared, segment);
+    uint32_t entries = checkpoint->store->shared.entries;
+    uint32_t end = below < entries ? (uint32_t)below : entries;
     uint32_t index = COUNT(checkpoint->entries, entry);
     bool sync = segment->file_dirty;
 
     if (entry.live_count == 0) {
         return QS_OK;
     }
-    if (entry.seen_end > below) { /* what is carried brings its own deliveries */
-        entry.seen_end = (uint32_t)below;
+    if (entry.seen_end > end) { /* what is carried brings its own deliveries */
+        entry.seen_end = end;
     }
-    if (segment->settled != NULL && (segment->state_dirty || segment->transient_count > 0)) {
-        QS_TRY(begin_state(checkpoint, queue, segment, base_seq, index));
+    if (!is_told(segment, end)) {
+        QS_TRY(begin_state(checkpoint, queue, segment, end, index));
         sync = true;
     }
     segment->file_dirty = false;

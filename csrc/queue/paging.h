@@ -93,7 +93,10 @@ struct qsi_state_write {
     struct qsi_segment_file file;
     struct qsi_segment_state state;
     uint32_t version;
+    uint32_t told_end; /* it tells slots below; all, unless whoever writes it leaves some out */
     uint8_t durable_area;
+    bool is_part;  /* slots that were given out are left out: in memory the state goes on */
+    bool is_named; /* by the checkpoint that is being made, which syncs the file */
 };
 /* The next segment, from number on, whose changed state could be dropped if it were written; NULL: none. */
 struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number);

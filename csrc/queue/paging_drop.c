@@ -119,6 +119,7 @@ qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue 
     write->segment = segment;
     write->file = segment->file;
     write->version = segment->state_version;
+    write->told_end = queue->shared->entries;
     write->durable_area = segment->durable_area;
     write->state.settled = qsi_zalloc(words * sizeof(uint64_t));
     write->state.seen = qsi_zalloc(words * sizeof(uint64_t));
@@ -157,12 +158,16 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
     struct qsi_segment *segment = write->segment;
     struct qsi_queue *queue = write->queue;
 
+    bool changed = segment->state_version != write->version;
+
     segment->busy -= 1;
+    segment->told_end = 0; /* what was not written to its end may have spoiled the area */
     if (done) {
         segment->file.state_area = write->file.state_area;
         segment->file.state_crc = write->file.state_crc;
-        segment->file_dirty = true;
-        segment->state_dirty = segment->state_version != write->version;
+        segment->file_dirty = segment->file_dirty || !write->is_named;
+        segment->state_dirty = changed || write->is_part;
+        segment->told_end = changed ? 0 : write->told_end;
     }
     free_state_write(write);
     qsi_segment_retire_if_done(queue, segment);

@@ -79,6 +79,7 @@ struct qsi_segment {
         deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
+    uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
     bool state_dirty;         /* the state area does not tell the present state */
     bool file_dirty;          /* written since its last sync */
     bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */

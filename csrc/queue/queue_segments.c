@@ -78,6 +78,7 @@ uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t wor
 void qsi_segment_dirty_state(struct qsi_segment *segment)
 {
     segment->state_dirty = true;
+    segment->told_end = 0;
     segment->state_version += 1;
 }
 

@@ -1,0 +1,117 @@
+/* What checkpoints write, and what they leave as it is. */
+#include "engine_fixture.h"
+
+enum { QUEUES = 20, MESSAGES = 100 };
+
+static char *name_of(int queue)
+{
+    static char name[16];
+
+    snprintf(name, sizeof name, "%d", queue);
+    return name;
+}
+
+static void checkpoint(struct engine *engine)
+{
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+}
+
+static void consume_one(struct engine *engine, const char *queue)
+{
+    qs_message message;
+
+    QS_CHECK_OK(qs_channel_get(engine->channel, text(queue), QS_NO_ACK, &message, QS_ERROR));
+    qs_message_release(&message);
+}
+
+/* How many calls of this kind a checkpoint takes. */
+static uint64_t calls_of_checkpoint(struct engine *engine, enum qsi_fault_kind kind)
+{
+    qsi_env_fault_arm(engine->env, kind, QSI_FAULT_EIO, 0, false);
+    checkpoint(engine);
+    return qsi_env_fault_calls(engine->env);
+}
+
+/* Queues in segments whose first message is consumed; what comes behind them is little, and carried. */
+static void start_with_carried_tails(struct engine *engine)
+{
+    char *body = make_body(1000, 0);
+
+    engine_init(engine, IN_MEMORY);
+    engine->env = qsi_env_fault_create(engine->env);
+    QS_CHECK(engine->env != NULL);
+    engine->options.checkpoint_bytes = 1u << 20;
+    engine_open(engine);
+    for (int i = 0; i < QUEUES; i++) {
+        declare(engine, name_of(i), QS_DURABLE);
+        for (int k = 0; k < MESSAGES; k++) {
+            publish(engine, name_of(i), body);
+        }
+    }
+    free(body);
+    checkpoint(engine);
+    QS_CHECK(stats_of(engine).segments_written == QUEUES);
+    for (int i = 0; i < QUEUES; i++) {
+        publish(engine, name_of(i), "carried");
+        publish_to(engine, "", name_of(i), TRANSIENT, text("transient"));
+        consume_one(engine, name_of(i));
+    }
+}
+
+static void stop(struct engine *engine)
+{
+    qs_env *env = engine->env;
+
+    engine_stop(engine);
+    qsi_env_fault_destroy(env);
+}
+
+static void check_after_crash(struct engine *engine, uint64_t ready)
+{
+    struct engine dead;
+
+    engine_crash(engine, &dead);
+    for (int i = 0; i < QUEUES; i++) {
+        check_counts(engine, name_of(i), ready, 0);
+    }
+    engine_stop(engine);
+    *engine = dead;
+}
+
+static void test_states_that_did_not_change_are_not_written_again(void)
+{
+    struct engine engine;
+
+    start_with_carried_tails(&engine);
+    QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) >= QUEUES);
+    QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) < QUEUES);
+    QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_WRITE) < QUEUES);
+    check_after_crash(&engine, MESSAGES);
+    for (int i = 0; i < QUEUES; i++) {
+        consume_one(&engine, name_of(i));
+    }
+    QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) >= QUEUES);
+    check_after_crash(&engine, MESSAGES - 1);
+    stop(&engine);
+}
+
+/* The states were written, but not for a checkpoint that counts: the next one has them synced. */
+static void test_states_of_a_checkpoint_that_failed_are_synced_by_the_next(void)
+{
+    struct engine engine;
+
+    start_with_carried_tails(&engine);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    qsi_env_fault_arm(engine.env, QSI_FAULT_WRITE, QSI_FAULT_ENOSPC, QUEUES + 1, false);
+    QS_CHECK_STATUS(QS_ESTORE_FULL, qs_store_checkpoint(engine.store, QS_ERROR));
+    QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) >= QUEUES);
+    check_after_crash(&engine, MESSAGES);
+    stop(&engine);
+}
+
+int main(void)
+{
+    test_states_that_did_not_change_are_not_written_again();
+    test_states_of_a_checkpoint_that_failed_are_synced_by_the_next();
+    return 0;
+}
