@@ -20,6 +20,11 @@ void qsi_checkpoint_name(char name_out[QSI_CHECKPOINT_NAME_BYTES], uint64_t numb
     snprintf(name_out, QSI_CHECKPOINT_NAME_BYTES, "%010u.ckp", (uint32_t)number);
 }
 
+void qsi_checkpoint_path(char path_out[QSI_CHECKPOINT_PATH_BYTES], uint64_t number)
+{
+    snprintf(path_out, QSI_CHECKPOINT_PATH_BYTES, "checkpoint/%010u.ckp", (uint32_t)number);
+}
+
 bool qsi_checkpoint_number(const char *name, uint64_t *number_out)
 {
     char again[QSI_CHECKPOINT_NAME_BYTES];
@@ -52,19 +57,19 @@ void qsi_checkpoint_header_encode(uint8_t out[QSI_CHECKPOINT_HEADER_BYTES],
 }
 
 qs_status qsi_checkpoint_header_decode(struct qsi_checkpoint_header *header_out, const uint8_t *in,
-                                       const char *name, const uint8_t uuid[QSI_UUID_BYTES],
+                                       const char *path, const uint8_t uuid[QSI_UUID_BYTES],
                                        uint64_t number, qs_error *error)
 {
     if (memcmp(in, MAGIC, 8) != 0) {
-        return qsi_fail_corrupt(error, name, 0, "not a checkpoint");
+        return qsi_fail_corrupt(error, path, 0, "not a checkpoint");
     }
     if (qsi_get_u32(in + 8) != VERSION || qsi_get_u32(in + 12) != 0) {
         return qsi_fail(error, QS_EVERSION,
                         "%s: version %u, features %#x; this build reads version %d without any",
-                        name, qsi_get_u32(in + 8), qsi_get_u32(in + 12), VERSION);
+                        path, qsi_get_u32(in + 8), qsi_get_u32(in + 12), VERSION);
     }
     if (memcmp(in + 16, uuid, QSI_UUID_BYTES) != 0 || qsi_get_u64(in + 32) != number) {
-        return qsi_fail_corrupt(error, name, 16, "another checkpoint, or of another store");
+        return qsi_fail_corrupt(error, path, 16, "another checkpoint, or of another store");
     }
     memcpy(header_out->uuid, uuid, QSI_UUID_BYTES);
     header_out->number = number;

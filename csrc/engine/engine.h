@@ -234,6 +234,9 @@ struct qs_channel {
 
 /* ---- entering and leaving (store.c) ---- */
 
+/* QS_ESTORE_NOT_FOUND; QS_ECORRUPT when there was a store, as its journal shows. */
+qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;

@@ -224,7 +224,7 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
 
 static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_error *error)
 {
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
     qs_error inner;
 
     if (status == QS_EINVAL ||
@@ -235,8 +235,8 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
         return status;
     }
     inner = *error;
-    qsi_journal_name(name, block->block.file_number);
-    return qsi_fail_corrupt(error, name, block->offset, "%s", inner.text);
+    qsi_journal_path(path, block->block.file_number);
+    return qsi_fail_corrupt(error, path, block->offset, "%s", inner.text);
 }
 
 static void mark_all_seen(struct qs_store *store)

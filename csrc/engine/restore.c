@@ -123,21 +123,27 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
 /* ---- the file ---- */
 
 static qs_status load_file(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
-                           const char *name, uint8_t **data_out, size_t *bytes_out, qs_error *error)
+                           const char *path, uint8_t **data_out, size_t *bytes_out, qs_error *error)
 {
-    qs_status status =
-        qsi_file_load(env, dir, name, CHECKPOINT_BYTES_MAX, data_out, bytes_out, error);
+    char name[QSI_CHECKPOINT_NAME_BYTES];
+    qs_status status;
 
+    qsi_checkpoint_name(name, manifest->checkpoint_number);
+    status = qsi_file_load(env, dir, name, CHECKPOINT_BYTES_MAX, data_out, bytes_out, error);
     if (status == QS_ENOENT) {
-        return qsi_fail_corrupt(error, name, 0,
+        return qsi_fail_corrupt(error, path, 0,
                                 "the checkpoint is missing: restore it from a backup");
     }
     QS_TRY(status);
-    if (*bytes_out < QSI_CHECKPOINT_HEADER_BYTES || *bytes_out != manifest->checkpoint_bytes ||
-        qs_crc32c(0, *data_out, *bytes_out) != manifest->checkpoint_crc) {
-        return qsi_fail_corrupt(error, name, 0,
-                                "checksum mismatch, or %zu bytes where MANIFEST says %llu",
-                                *bytes_out, (unsigned long long)manifest->checkpoint_bytes);
+    if (*bytes_out != manifest->checkpoint_bytes) {
+        return qsi_fail_corrupt(error, path, 0, "%zu bytes; MANIFEST says %llu", *bytes_out,
+                                (unsigned long long)manifest->checkpoint_bytes);
+    }
+    if (*bytes_out < QSI_CHECKPOINT_HEADER_BYTES) {
+        return qsi_fail_corrupt(error, path, 0, "%zu bytes: less than its header", *bytes_out);
+    }
+    if (qs_crc32c(0, *data_out, *bytes_out) != manifest->checkpoint_crc) {
+        return qsi_fail_corrupt(error, path, 0, "checksum mismatch");
     }
     return QS_OK;
 }
@@ -146,14 +152,14 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
                               struct qsi_checkpoint_header *header_out, uint8_t **data_out,
                               size_t *bytes_out, qs_error *error)
 {
-    char name[QSI_CHECKPOINT_NAME_BYTES];
+    char path[QSI_CHECKPOINT_PATH_BYTES];
     qs_status status;
 
     *data_out = NULL;
-    qsi_checkpoint_name(name, manifest->checkpoint_number);
-    status = load_file(env, dir, manifest, name, data_out, bytes_out, error);
+    qsi_checkpoint_path(path, manifest->checkpoint_number);
+    status = load_file(env, dir, manifest, path, data_out, bytes_out, error);
     if (status == QS_OK) {
-        status = qsi_checkpoint_header_decode(header_out, *data_out, name, manifest->uuid,
+        status = qsi_checkpoint_header_decode(header_out, *data_out, path, manifest->uuid,
                                               manifest->checkpoint_number, error);
     }
     if (status != QS_OK) {
@@ -186,7 +192,7 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
     }
 }
 
-static qs_status replay_records(struct qs_store *store, const char *name, const uint8_t *data,
+static qs_status replay_records(struct qs_store *store, const char *path, const uint8_t *data,
                                 size_t bytes, uint32_t record_count, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
@@ -196,11 +202,11 @@ static qs_status replay_records(struct qs_store *store, const char *name, const 
         qs_error detail = {0};
         qs_status status;
         if (!qsi_record_fits(data + at, bytes - at)) {
-            return qsi_fail_corrupt(error, name, at, "a record leaves the file");
+            return qsi_fail_corrupt(error, path, at, "a record leaves the file");
         }
         status = replay_one(store, data + at, &detail);
         if (status == QS_ECORRUPT || status == QS_EINVAL || status >= QS_CONTENT_TOO_LARGE) {
-            return qsi_fail_corrupt(error, name, at, "%s", detail.text);
+            return qsi_fail_corrupt(error, path, at, "%s", detail.text);
         }
         if (status != QS_OK) {
             if (error != NULL) {
@@ -212,7 +218,7 @@ static qs_status replay_records(struct qs_store *store, const char *name, const 
     }
     return count == record_count
                ? QS_OK
-               : qsi_fail_corrupt(error, name, 48, "%u records; the header says %u", count,
+               : qsi_fail_corrupt(error, path, 48, "%u records; the header says %u", count,
                                   record_count);
 }
 
@@ -278,7 +284,7 @@ static qs_status remove_leftovers(struct qs_store *store, qs_error *error)
 qs_status qsi_restore(struct qs_store *store, qs_error *error)
 {
     struct qsi_checkpoint_header header;
-    char name[QSI_CHECKPOINT_NAME_BYTES];
+    char path[QSI_CHECKPOINT_PATH_BYTES];
     uint8_t *data = NULL;
     size_t bytes = 0;
     qs_status status;
@@ -286,13 +292,13 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     if (store->manifest.checkpoint_number == 0) {
         return remove_leftovers(store, error);
     }
-    qsi_checkpoint_name(name, store->manifest.checkpoint_number);
+    qsi_checkpoint_path(path, store->manifest.checkpoint_number);
     status = qsi_checkpoint_load(store->env, store->checkpoint_dir, &store->manifest, &header,
                                  &data, &bytes, error);
     if (status == QS_OK) {
         /* The counts that it records include the references of the messages that it carries. */
         store->shared.messages = NULL;
-        status = replay_records(store, name, data, bytes, header.record_count, error);
+        status = replay_records(store, path, data, bytes, header.record_count, error);
         store->shared.messages = store->messages;
     }
     qsi_free(data);

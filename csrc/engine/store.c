@@ -274,56 +274,38 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
     return status;
 }
 
-struct emptiness {
-    struct qs_store *store;
-    bool has_contents;
-    qs_status status;
-    qs_error *error;
-};
-
-static qs_status look_for_header(struct qs_store *store, const char *name, bool *found_out,
-                                 qs_error *error)
-{
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
-    qs_file *file = NULL;
-    size_t bytes = 0;
-    qs_status status =
-        qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ, &file, error);
-
-    if (status != QS_OK) {
-        return status;
-    }
-    status = qsi_file_read(store->env, file, page, sizeof page, 0, &bytes, error);
-    store->env->close(store->env, file);
-    *found_out = bytes == sizeof page && qsi_journal_header_is_begun(page);
-    return status;
-}
-
-static bool visit_journal_name(void *context, const char *name)
-{
-    struct emptiness *emptiness = context;
-    uint32_t number;
-
-    if (qsi_journal_number(name, &number)) {
-        emptiness->status =
-            look_for_header(emptiness->store, name, &emptiness->has_contents, emptiness->error);
-    }
-    return emptiness->status == QS_OK && !emptiness->has_contents;
-}
-
 /* A directory without MANIFEST is a store whose creation was cut off (begin again), or one that lost its MANIFEST: there are
  * journal files with contents then, and beginning again would bury them.  Nothing is journalled before the manifest is durable,
  * so what a creation leaves is zeros, or whatever a power cut made of them, but never a header. */
+static qs_status check_no_journal(qs_env *env, qs_dir *journal_dir, qs_error *error)
+{
+    bool has_contents;
+
+    QS_TRY(qsi_journal_has_contents(env, journal_dir, &has_contents, error));
+    return has_contents
+               ? qsi_fail_corrupt(error, "MANIFEST", 0,
+                                  "missing, but the journal has contents: restore it from a backup")
+               : QS_OK;
+}
+
+qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error)
+{
+    qs_dir *journal_dir = NULL;
+    bool created;
+    qs_status status = qsi_env_dir_open(env, root, "journal", false, &journal_dir, &created, error);
+
+    if (status == QS_OK) {
+        status = check_no_journal(env, journal_dir, error);
+        env->dir_close(env, journal_dir);
+    }
+    return status == QS_OK || status == QS_ENOENT
+               ? qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here (no MANIFEST)")
+               : status;
+}
+
 static qs_status create_manifest(struct qs_store *store, qs_error *error)
 {
-    struct emptiness emptiness = {.store = store, .error = error};
-
-    QS_TRY(qsi_env_dir_list(store->env, store->journal_dir, visit_journal_name, &emptiness, error));
-    QS_TRY(emptiness.status);
-    if (emptiness.has_contents) {
-        return qsi_fail_corrupt(error, "MANIFEST", 0,
-                                "missing, but the journal has contents: restore it from a backup");
-    }
+    QS_TRY(check_no_journal(store->env, store->journal_dir, error));
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = SEGMENT_ENTRIES;
     }
@@ -337,8 +319,7 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
 
     if (status == QS_ENOENT) {
         if (!store->options.create) {
-            return qsi_fail(error, QS_ESTORE_NOT_FOUND,
-                            "no store here (no MANIFEST), and create is off");
+            return qsi_fail_no_manifest(store->env, store->root, error);
         }
         return create_manifest(store, error);
     }
@@ -414,23 +395,31 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
     return qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error);
 }
 
+/* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has its lock. */
+static qs_status check_is_there(struct qs_store *store, const char *path, qs_error *error)
+{
+    bool created = false;
+    qs_dir *root = NULL;
+    qs_status status = qsi_env_dir_open_root(store->env, path, false, &root, &created, error);
+
+    if (status == QS_ENOENT) {
+        return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory, and create is off");
+    }
+    QS_TRY(status);
+    status = qsi_manifest_load(&store->manifest, store->env, root, error);
+    qsi_manifest_fini(&store->manifest);
+    status = status == QS_ENOENT ? qsi_fail_no_manifest(store->env, root, error) : QS_OK;
+    store->env->dir_close(store->env, root);
+    return status;
+}
+
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
 {
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
                                                         READ_HANDLES};
 
-    if (!store->options.create) { /* leave no trace where there is no store */
-        bool created = false;
-        qs_dir *root = NULL;
-        qs_status status = qsi_env_dir_open_root(store->env, path, false, &root, &created, error);
-        if (status == QS_OK) {
-            status = qsi_manifest_load(&store->manifest, store->env, root, error);
-            qsi_manifest_fini(&store->manifest);
-            store->env->dir_close(store->env, root);
-        }
-        if (status == QS_ENOENT) {
-            return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here, and create is off");
-        }
+    if (!store->options.create) {
+        QS_TRY(check_is_there(store, path, error));
     }
     QS_TRY(open_directories(store, path, error));
     QS_TRY(load_manifest(store, error));

@@ -43,7 +43,7 @@ struct verify {
     struct qsi_message_store *messages;
     struct qsi_map queues; /* u64 -> known_queue */
     struct qsi_map names;  /* -> the known_queue that has it */
-    char checkpoint_name[QSI_CHECKPOINT_NAME_BYTES];
+    char checkpoint_path[QSI_CHECKPOINT_PATH_BYTES];
     uint8_t *checkpoint;
     size_t checkpoint_bytes;
     struct qsi_checkpoint_header header;
@@ -516,7 +516,7 @@ static qs_status check_queue_state(struct verify *verify, const uint8_t *record,
         qsi_segment_entry_decode(&entry, record, i);
         if (entry.file.number > UINT64_MAX / 2 / entries || entry.file.heap_end == 0 ||
             entry.file.state_area > 2 || entry.live_count > entries) {
-            qsi_fail_corrupt(&detail, verify->checkpoint_name,
+            qsi_fail_corrupt(&detail, verify->checkpoint_path,
                              (uint64_t)(record - verify->checkpoint), "an impossible segment");
             return found(verify, QS_ECORRUPT, &detail, error);
         }
@@ -556,20 +556,20 @@ static qs_status note_checkpoint(struct verify *verify, qs_error *error)
         const uint8_t *record = verify->checkpoint + at;
         qs_status status;
         if (!qsi_record_fits(record, verify->checkpoint_bytes - at)) {
-            qsi_fail_corrupt(&detail, verify->checkpoint_name, at, "a record leaves the file");
+            qsi_fail_corrupt(&detail, verify->checkpoint_path, at, "a record leaves the file");
             return found(verify, QS_ECORRUPT, &detail, error);
         }
         status = note_checkpoint_record(verify, record, &detail);
         if (status == QS_ECORRUPT) {
             qs_error inner = detail;
-            qsi_fail_corrupt(&detail, verify->checkpoint_name, at, "%s", inner.text);
+            qsi_fail_corrupt(&detail, verify->checkpoint_path, at, "%s", inner.text);
         }
         QS_TRY(found(verify, status, &detail, error));
         verify->verified->checkpoint_records += 1;
         at += qsi_record_length(record);
     }
     if (count != verify->header.record_count) {
-        qsi_fail_corrupt(&detail, verify->checkpoint_name, 48, "%u records; the header says %u",
+        qsi_fail_corrupt(&detail, verify->checkpoint_path, 48, "%u records; the header says %u",
                          count, verify->header.record_count);
         return found(verify, QS_ECORRUPT, &detail, error);
     }
@@ -584,7 +584,7 @@ static qs_status load_checkpoint(struct verify *verify, qs_error *error)
     if (verify->manifest.checkpoint_number == 0) {
         return QS_OK;
     }
-    qsi_checkpoint_name(verify->checkpoint_name, verify->manifest.checkpoint_number);
+    qsi_checkpoint_path(verify->checkpoint_path, verify->manifest.checkpoint_number);
     status =
         qsi_checkpoint_load(verify->env, verify->checkpoint_dir, &verify->manifest, &verify->header,
                             &verify->checkpoint, &verify->checkpoint_bytes, &detail);
@@ -619,12 +619,12 @@ static qs_status check_checkpoint(struct verify *verify, qs_error *error)
 
 static void blame_block(const struct qsi_scan_block *block, qs_status status, qs_error *detail)
 {
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
     qs_error inner = *detail;
 
     if (status == QS_ECORRUPT && detail->path[0] == 0) {
-        qsi_journal_name(name, block->block.file_number);
-        qsi_fail_corrupt(detail, name, block->offset, "%s", inner.text);
+        qsi_journal_path(path, block->block.file_number);
+        qsi_fail_corrupt(detail, path, block->offset, "%s", inner.text);
     }
 }
 
@@ -739,7 +739,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
         qsi_manifest_fini(&verify->manifest);
     }
     if (status == QS_ENOENT) {
-        return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here (no MANIFEST)");
+        return qsi_fail_no_manifest(verify->env, verify->root, error);
     }
     QS_TRY(status);
     status = qsi_env_lock(verify->env, verify->root, "LOCK", &verify->lock_file, &pid, error);

@@ -7,8 +7,10 @@
 #include "qstore/codec.h"
 
 #include "alloc.h"
+#include "check.h"
 #include "env_call.h"
 #include "error.h"
+#include "file.h"
 #include "le.h"
 
 #include <stdio.h>
@@ -23,6 +25,11 @@
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number)
 {
     snprintf(name_out, QSI_JOURNAL_NAME_BYTES, "%010u.jnl", number);
+}
+
+void qsi_journal_path(char path_out[QSI_JOURNAL_PATH_BYTES], uint32_t number)
+{
+    snprintf(path_out, QSI_JOURNAL_PATH_BYTES, "journal/%010u.jnl", number);
 }
 
 bool qsi_journal_number(const char *name, uint32_t *number_out)
@@ -97,6 +104,39 @@ qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env,
         qsort(numbers_out->items, numbers_out->count, sizeof *numbers_out->items, compare_numbers);
     }
     return QS_OK;
+}
+
+static qs_status is_begun(qs_env *env, qs_dir *dir, uint32_t number, bool *begun_out,
+                          qs_error *error)
+{
+    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_file *file = NULL;
+    size_t bytes = 0;
+    qs_status status;
+
+    qsi_journal_name(name, number);
+    QS_TRY(qsi_env_open(env, dir, name, QS_OPEN_READ, &file, error));
+    status = qsi_file_read(env, file, page, sizeof page, 0, &bytes, error);
+    env->close(env, file);
+    *begun_out = bytes == sizeof page && qsi_journal_header_is_begun(page);
+    return status;
+}
+
+qs_status qsi_journal_has_contents(qs_env *env, qs_dir *dir, bool *has_contents_out,
+                                   qs_error *error)
+{
+    struct qsi_journal_numbers numbers;
+    qs_status status;
+
+    *has_contents_out = false;
+    QS_TRY(qsi_journal_list(&numbers, env, dir, error));
+    status = QS_OK;
+    for (uint32_t i = 0; status == QS_OK && !*has_contents_out && i < numbers.count; i++) {
+        status = is_begun(env, dir, numbers.items[i], has_contents_out, error);
+    }
+    qsi_journal_numbers_fini(&numbers);
+    return status;
 }
 
 void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers)

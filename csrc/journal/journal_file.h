@@ -13,6 +13,7 @@
 #define QSI_JOURNAL_HEADER_BYTES QSI_BLOCK_ALIGN /* of a file, before its first block */
 #define QSI_JOURNAL_FILE_BYTES_MIN (64u << 10)
 #define QSI_JOURNAL_NAME_BYTES 16 /* "0000000001.jnl" and a NUL */
+#define QSI_JOURNAL_PATH_BYTES 24 /* "journal/0000000001.jnl": what errors call a file */
 
 struct qsi_journal_header {
     uint8_t uuid[QSI_UUID_BYTES]; /* of the store */
@@ -28,6 +29,7 @@ struct qsi_journal_header {
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);
 bool qsi_journal_number(const char *name,
                         uint32_t *number_out); /* false: not a journal file's name */
+void qsi_journal_path(char path_out[QSI_JOURNAL_PATH_BYTES], uint32_t number);
 
 /* The numbers of all journal files in dir, ascending. */
 struct qsi_journal_numbers {
@@ -37,6 +39,9 @@ struct qsi_journal_numbers {
 };
 qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env, qs_dir *dir,
                            qs_error *error) QS_MUST_CHECK;
+/* Was any of them written to? */
+qs_status qsi_journal_has_contents(qs_env *env, qs_dir *dir, bool *has_contents_out,
+                                   qs_error *error) QS_MUST_CHECK;
 void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers);
 
 void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],

@@ -107,8 +107,7 @@ qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *
     status = qsi_file_create(journal->env, journal->dir, name, spare->bytes, spare->fill,
                              &spare->file, error);
     if (status != QS_OK) {
-        qsi_error_prefix(error, "journal file %s of %llu bytes", name,
-                         (unsigned long long)spare->bytes);
+        qsi_error_prefix(error, "journal/%s of %llu bytes", name, (unsigned long long)spare->bytes);
     }
     return status;
 }

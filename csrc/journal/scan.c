@@ -37,7 +37,7 @@ struct scan_file {
     struct qsi_journal_header header;
     qs_file *file;
     uint64_t bytes;
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
 };
 
 /* ---- the files ---- */
@@ -60,10 +60,12 @@ static void close_file(struct scan *scan, struct scan_file *file)
 static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t number,
                            qs_error *error)
 {
+    char name[QSI_JOURNAL_NAME_BYTES];
     qs_status status;
 
-    qsi_journal_name(file->name, number);
-    status = qsi_env_open(scan->env, scan->dir, file->name, QS_OPEN_READ, &file->file, error);
+    qsi_journal_name(name, number);
+    qsi_journal_path(file->path, number);
+    status = qsi_env_open(scan->env, scan->dir, name, QS_OPEN_READ, &file->file, error);
     if (status != QS_OK) {
         return status;
     }
@@ -246,13 +248,13 @@ static qs_status check_records(const struct scan_file *file, const struct qsi_sc
 
     for (; left > 0; count++) {
         if (!qsi_record_fits(at, left)) {
-            return qsi_fail_corrupt(error, file->name, block->offset, "a record leaves its block");
+            return qsi_fail_corrupt(error, file->path, block->offset, "a record leaves its block");
         }
         left -= qsi_record_length(at);
         at += qsi_record_length(at);
     }
     if (count != block->block.record_count) {
-        return qsi_fail_corrupt(error, file->name, block->offset, "%u records, the block tells %u",
+        return qsi_fail_corrupt(error, file->path, block->offset, "%u records, the block tells %u",
                                 count, block->block.record_count);
     }
     return QS_OK;
@@ -408,7 +410,7 @@ static qs_status find_proof(struct scan *scan, const struct scan_file *file, uin
 
 /* Looks for proof in one file, named number, whose header may be gone. */
 static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt,
-                                 const char *bad_name, uint64_t bad_offset, qs_error *error)
+                                 const char *bad_path, uint64_t bad_offset, qs_error *error)
 {
     struct scan_file file = {0};
     uint64_t proof = 0;
@@ -425,16 +427,16 @@ static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t of
     if (status != QS_OK) {
         return status;
     }
-    return qsi_fail_corrupt(error, bad_name, bad_offset,
+    return qsi_fail_corrupt(error, bad_path, bad_offset,
                             "the journal is damaged from LSN %llu on: the block at %s:%llu was "
                             "written when this was durable",
-                            (unsigned long long)scan->lsn, file.name, (unsigned long long)proof);
+                            (unsigned long long)scan->lsn, file.path, (unsigned long long)proof);
 }
 
 /* A whole header proves as much: the files before it were synced when it was written.  Its salt is believed, because the one who
  * told it may be what is damaged; and no file from low on carries the header of an earlier session: one that is used again has another
  * number than its old header tells. */
-static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_name,
+static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_path,
                                   uint64_t bad_offset, qs_error *error)
 {
     uint8_t page[QSI_JOURNAL_HEADER_BYTES];
@@ -451,9 +453,9 @@ static qs_status check_later_file(struct scan *scan, uint32_t number, const char
         qsi_journal_header_decode(&file.header, page, scan->manifest->uuid, number,
                                   qsi_journal_header_salt(page)) &&
         file.header.base_lsn > scan->lsn) {
-        return qsi_fail_corrupt(error, bad_name, bad_offset,
+        return qsi_fail_corrupt(error, bad_path, bad_offset,
                                 "the journal is damaged from LSN %llu on: %s was begun at LSN %llu",
-                                (unsigned long long)scan->lsn, file.name,
+                                (unsigned long long)scan->lsn, file.path,
                                 (unsigned long long)file.header.base_lsn);
     }
     return status;
@@ -463,21 +465,21 @@ static qs_status check_later_file(struct scan *scan, uint32_t number, const char
 static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low,
                             uint64_t next_salt, qs_error *error)
 {
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
     uint64_t offset = QSI_JOURNAL_HEADER_BYTES;
 
-    qsi_journal_name(name, low);
+    qsi_journal_path(path, low);
     if (last != NULL) {
-        memcpy(name, last->name, sizeof name);
+        memcpy(path, last->path, sizeof path);
         offset = scan->result->end_offset;
-        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, name, offset,
+        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, path, offset,
                                error));
     }
     for (uint32_t i = 0; i < scan->files.count; i++) {
         if (scan->files.items[i] >= low) {
             QS_TRY(check_file_tail(scan, scan->files.items[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
-                                   name, offset, error));
-            QS_TRY(check_later_file(scan, scan->files.items[i], name, offset, error));
+                                   path, offset, error));
+            QS_TRY(check_later_file(scan, scan->files.items[i], path, offset, error));
         }
     }
     return QS_OK;
@@ -514,7 +516,7 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
 {
     /* A session whose end is not decided reaches to the checkpoint at least: records behind it must not get LSNs before it. */
     uint64_t known_end = scan->end_lsn != UINT64_MAX ? scan->end_lsn : scan->needed_from;
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
 
     if (scan->lsn == scan->end_lsn) {
         return QS_OK;
@@ -526,9 +528,9 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
         return QS_OK;
     }
     if (scan->lsn < known_end) {
-        qsi_journal_name(name, last != NULL ? last->header.number : low);
+        qsi_journal_path(path, last != NULL ? last->header.number : low);
         return qsi_fail_corrupt(
-            error, name, last != NULL ? scan->result->end_offset : 0,
+            error, path, last != NULL ? scan->result->end_offset : 0,
             "the journal breaks off at LSN %llu; it was %s %llu", (unsigned long long)scan->lsn,
             scan->end_lsn != UINT64_MAX ? "closed or cut at"
                                         : "durable when a checkpoint was made at",
@@ -546,7 +548,7 @@ static qs_status check_size(const struct scan *scan, const struct scan_file *fil
     if (scan->end_lsn != UINT64_MAX || scan->options->salvage || file->bytes >= bytes_min) {
         return QS_OK;
     }
-    return qsi_fail_corrupt(error, file->name, file->bytes,
+    return qsi_fail_corrupt(error, file->path, file->bytes,
                             "the file has %llu bytes; it was made with %llu and not closed",
                             (unsigned long long)file->bytes, (unsigned long long)bytes_min);
 }
@@ -562,7 +564,7 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, qs_error *
     }
     status = open_file(scan, &file, number, error);
     if (status == QS_ENOENT) {
-        return qsi_fail_corrupt(error, file.name, 0, "the file is missing");
+        return qsi_fail_corrupt(error, file.path, 0, "the file is missing");
     }
     if (status != QS_OK) {
         return status;
@@ -606,9 +608,9 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         }
         if (file.header.base_lsn != scan->lsn) {
             close_file(scan, &file);
-            qsi_journal_name(file.name, any ? last.header.number : low);
+            qsi_journal_path(file.path, any ? last.header.number : low);
             return qsi_fail_corrupt(
-                error, file.name, any ? scan->result->end_offset : 0,
+                error, file.path, any ? scan->result->end_offset : 0,
                 "the journal breaks off at LSN %llu; its next file begins at %llu",
                 (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
         }

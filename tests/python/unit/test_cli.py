@@ -121,6 +121,19 @@ def test_dump_leaves_everything_in_its_place(filled: Path) -> None:
         assert message.body == b"0"
 
 
+def test_store_that_lost_its_manifest_is_damaged(filled: Path) -> None:
+    (filled / "MANIFEST").unlink()
+    for command in (["stats"], ["dump"], ["verify"]):
+        done = run(*command, filled, *(["q"] if command == ["dump"] else []))
+        assert done.returncode == 1
+        text = done.stdout if command == ["verify"] else done.stderr
+        assert "MANIFEST" in text
+        assert "restore it from a backup" in text
+    with pytest.raises(pyqstore.StoreCorrupt):
+        pyqstore.open(filled, create=False)
+    assert not (filled / "MANIFEST").exists()
+
+
 def test_dump_of_bytes_and_all_kinds_of_headers(path: Path) -> None:
     headers = {
         "bytes": b"\xff",

@@ -136,7 +136,7 @@ def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
     journal.write_bytes(contents)
     with pytest.raises(pyqstore.StoreCorrupt) as caught:
         pyqstore.open(path)
-    assert caught.value.path == journal.name
+    assert caught.value.path == f"journal/{journal.name}"
     assert caught.value.offset == 4096 * 17
     with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
         bodies = channel.get_batch("q")["body"].to_pylist()

@@ -133,7 +133,7 @@ def test_damage_is_found_and_named(paged: Path, where: Where) -> None:
     before = files(paged)
     found = pyqstore.verify(paged)
     assert found.damages >= 1
-    assert Path(found.damage[0].path).name == file.name
+    assert found.damage[0].path == str(file.relative_to(paged))
     assert found.damage[0].offset <= offset
     assert file.name in found.damage[0].text
     assert files(paged) == before
@@ -149,6 +149,16 @@ def test_verification_goes_on_behind_damage(paged: Path) -> None:
     assert journal
     found = pyqstore.verify(paged)
     assert {Path(place.path).name for place in found.damage} == names
+
+
+def test_checkpoint_of_another_length_and_one_with_another_checksum(paged: Path) -> None:
+    file = first(paged, "checkpoint/*")
+    contents = file.read_bytes()
+    damage(file, 200)
+    assert pyqstore.verify(paged).damage[0].text.endswith(": checksum mismatch")
+    file.write_bytes(contents[:-1])
+    text = pyqstore.verify(paged).damage[0].text
+    assert f"{len(contents) - 1} bytes; MANIFEST says {len(contents)}" in text
 
 
 @pytest.mark.parametrize("pattern", ["messages/*", "index/*", "checkpoint/*"])

@@ -29,15 +29,15 @@ static void start_good(struct fixture *fixture, bool clean)
 
 static void check_corrupt(const struct fixture *fixture, uint32_t number, uint64_t offset)
 {
-    char name[QSI_JOURNAL_NAME_BYTES];
+    char path[QSI_JOURNAL_PATH_BYTES];
 
-    qsi_journal_name(name, number);
+    qsi_journal_path(path, number);
     QS_CHECK_STATUS(QS_ECORRUPT, scan(fixture, &seen));
-    if (strcmp(QS_ERROR->path, name) != 0 || QS_ERROR->offset != offset) {
-        fprintf(stderr, "not %s, %" PRIu64 ": %s\n", name, offset, QS_ERROR->text);
+    if (strcmp(QS_ERROR->path, path) != 0 || QS_ERROR->offset != offset) {
+        fprintf(stderr, "not %s, %" PRIu64 ": %s\n", path, offset, QS_ERROR->text);
         QS_CHECK(!"place of the damage");
     }
-    QS_CHECK(strstr(QS_ERROR->text, name) != NULL);
+    QS_CHECK(strstr(QS_ERROR->text, path) != NULL);
     for (uint32_t i = 0; i < seen.count; i++) {
         QS_CHECK(seen.numbers[i] == i + 1);
     }

@@ -139,7 +139,7 @@ static void test_damage_before_the_checkpoint_is_refused_and_loses_nothing(void)
     for (uint32_t i = 0; i < good.block_count; i++) {
         const struct qsi_scan_block *block = &good.blocks[i];
         uint64_t lsn = block_end(block);
-        char name[QSI_JOURNAL_NAME_BYTES];
+        char path[QSI_JOURNAL_PATH_BYTES];
 
         copy_with_checkpoint(&copy, &fixture, lsn);
         if (copy.manifest.sessions[0].first_file != block->block.file_number) {
@@ -147,9 +147,9 @@ static void test_damage_before_the_checkpoint_is_refused_and_loses_nothing(void)
             continue;
         }
         damage(&copy, block->block.file_number, block->offset + 300, 1, 1);
-        qsi_journal_name(name, block->block.file_number);
+        qsi_journal_path(path, block->block.file_number);
         QS_CHECK_STATUS(QS_ECORRUPT, scan(&copy, &seen));
-        QS_CHECK(strcmp(QS_ERROR->path, name) == 0 && QS_ERROR->offset == block->offset);
+        QS_CHECK(strcmp(QS_ERROR->path, path) == 0 && QS_ERROR->offset == block->offset);
         QS_CHECK(seen.block_count == 0);
         QS_CHECK_OK(scan_how(&copy, true, &seen));
         check_blocks(i + 1, good.block_count);
