@@ -121,21 +121,33 @@ def dump(directory: Path, queue: str, limit: int | None) -> None:
     """Print a queue's ready messages as JSON lines, first to last.
 
     The body is "body", or "body_base64" when it is not UTF-8.  Nothing is acknowledged: every
-    message stays in its place.  But it was delivered, and will be flagged redelivered.
+    message stays in its place.  But it was delivered, and will be flagged redelivered.  A damaged
+    message is left out, and named on stderr with file and offset; exit status 1 then.
     """
+    damages = 0
     with _opened(directory) as store, store.channel() as channel:
         ready = int(store.queue_status(queue)["messages_ready"])
         count = ready if limit is None else min(limit, ready)
         with _progress(f"dumping {queue}", in_bytes=False) as progress:
             for number in range(count):
-                message = channel.basic_get(queue)
+                try:
+                    message = channel.basic_get(queue)
+                except StoreCorrupt as error:
+                    damages += 1
+                    _complain(str(error))
+                    if int(store.queue_status(queue)["messages_ready"]) >= ready:
+                        break  # not of one message: nothing behind it can be read
+                    ready -= 1
+                    continue
                 if message is None:
                     break
+                ready -= 1
                 json.dump(_message(message), sys.stdout, default=_plain)
                 sys.stdout.write("\n")
                 if number % 1000 == 0:
                     progress(number, count)
             sys.stdout.flush()
+    sys.exit(EXIT_DAMAGE if damages else 0)
 
 
 @main.command()
@@ -180,8 +192,12 @@ def _errors() -> Iterator[None]:
         _fail(str(error), EXIT_FAILED)
 
 
-def _fail(text: str, status: int) -> Never:
+def _complain(text: str) -> None:
     click.echo(f"pyqstore: {' '.join(text.split())}", err=True)
+
+
+def _fail(text: str, status: int) -> Never:
+    _complain(text)
     sys.exit(status)
 
 

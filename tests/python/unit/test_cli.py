@@ -121,6 +121,49 @@ def test_dump_leaves_everything_in_its_place(filled: Path) -> None:
         assert message.body == b"0"
 
 
+def test_dump_goes_on_behind_damaged_messages(filled: Path) -> None:
+    with pyqstore.open(filled) as store, store.channel() as channel:
+        for letter in (b"y", b"z"):
+            channel.basic_publish("", "q", letter * 9000, PERSISTENT)
+    names = []
+    for letter in (b"x", b"y"):
+        for file in filled.glob("messages/*"):
+            contents = bytearray(file.read_bytes())
+            if (place := contents.find(letter * 9000)) > 0:
+                contents[place + 7] ^= 1
+                file.write_bytes(contents)
+                names.append(file.name)
+    done = run("dump", filled, "q")
+    bodies = [json.loads(line)["body"] for line in done.stdout.splitlines()]
+    assert bodies == [*map(str, range(200)), "z" * 9000]
+    assert done.returncode == 1
+    assert len(names) == 2
+    for name, line in zip(names, done.stderr.splitlines(), strict=True):
+        assert line.startswith(f"pyqstore: 'messages/{name}' at offset ")
+
+
+def test_dump_ends_where_nothing_can_be_told_of_what_follows(path: Path) -> None:
+    with (
+        pyqstore.open(path, segment_entries=64, checkpoint_bytes="1MiB") as store,
+        store.channel() as channel,
+    ):
+        channel.queue_declare("q", durable=True)
+        for number in range(1000):
+            channel.basic_publish("", "q", b"%0200d" % number, PERSISTENT)
+        taken = channel.get_batch("q", 100)
+        channel.basic_ack(taken["delivery_tag"][-1].as_py())
+    file = sorted(path.glob("index/*"))[2]
+    contents = bytearray(file.read_bytes())
+    contents[:64] = bytes(64)
+    file.write_bytes(contents)
+    done = run("dump", path, "q")
+    assert done.returncode == 1
+    bodies = [int(json.loads(line)["body"]) for line in done.stdout.splitlines()]
+    assert bodies == [number for number in range(128) if number != 99]
+    assert done.stderr.startswith(f"pyqstore: 'index/{file.name}' at offset ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_store_that_lost_its_manifest_is_damaged(filled: Path) -> None:
     (filled / "MANIFEST").unlink()
     for command in (["stats"], ["dump"], ["verify"]):
