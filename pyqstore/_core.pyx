@@ -618,7 +618,8 @@ cdef class Store:
 
         Waits for calls that other threads have under way; waiting ones are turned away within 0.1
         s. In a child of fork() only memory is freed.  Raises StoreFailed when something published
-        could not be made durable; the store is closed all the same.
+        could not be made durable, StoreFull when there was no space to note that it is: the next
+        open recovers it, as after a crash.  The store is closed all the same.
         """
         cdef qs_error error
         cdef qs_status status

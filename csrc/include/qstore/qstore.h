@@ -73,7 +73,8 @@ QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *p
  *
  * Channels are closed with it, but their memory stays until qs_channel_close.  No call may be under way in another
  * thread other than on channels that wait: those answer QS_ESTORE_CLOSED.  The handle is freed whatever is returned.
- * Returns: QS_ESTORE_FAILED when something published could not be made durable */
+ * Returns: QS_ESTORE_FAILED when something published could not be made durable; QS_ESTORE_FULL, QS_ENOSPC when all of it is, and
+ *          there was no space to note that the journal ends there: the next open recovers, as after a crash */
 QS_API qs_status qs_store_close(qs_store *store, qs_error *error);
 
 /* qs_store_sync - return when everything published so far, by any channel, is durable.  Blocks: for a commit. */
