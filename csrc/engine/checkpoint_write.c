@@ -208,6 +208,11 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
         status = write_file(checkpoint, &states, carried_at, file, bytes_out, crc_out, error);
     }
     qsi_buf_fini(&states);
+    if (status != QS_OK) {
+        char path[QSI_CHECKPOINT_PATH_BYTES];
+        qsi_checkpoint_path(path, checkpoint->number);
+        qsi_error_prefix(error, "%s", path);
+    }
     if (status == QS_OK && store->options.sync != QS_SYNC_NONE) {
         status = qsi_checkpoint_sync_failed(store, qsi_file_sync(store->env, file, error), error);
         if (status == QS_OK) {

@@ -220,13 +220,25 @@ void qsi_journal_finish(struct qsi_journal *journal)
 
 /* ---- writing ---- */
 
+/* "journal/0000000001.jnl: " in front.  Returns status. */
+static qs_status name_file(const struct qsi_journal *journal, qs_status status, qs_error *error)
+{
+    char path[QSI_JOURNAL_PATH_BYTES];
+
+    if (status != QS_OK) {
+        qsi_journal_path(path, journal->header.number);
+        qsi_error_prefix(error, "%s", path);
+    }
+    return status;
+}
+
 static qs_status sync_file(struct qsi_journal *journal, qs_error *error)
 {
     if (!journal->options.sync) {
         return QS_OK;
     }
     journal->written.fdatasyncs += 1;
-    return qsi_file_sync(journal->env, journal->file, error);
+    return name_file(journal, qsi_file_sync(journal->env, journal->file, error), error);
 }
 
 /* Goes on in the next file.  The old one is synced first: a file with a header proves that the ones before it are whole. */
@@ -369,7 +381,8 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     }
     qsi_block_encode(block_header, &block, parts + count - span->count, span->count);
     parts[count++] = (qs_part){zeros, block_bytes - QSI_BLOCK_HEADER_BYTES - span->bytes};
-    QS_TRY(qsi_file_write(journal->env, journal->file, parts, count, at, error));
+    QS_TRY(name_file(journal, qsi_file_write(journal->env, journal->file, parts, count, at, error),
+                     error));
     journal->written.bytes_written += journal->write_at + block_bytes - at;
     journal->written.blocks += 1;
     if (!journal->header_written) {

@@ -377,7 +377,7 @@ static qs_status rename_old(struct qsi_journal *journal, struct release *release
     QS_TRY(qsi_env_rename(journal->env, journal->dir, from, to, error));
     status = qsi_file_sync(journal->env, spare.file, error); /* its size may be news to the disk */
     if (status != QS_OK) {
-        qsi_error_prefix(error, "journal file %s, %s before", to, from);
+        qsi_error_prefix(error, "journal/%s, %s before", to, from);
     }
     return status;
 }
