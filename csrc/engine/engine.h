@@ -20,6 +20,7 @@
 #include "manifest.h"
 #include "message_store.h"
 #include "paging.h"
+#include "policy.h"
 #include "queue.h"
 #include "route.h"
 #include "unacked.h"
@@ -35,13 +36,14 @@
 struct store_queue {
     struct qsi_queue core;
     struct qsi_destination destination;
-    uint32_t flags;             /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
-    bool deleted;               /* gone, but some messages are still out */
-    bool mode_was_set;          /* by qs_store_set_queue_mode, not by its declaration */
-    uint64_t restored_next_seq; /* of the checkpoint: what it carries comes first */
-    bool lazy;                  /* x-queue-mode=lazy: what is published goes to the disk at once */
-    uint32_t jobs;              /* under way without the lock: it is not freed before they end */
-    struct qs_channel *owner;   /* of an exclusive queue */
+    uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
+    bool deleted;                   /* gone, but some messages are still out */
+    struct qsi_queue_policy policy; /* of its arguments */
+    bool mode_was_set;              /* by qs_store_set_queue_mode, not by its declaration */
+    uint64_t restored_next_seq;     /* of the checkpoint: what it carries comes first */
+    bool lazy;                /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t jobs;            /* under way without the lock: it is not freed before they end */
+    struct qs_channel *owner; /* of an exclusive queue */
     struct qsi_list consumers;
     uint32_t consumer_count;
     bool exclusive_consumer;

@@ -55,47 +55,27 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 
 /* ---- the life of a queue ---- */
 
-#define MODE_ARGUMENT "x-queue-mode"
-
-/* False: the arguments have no queue mode. */
-static bool find_mode(struct qsi_slice arguments, struct qsi_field *mode_out)
+static void free_queue(struct store_queue *queue)
 {
-    struct qsi_field_walk walk = qsi_table_walk(arguments);
-
-    while (qsi_field_next(&walk, mode_out)) {
-        if (qsi_slice_equals(mode_out->name,
-                             qsi_slice_make(MODE_ARGUMENT, (uint32_t)strlen(MODE_ARGUMENT)))) {
-            return true;
-        }
-    }
-    return false;
+    qsi_list_remove(&queue->in_deleted);
+    qsi_list_remove(&queue->in_ahead);
+    qsi_queue_fini(&queue->core);
+    qsi_free(queue);
 }
 
-static bool is_text(const struct qsi_field *field, const char *text)
-{
-    return field->type == 'S' &&
-           qsi_slice_equals(field->value, qsi_slice_make(text, (uint32_t)strlen(text)));
-}
-
-static bool is_lazy(struct qsi_slice arguments)
-{
-    struct qsi_field mode;
-
-    return find_mode(arguments, &mode) && is_text(&mode, "lazy");
-}
-
-static struct store_queue *new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
-                                     struct qsi_slice name, struct qsi_slice arguments)
+static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
+                           struct qsi_slice name, struct qsi_slice arguments,
+                           struct store_queue **queue_out, qs_error *error)
 {
     struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
+    qs_status status;
 
     if (queue == NULL) {
-        return NULL;
+        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", NAME(name));
     }
     qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
     qsi_list_init(&queue->in_ahead);
     queue->target_ram_count = INFINITY;
-    queue->lazy = is_lazy(arguments);
     qsi_list_init(&queue->consumers);
     qsi_list_init(&queue->in_deleted);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
@@ -108,15 +88,14 @@ static struct store_queue *new_queue(struct qs_store *store, uint64_t id, uint32
     queue->name = qsi_slice_make(queue->bytes, name.bytes);
     queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
     queue->destination.name = queue->name;
-    return queue;
-}
-
-static void free_queue(struct store_queue *queue)
-{
-    qsi_list_remove(&queue->in_deleted);
-    qsi_list_remove(&queue->in_ahead);
-    qsi_queue_fini(&queue->core);
-    qsi_free(queue);
+    status = qsi_queue_policy_parse(&queue->policy, queue->arguments, queue->name, error);
+    if (status != QS_OK) {
+        free_queue(queue);
+        return status;
+    }
+    queue->lazy = queue->policy.lazy;
+    *queue_out = queue;
+    return QS_OK;
 }
 
 static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
@@ -355,40 +334,30 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
 
 /* ---- queues ---- */
 
-/* Arguments that change what a queue does and that this build does not have: better refused than silently ignored. */
-static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
+/* What this build does not have: better refused than silently ignored. */
+static qs_status check_supported(const struct qsi_queue_policy *policy, qs_error *error)
 {
-    static const char *const unsupported[] = {
-        "x-message-ttl",
-        "x-expires",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-overflow",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
-        "x-dead-letter-strategy",
-        "x-max-priority",
-        "x-single-active-consumer",
-        "x-delivery-limit",
+    const struct {
+        bool asked;
+        const char *name;
+    } missing[] = {
+        {policy->message_ttl_ms != QSI_UNLIMITED, "x-message-ttl"},
+        {policy->expires_ms != QSI_UNLIMITED, "x-expires"},
+        {policy->messages_max != QSI_UNLIMITED, "x-max-length"},
+        {policy->body_bytes_max != QSI_UNLIMITED, "x-max-length-bytes"},
+        {policy->overflow != QSI_DROP_HEAD, "x-overflow"},
+        {policy->has_dead_letter_exchange, "x-dead-letter-exchange"},
+        {policy->at_least_once, "x-dead-letter-strategy"},
+        {policy->has_priorities, "x-max-priority"},
+        {policy->single_active_consumer, "x-single-active-consumer"},
+        {policy->deliveries_max != QSI_UNLIMITED, "x-delivery-limit"},
     };
-    struct qsi_field_walk walk = qsi_table_walk(arguments);
-    struct qsi_field field;
 
-    if (!qsi_table_check(arguments)) {
-        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
-    }
-    while (qsi_field_next(&walk, &field)) {
-        for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-            if (qsi_slice_equals(
-                    field.name, qsi_slice_make(unsupported[i], (uint32_t)strlen(unsupported[i])))) {
-                return qsi_fail(error, QS_NOT_IMPLEMENTED,
-                                "queue argument '%s' is not supported yet", unsupported[i]);
-            }
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
+        if (missing[i].asked) {
+            return qsi_fail(error, QS_NOT_IMPLEMENTED, "queue argument '%s' is not supported yet",
+                            missing[i].name);
         }
-    }
-    if (find_mode(arguments, &field) && !is_text(&field, "lazy") && !is_text(&field, "default")) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid arg '" MODE_ARGUMENT "': 'lazy' or 'default' is needed");
     }
     return QS_OK;
 }
@@ -448,13 +417,12 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     struct store_queue *queue;
     qs_status status;
 
-    QS_TRY(check_arguments(arguments, error));
     QS_TRY(reserve_topology(store, &topology, &chunk, error));
-    queue = new_queue(store, topology.number, flags, name, arguments);
-    if (queue == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", NAME(name));
+    QS_TRY(new_queue(store, topology.number, flags, name, arguments, &queue, error));
+    status = check_supported(&queue->policy, error);
+    if (status == QS_OK) {
+        status = add_queue(store, queue, error);
     }
-    status = add_queue(store, queue, error);
     if (status != QS_OK) {
         free_queue(queue);
         return status;
@@ -790,11 +758,8 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     if (queue != NULL) {
         qsi_drop_queue(store, queue);
     }
-    queue = new_queue(store, topology->number, topology->flags, topology->strings[0],
-                      topology->strings[1]);
-    if (queue == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "queue");
-    }
+    QS_TRY(new_queue(store, topology->number, topology->flags, topology->strings[0],
+                     topology->strings[1], &queue, error));
     status = add_queue(store, queue, error);
     if (status != QS_OK) {
         free_queue(queue);

@@ -1,0 +1,223 @@
+/* Queue arguments.  Each one that means something has a row in a table; all others are kept and compared at a
+ * redeclaration, and that is all. */
+#include "policy.h"
+
+#include "check.h"
+#include "error.h"
+#include "le.h"
+#include "properties.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define TIMER_MS_MAX UINT32_MAX /* as RabbitMQ: what its timers take */
+#define CHOICES_MAX 3
+
+struct number_argument {
+    const char *name;
+    size_t at; /* of a uint64_t */
+    uint64_t least, most;
+};
+
+struct choice_argument {
+    const char *name;
+    size_t at; /* of a uint32_t, the index of the choice */
+    const char *choices[CHOICES_MAX];
+};
+
+/* What the arguments say, one by one; absent is unlimited, the first choice, or a null slice. */
+struct parsed {
+    uint64_t message_ttl_ms, expires_ms, messages_max, body_bytes_max, deliveries_max, priority_max;
+    uint32_t overflow, strategy, mode;
+    struct qsi_slice dead_letter, dead_letter_key;
+    bool single_active_consumer;
+};
+
+static const struct number_argument numbers[] = {
+    {"x-message-ttl", offsetof(struct parsed, message_ttl_ms), 0, TIMER_MS_MAX},
+    {"x-expires", offsetof(struct parsed, expires_ms), 1, TIMER_MS_MAX},
+    {"x-max-length", offsetof(struct parsed, messages_max), 0, INT64_MAX},
+    {"x-max-length-bytes", offsetof(struct parsed, body_bytes_max), 0, INT64_MAX},
+    {"x-delivery-limit", offsetof(struct parsed, deliveries_max), 0, INT64_MAX},
+    {"x-max-priority", offsetof(struct parsed, priority_max), 0, QSI_PRIORITY_MAX},
+};
+
+static const struct choice_argument choices[] = {
+    {"x-overflow",
+     offsetof(struct parsed, overflow),
+     {"drop-head", "reject-publish", "reject-publish-dlx"}},
+    {"x-dead-letter-strategy",
+     offsetof(struct parsed, strategy),
+     {"at-most-once", "at-least-once"}},
+    {"x-queue-mode", offsetof(struct parsed, mode), {"default", "lazy"}},
+};
+
+static bool is_text(struct qsi_slice slice, const char *text)
+{
+    return qsi_slice_equals(slice, qsi_slice_make(text, (uint32_t)strlen(text)));
+}
+
+static qs_status invalid(const char *name, struct qsi_slice queue, const char *why, qs_error *error)
+{
+    return qsi_fail(error, QS_PRECONDITION_FAILED, "invalid arg '%s' for queue '%.*s': %s", name,
+                    (int)queue.bytes, (const char *)queue.data, why);
+}
+
+/* False: not a whole number. */
+static bool read_number(const struct qsi_field *field, int64_t *number_out)
+{
+    const uint8_t *at = field->value.data;
+
+    switch (field->type) {
+    case 'b':
+        *number_out = (int8_t)at[0];
+        return true;
+    case 'B':
+        *number_out = at[0];
+        return true;
+    case 's':
+        *number_out = (int16_t)qsi_get_be16(at);
+        return true;
+    case 'u':
+        *number_out = qsi_get_be16(at);
+        return true;
+    case 'I':
+        *number_out = (int32_t)qsi_get_be32(at);
+        return true;
+    case 'i':
+        *number_out = qsi_get_be32(at);
+        return true;
+    case 'l':
+        *number_out = (int64_t)qsi_get_be64(at);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static qs_status parse_number(struct parsed *parsed, const struct number_argument *argument,
+                              const struct qsi_field *field, struct qsi_slice queue,
+                              qs_error *error)
+{
+    int64_t number;
+
+    if (!read_number(field, &number)) {
+        return invalid(argument->name, queue, "a whole number is needed", error);
+    }
+    if (number < 0) {
+        return invalid(argument->name, queue, "it is negative", error);
+    }
+    if ((uint64_t)number < argument->least) {
+        return invalid(argument->name, queue, "it is zero", error);
+    }
+    if ((uint64_t)number > argument->most) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "invalid arg '%s' for queue '%.*s': %lld is more than %llu", argument->name,
+                        (int)queue.bytes, (const char *)queue.data, (long long)number,
+                        (unsigned long long)argument->most);
+    }
+    *(uint64_t *)(void *)((char *)parsed + argument->at) = (uint64_t)number;
+    return QS_OK;
+}
+
+static qs_status parse_choice(struct parsed *parsed, const struct choice_argument *argument,
+                              const struct qsi_field *field, struct qsi_slice queue,
+                              qs_error *error)
+{
+    const char *const *known = argument->choices;
+
+    for (uint32_t i = 0; field->type == 'S' && i < CHOICES_MAX && known[i] != NULL; i++) {
+        if (is_text(field->value, known[i])) {
+            *(uint32_t *)(void *)((char *)parsed + argument->at) = i;
+            return QS_OK;
+        }
+    }
+    return qsi_fail(error, QS_PRECONDITION_FAILED,
+                    "invalid arg '%s' for queue '%.*s': '%s', '%s'%s%s%s is needed", argument->name,
+                    (int)queue.bytes, (const char *)queue.data, known[0], known[1],
+                    known[2] != NULL ? " or '" : "", known[2] != NULL ? known[2] : "",
+                    known[2] != NULL ? "'" : "");
+}
+
+static qs_status parse_text(struct qsi_slice *text_out, const char *name,
+                            const struct qsi_field *field, struct qsi_slice queue, qs_error *error)
+{
+    if (field->type != 'S' || field->value.bytes > QSI_SHORTSTR_BYTES_MAX) {
+        return invalid(name, queue, "a string of at most 255 bytes is needed", error);
+    }
+    *text_out = field->value;
+    return QS_OK;
+}
+
+static qs_status parse_field(struct parsed *parsed, const struct qsi_field *field,
+                             struct qsi_slice queue, qs_error *error)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (is_text(field->name, numbers[i].name)) {
+            return parse_number(parsed, &numbers[i], field, queue, error);
+        }
+    }
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (is_text(field->name, choices[i].name)) {
+            return parse_choice(parsed, &choices[i], field, queue, error);
+        }
+    }
+    if (is_text(field->name, "x-dead-letter-exchange")) {
+        return parse_text(&parsed->dead_letter, "x-dead-letter-exchange", field, queue, error);
+    }
+    if (is_text(field->name, "x-dead-letter-routing-key")) {
+        return parse_text(&parsed->dead_letter_key, "x-dead-letter-routing-key", field, queue,
+                          error);
+    }
+    if (is_text(field->name, "x-single-active-consumer")) {
+        if (field->type != 't') {
+            return invalid("x-single-active-consumer", queue, "a boolean is needed", error);
+        }
+        parsed->single_active_consumer = field->value.data[0] != 0;
+    }
+    return QS_OK;
+}
+
+qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
+                                 struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+    struct qsi_field field;
+    struct parsed parsed = {
+        .message_ttl_ms = QSI_UNLIMITED,
+        .expires_ms = QSI_UNLIMITED,
+        .messages_max = QSI_UNLIMITED,
+        .body_bytes_max = QSI_UNLIMITED,
+        .deliveries_max = QSI_UNLIMITED,
+        .priority_max = QSI_UNLIMITED,
+    };
+
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    while (qsi_field_next(&walk, &field)) {
+        QS_TRY(parse_field(&parsed, &field, queue, error));
+    }
+    if (parsed.dead_letter_key.data != NULL && parsed.dead_letter.data == NULL) {
+        return invalid("x-dead-letter-routing-key", queue, "there is no 'x-dead-letter-exchange'",
+                       error);
+    }
+    *policy_out = (struct qsi_queue_policy){
+        .message_ttl_ms = parsed.message_ttl_ms,
+        .expires_ms = parsed.expires_ms,
+        .messages_max = parsed.messages_max,
+        .body_bytes_max = parsed.body_bytes_max,
+        .deliveries_max = parsed.deliveries_max,
+        .overflow = (enum qsi_overflow)parsed.overflow,
+        .at_least_once = parsed.strategy == 1,
+        .has_dead_letter_exchange = parsed.dead_letter.data != NULL,
+        .has_dead_letter_key = parsed.dead_letter_key.data != NULL,
+        .dead_letter = parsed.dead_letter,
+        .dead_letter_key = parsed.dead_letter_key,
+        .has_priorities = parsed.priority_max != QSI_UNLIMITED,
+        .priority_max = parsed.priority_max != QSI_UNLIMITED ? (uint8_t)parsed.priority_max : 0,
+        .single_active_consumer = parsed.single_active_consumer,
+        .lazy = parsed.mode == 1,
+    };
+    return QS_OK;
+}

@@ -1,0 +1,41 @@
+/* What the arguments of a queue's declaration ask for, checked and as numbers. */
+#ifndef QSI_POLICY_H
+#define QSI_POLICY_H
+
+#include "qstore/status.h"
+
+#include "slice.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define QSI_UNLIMITED UINT64_MAX
+#define QSI_PRIORITY_MAX 255
+
+enum qsi_overflow { QSI_DROP_HEAD, QSI_REJECT_PUBLISH, QSI_REJECT_PUBLISH_DLX };
+
+struct qsi_queue_policy {
+    uint64_t message_ttl_ms; /* QSI_UNLIMITED: none */
+    uint64_t expires_ms;     /* QSI_UNLIMITED: the queue stays */
+    uint64_t messages_max;   /* ready ones; QSI_UNLIMITED */
+    uint64_t body_bytes_max; /* of ready ones; QSI_UNLIMITED */
+    uint64_t deliveries_max; /* earlier ones a message may have and be delivered; QSI_UNLIMITED */
+    enum qsi_overflow overflow; /* when there are more */
+    bool has_dead_letter_exchange;
+    bool has_dead_letter_key;
+    bool at_least_once;           /* dead-lettering */
+    struct qsi_slice dead_letter; /* exchange; in the arguments that were parsed */
+    struct qsi_slice dead_letter_key;
+    bool has_priorities;
+    uint8_t priority_max;
+    bool single_active_consumer;
+    bool lazy;
+};
+
+/* Slices of policy_out point into arguments.
+ * QS_EINVAL               not a field table
+ * QS_PRECONDITION_FAILED  an argument of a type or with a value that it cannot have; the text names it and queue */
+qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
+                                 struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+
+#endif
