@@ -53,11 +53,11 @@ function(qs_engine_tests kind)
   endif()
 endfunction()
 
-# benchmarks/native/bench_*.c, linked with the whole engine.
+# benchmarks/native/bench_*.c and what tools/instructions.py runs, linked with the whole engine.
 function(qs_benchmarks)
   if(QS_BENCH)
     file(GLOB benchmarks CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/benchmarks/native/bench_*.c)
-    foreach(source IN LISTS benchmarks)
+    foreach(source IN LISTS benchmarks ITEMS ${PROJECT_SOURCE_DIR}/benchmarks/native/instructions.c)
       get_filename_component(target ${source} NAME_WE)
       add_executable(${target} ${source})
       target_link_libraries(${target} PRIVATE qs_engine m)
