@@ -8,6 +8,11 @@
 #include "budget.h"
 #include "check.h"
 
+#include <sys/mman.h>
+
+#define POPULATE_BYTES_MIN (256u << 10) /* below that memory has been used before, mostly */
+#define PAGE_BYTES 4096u                /* or more: then the kernel refuses, which is fine */
+
 struct qsi_chunk *qsi_chunk_create(size_t capacity)
 {
     struct qsi_chunk *chunk;
@@ -24,6 +29,20 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
     chunk->capacity = capacity;
     chunk->used = 0;
     return chunk;
+}
+
+void qsi_chunk_populate(struct qsi_chunk *chunk)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t begin = ((uintptr_t)chunk->data + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)chunk->data + chunk->capacity) & ~(uintptr_t)(PAGE_BYTES - 1);
+
+    if (chunk->capacity >= POPULATE_BYTES_MIN) {
+        (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE); /* else they fault */
+    }
+#else
+    (void)chunk;
+#endif
 }
 
 struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk)

@@ -376,6 +376,7 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
     if (piece->chunk == NULL || (plan->stored_count > 0 && piece->places == NULL)) {
         return qsi_batch_no_memory(error);
     }
+    qsi_chunk_populate(piece->chunk);
     qsi_chunk_charge(piece->chunk, batch->store->budget);
     piece->row_count = layout->row_count;
     piece->chunk->used = layout->record_bytes;

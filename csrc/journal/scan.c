@@ -207,6 +207,7 @@ static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chu
     if (scan->arena == NULL) {
         return qsi_fail(error, QS_ENOMEM, "journal block of %llu bytes", (unsigned long long)bytes);
     }
+    qsi_chunk_populate(scan->arena);
     return QS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "qs_test_alloc.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #define THREAD_COUNT 4
 #define ROUND_COUNT 20000
@@ -38,6 +39,43 @@ static void *take_and_drop(void *chunk)
     return NULL;
 }
 
+static void test_a_populated_chunk_has_its_pages_and_what_was_in_it(void)
+{
+    enum { PAGES = 512, PAGE_BYTES = 4096 };
+    struct qsi_chunk *chunk = qsi_chunk_create((PAGES + 2) * PAGE_BYTES);
+    unsigned char resident[PAGES];
+    uint8_t *pages;
+
+    QS_CHECK(chunk != NULL);
+    pages = (uint8_t *)(((uintptr_t)chunk->data + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1));
+    chunk->data[0] = 1;
+    pages[PAGES * PAGE_BYTES / 2] = 2;
+    qsi_chunk_populate(chunk);
+    QS_CHECK(chunk->data[0] == 1 && pages[PAGES * PAGE_BYTES / 2] == 2);
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(pages, PAGE_BYTES, MADV_POPULATE_WRITE) == 0) { /* the kernel can, since 5.14 */
+        QS_CHECK(mincore(pages, sizeof resident * PAGE_BYTES, resident) == 0);
+        for (int i = 0; i < PAGES; i++) {
+            QS_CHECK((resident[i] & 1) != 0);
+        }
+    }
+#else
+    (void)resident;
+#endif
+    qsi_chunk_unref(chunk);
+}
+
+static void test_a_small_chunk_is_left_as_it_is(void)
+{
+    struct qsi_chunk *chunk = qsi_chunk_create(1);
+
+    QS_CHECK(chunk != NULL);
+    chunk->data[0] = 7;
+    qsi_chunk_populate(chunk);
+    QS_CHECK(chunk->data[0] == 7);
+    qsi_chunk_unref(chunk);
+}
+
 static void test_references_of_many_threads_add_up(void)
 {
     struct qsi_chunk *chunk = qsi_chunk_create(1);
@@ -57,6 +95,8 @@ static void test_references_of_many_threads_add_up(void)
 int main(void)
 {
     test_chunk_lives_until_its_last_reference_goes();
+    test_a_populated_chunk_has_its_pages_and_what_was_in_it();
+    test_a_small_chunk_is_left_as_it_is();
     test_references_of_many_threads_add_up();
     return 0;
 }
