@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SLICE_PARTS 64
+#define STREAM_BYTES (512u << 10) /* of a step: a device works well with that much */
 #define ZERO_BLOCK_BYTES 65536u
 #define ZERO_STEP_BYTES (1u << 20)
 #define ZERO_STEP_PARTS (ZERO_STEP_BYTES / ZERO_BLOCK_BYTES)
@@ -43,41 +44,48 @@ static void advance(struct write_place *place, size_t bytes)
     place->part_done = bytes;
 }
 
-/* A slice that starts in the middle of a part: the parts belong to the caller, so it is a copy. */
-static size_t copy_slice(qs_part *slice, const struct write_place *place)
+/* A slice that cuts parts at its ends: they belong to the caller, so it is a copy. */
+static size_t copy_slice(qs_part *slice, const struct write_place *place, size_t bytes_max)
 {
-    size_t count = place->part_count < SLICE_PARTS ? place->part_count : SLICE_PARTS;
+    size_t part_count = place->part_count < SLICE_PARTS ? place->part_count : SLICE_PARTS;
+    size_t skip = place->part_done;
+    size_t count = 0;
 
-    memcpy(slice, place->parts, count * sizeof *slice);
-    slice[0].data = (const uint8_t *)slice[0].data + place->part_done;
-    slice[0].bytes -= place->part_done;
+    for (; count < part_count && bytes_max > 0; count++) {
+        size_t bytes = place->parts[count].bytes - skip;
+
+        bytes = bytes < bytes_max ? bytes : bytes_max;
+        slice[count].data = (const uint8_t *)place->parts[count].data + skip;
+        slice[count].bytes = bytes;
+        bytes_max -= bytes;
+        skip = 0;
+    }
     return count;
 }
 
 /* One call of the environment; whole parts are handed over where they are. */
 static qs_status write_some(qs_env *env, qs_file *file, const struct write_place *place,
-                            size_t *written_out, qs_error *error)
+                            size_t step_bytes, size_t *written_out, qs_error *error)
 {
     qs_part slice[SLICE_PARTS];
     const qs_part *parts = place->parts;
     size_t count = place->part_count < QS_PARTS_MAX ? place->part_count : QS_PARTS_MAX;
 
-    if (place->part_done > 0) {
-        count = copy_slice(slice, place);
+    if (place->part_done > 0 || step_bytes < SIZE_MAX) {
+        count = copy_slice(slice, place, step_bytes);
         parts = slice;
     }
     return env->write(env, file, parts, count, place->offset, written_out, error);
 }
 
-qs_status qsi_file_write(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
-                         uint64_t offset, qs_error *error)
+/* In steps: after each but the last the device is told to begin. */
+static qs_status write_steps(qs_env *env, qs_file *file, struct write_place *place,
+                             size_t step_bytes, qs_error *error)
 {
-    struct write_place place = {.parts = parts, .part_count = part_count, .offset = offset};
-
-    advance(&place, 0);
-    while (place.part_count > 0) {
+    advance(place, 0);
+    while (place->part_count > 0) {
         size_t written = 0;
-        qs_status status = write_some(env, file, &place, &written, error);
+        qs_status status = write_some(env, file, place, step_bytes, &written, error);
 
         if (status == QS_EINTR) {
             continue;
@@ -88,9 +96,28 @@ qs_status qsi_file_write(qs_env *env, qs_file *file, const qs_part *parts, size_
         if (written == 0) {
             return qsi_fail(error, QS_EIO, "write: the device took no bytes");
         }
-        advance(&place, written);
+        advance(place, written);
+        if (step_bytes < SIZE_MAX && place->part_count > 0 && env->begin_sync != NULL) {
+            env->begin_sync(env, file, place->offset - written, written);
+        }
     }
     return QS_OK;
+}
+
+qs_status qsi_file_write(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
+                         uint64_t offset, qs_error *error)
+{
+    struct write_place place = {.parts = parts, .part_count = part_count, .offset = offset};
+
+    return write_steps(env, file, &place, SIZE_MAX, error);
+}
+
+qs_status qsi_file_stream(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
+                          uint64_t offset, qs_error *error)
+{
+    struct write_place place = {.parts = parts, .part_count = part_count, .offset = offset};
+
+    return write_steps(env, file, &place, STREAM_BYTES, error);
 }
 
 qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,

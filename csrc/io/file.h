@@ -10,6 +10,11 @@
 qs_status qsi_file_write(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
                          uint64_t offset, qs_error *error) QS_MUST_CHECK;
 
+/* The same for much at once that is synced next: the device begins with the first bytes while the
+ * last ones are copied. */
+qs_status qsi_file_stream(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
+                          uint64_t offset, qs_error *error) QS_MUST_CHECK;
+
 /* Reads until bytes are there or the file ends; *read_out tells how many. */
 qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,
                         size_t *read_out, qs_error *error) QS_MUST_CHECK;

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define COMMIT_BYTES (2u << 20)
+#define STREAM_BYTES_MIN (1u << 20)
+#define STREAM_PART_BYTES_MIN (16u << 10)
 #define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
 
 static const uint8_t zeros[QSI_BLOCK_ALIGN];
@@ -350,6 +352,17 @@ static void note_begun(struct qsi_journal *journal)
     journal->header_written = true;
 }
 
+/* A long block of long records is on its way to the device while its rest is copied; small ones go in one call. */
+static qs_status write_parts(const struct qsi_journal *journal, const qs_part *parts, size_t count,
+                             uint64_t at, uint64_t bytes, qs_error *error)
+{
+    bool streams = journal->options.sync && bytes >= STREAM_BYTES_MIN &&
+                   bytes / count >= STREAM_PART_BYTES_MIN;
+
+    return streams ? qsi_file_stream(journal->env, journal->file, parts, count, at, error)
+                   : qsi_file_write(journal->env, journal->file, parts, count, at, error);
+}
+
 static qs_status write_block(struct qsi_journal *journal, const struct span *span, qs_error *error)
 {
     uint8_t file_header[QSI_JOURNAL_HEADER_BYTES];
@@ -381,8 +394,7 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     }
     qsi_block_encode(block_header, &block, parts + count - span->count, span->count);
     parts[count++] = (qs_part){zeros, block_bytes - QSI_BLOCK_HEADER_BYTES - span->bytes};
-    QS_TRY(name_file(journal, qsi_file_write(journal->env, journal->file, parts, count, at, error),
-                     error));
+    QS_TRY(name_file(journal, write_parts(journal, parts, count, at, block_bytes, error), error));
     journal->written.bytes_written += journal->write_at + block_bytes - at;
     journal->written.blocks += 1;
     if (!journal->header_written) {

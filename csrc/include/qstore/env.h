@@ -72,6 +72,9 @@ struct qs_env {
     qs_status (*write)(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
                        uint64_t offset, size_t *written_out, qs_error *error);
     qs_status (*sync)(qs_env *env, qs_file *file, qs_error *error); /* fdatasync */
+    /* begin_sync: has the device begin with what was written there, and does not wait.  It promises
+     * nothing: a sync must follow, and tells of errors.  May be NULL. */
+    void (*begin_sync)(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes);
     qs_status (*size)(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error);
     /* allocate: reserve blocks for [0, bytes) and extend the size to it; QS_ENOSPC leaves the file
      * usable. */

@@ -259,6 +259,7 @@ static void test_written_bytes_are_read_back(void)
     QS_CHECK(count == 6 && memcmp(text, "\0abcde", 6) == 0);
     QS_CHECK_OK(env->read(env, file, text, sizeof text, 15, &count, QS_ERROR));
     QS_CHECK(count == 0);
+    env->begin_sync(env, file, 0, 15);
     QS_CHECK_OK(env->sync(env, file, QS_ERROR));
     QS_CHECK_STATUS(QS_EINVAL, env->read(env, file, text, 1, UINT64_MAX, &count, QS_ERROR));
     QS_CHECK_STATUS(QS_EINVAL, env->write(env, file, parts, 1, UINT64_MAX, &count, QS_ERROR));

@@ -117,6 +117,55 @@ static void test_thousand_parts_are_one_write(void)
     env->close(env, file);
 }
 
+/* What begin_sync was told of: stretches behind each other. */
+static uint64_t begun_from, begun_to, begun_count;
+
+static void note_begin_sync(qs_env *any, qs_file *file, uint64_t offset, uint64_t bytes)
+{
+    (void)any;
+    (void)file;
+    begun_from = begun_count == 0 ? offset : begun_from;
+    QS_CHECK(bytes > 0 && (begun_count == 0 || offset == begun_to));
+    begun_to = offset + bytes;
+    begun_count++;
+}
+
+static void test_stream_writes_all_and_has_the_device_begin_before_its_end(void)
+{
+    enum { BYTES = 3 << 20, FIRST = 100, SECOND = 2000000, OFFSET = 4096 };
+    const enum qsi_fault_how ways[] = {QSI_FAULT_SHORT, QSI_FAULT_EINTR};
+    qs_env noting = *env;
+    uint8_t *bytes = qsi_alloc(BYTES), *content = qsi_alloc(BYTES);
+    const qs_part parts[] = {{bytes, FIRST},
+                             {bytes + FIRST, 0},
+                             {bytes + FIRST, SECOND},
+                             {bytes + FIRST + SECOND, BYTES - FIRST - SECOND}};
+    size_t count;
+
+    QS_CHECK(bytes != NULL && content != NULL);
+    for (size_t i = 0; i < BYTES; i++) {
+        bytes[i] = (uint8_t)(i % 251);
+    }
+    noting.begin_sync = note_begin_sync;
+    for (size_t way = 0; way <= COUNT_OF(ways); way++) {
+        qs_file *file = create_empty("a");
+        if (way < COUNT_OF(ways)) {
+            qsi_env_fault_arm(env, QSI_FAULT_WRITE, ways[way], 1, true);
+        } else {
+            qsi_env_fault_arm(env, QSI_FAULT_WRITE, QSI_FAULT_EIO, 0, false);
+        }
+        begun_count = 0;
+        QS_CHECK_OK(qsi_file_stream(&noting, file, parts, COUNT_OF(parts), OFFSET, QS_ERROR));
+        QS_CHECK(begun_from == OFFSET && begun_to < OFFSET + BYTES && begun_count >= 5);
+        QS_CHECK_OK(qsi_file_read(env, file, content, BYTES, OFFSET, &count, QS_ERROR));
+        QS_CHECK(count == BYTES && memcmp(content, bytes, BYTES) == 0);
+        env->close(env, file);
+        QS_CHECK_OK(env->remove(env, root, "a", QS_ERROR));
+    }
+    qsi_free(bytes);
+    qsi_free(content);
+}
+
 static qs_status take_nothing(qs_env *any, qs_file *file, const qs_part *parts, size_t part_count,
                               uint64_t offset, size_t *written_out, qs_error *error)
 {
@@ -522,6 +571,7 @@ int main(int argc, char **argv)
     seed = qs_test_seed(argc, argv);
     run(test_all_parts_are_written_whatever_the_device_takes_at_once);
     run(test_thousand_parts_are_one_write);
+    run(test_stream_writes_all_and_has_the_device_begin_before_its_end);
     run(test_device_that_takes_nothing_is_an_error_and_no_endless_loop);
     run(test_read_stops_at_the_end);
     run(test_write_that_fails_half_way_is_reported);
