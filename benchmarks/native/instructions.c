@@ -22,6 +22,8 @@
 #define KEYS 100u       /* distinct ones in a batch for the topic exchange */
 #define TOPIC_QUEUES 8u /* each takes an eighth of the keys, and one more takes all */
 #define FANOUT_QUEUES 10u
+#define CHECKPOINT_QUEUES KEYS
+#define CHECKPOINT_BATCHES 100u
 #define KEY_BYTES_MAX 16u
 #define SMALL_BUDGET (UINT64_C(1) << 20)
 
@@ -371,6 +373,49 @@ static void run_page_in(struct bench *bench)
     take_batches(bench, MESSAGES);
 }
 
+/* A run of its own for each message, and no room for them in memory. */
+static void run_page_transaction(struct bench *bench)
+{
+    qs_error error = {0};
+    qs_channel *channel;
+    qs_receipt receipt;
+    bool repeated;
+
+    check(qs_channel_open(&channel, bench->store, &error), &error, "channel");
+    check(qs_channel_tx_select(channel, &error), &error, "tx_select");
+    for (uint32_t i = 0; i < SINGLES; i++) {
+        check(qs_channel_publish(channel, default_exchange, queue_name, persistent,
+                                 (qs_slice){one_body, sizeof one_body}, 0, &receipt, &error),
+              &error, "publish");
+    }
+    check(qs_channel_tx_commit(channel, nothing, &repeated, &error), &error, "tx_commit");
+    check(qs_channel_publish_batch(bench->channel, &batch, &receipt, &error), &error,
+          "publish_batch");
+    qs_channel_close(channel);
+}
+
+/* Batches with a row for each of many queues. */
+static void prepare_checkpoint(struct bench *bench)
+{
+    char name[KEY_BYTES_MAX];
+
+    open_bench(bench, 0);
+    for (uint32_t i = 0; i < CHECKPOINT_QUEUES; i++) {
+        snprintf(name, sizeof name, "at.%u.k%u", i % TOPIC_QUEUES, i % KEYS);
+        declare(bench, name);
+    }
+    batch_schema.n_children = batch_array.n_children = 2;
+    batch_array.length = body_array.length = key_array.length = CHECKPOINT_QUEUES;
+    publish_batches(bench, CHECKPOINT_BATCHES);
+}
+
+static void run_checkpoint(struct bench *bench)
+{
+    qs_error error = {0};
+
+    check(qs_store_checkpoint(bench->store, &error), &error, "checkpoint");
+}
+
 static const struct path {
     const char *name;
     uint32_t messages;
@@ -386,6 +431,8 @@ static const struct path {
     {"replay", 2 * MESSAGES, prepare_replay, run_replay},
     {"page_out", MESSAGES, prepare_page_out, run_page_out},
     {"page_in", MESSAGES, prepare_page_in, run_page_in},
+    {"page_transaction", SINGLES, prepare_page_out, run_page_transaction},
+    {"checkpoint", CHECKPOINT_QUEUES * CHECKPOINT_BATCHES, prepare_checkpoint, run_checkpoint},
 };
 
 static void list_paths(void)

@@ -26,6 +26,7 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
     }
     chunk->refs = 1;
     chunk->budget = NULL;
+    chunk->is_marked = false;
     chunk->capacity = capacity;
     chunk->used = 0;
     return chunk;

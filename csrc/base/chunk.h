@@ -7,6 +7,7 @@
 
 #include "qstore/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ struct qsi_budget;
 struct qsi_chunk {
     uint32_t refs;             /* touched with atomics only */
     struct qsi_budget *budget; /* that counts it; NULL: none does */
+    bool is_marked;            /* its owner's note, under the owner's lock */
     size_t capacity;
     size_t used;
     uint8_t data[];

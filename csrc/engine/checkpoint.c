@@ -128,7 +128,7 @@ static void promote_all(struct qs_store *store)
         while (!released && !store->flushing && qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *queue = cursor.value;
             queue->jobs += 1;
-            while (!released && qsi_promote(store, queue, &released, NULL) == QS_OK) {
+            while (!released && qsi_promote(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
             }
             queue->jobs -= 1;
             qsi_free_queue_if_done(store, queue);

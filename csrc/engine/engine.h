@@ -371,10 +371,10 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
 /* REQUIRES lock; releases it meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
 qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue,
                           qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; may release it meanwhile, and sets *released_io then.  Looks at the next content that is to be flushed: bodies that other
- * queues have as well move to the message store.  QS_EEMPTY: all was looked at. */
-qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, bool *released_io,
-                      qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; may release it meanwhile, and sets *released_io then.  Looks at the next bytes of content that are to be flushed: bodies that
+ * other queues have as well move to the message store, a chunk at a time.  QS_EEMPTY: there are none (more). */
+qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
+                      bool *released_io, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock; releases it meanwhile.  References of settled messages that were on the disk are dropped, and files of segments
  * that ended are seen to. */
 qs_status qsi_pager_release(struct qs_store *store, qs_error *error) QS_MUST_CHECK;

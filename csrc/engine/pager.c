@@ -92,7 +92,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         return QS_OK;
     }
     queue->jobs += 1;
-    status = qsi_promote(store, queue, &released,
+    status = qsi_promote(store, queue, FLUSH_BYTES, &released,
                          NULL); /* without memory or space the bodies are flushed as they are */
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->flushing) {

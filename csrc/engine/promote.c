@@ -30,7 +30,6 @@ struct promotion {
     struct qsi_buf
         refs; /* struct qsi_body_ref of each row of promoted records; file 0: nobody needs it */
     struct qsi_buf places; /* struct qsi_place of the packs */
-    struct qsi_map queues; /* ids of all that have messages in the chunk */
 };
 
 #define ITEMS(buf, type) ((type *)(void *)(buf).data)
@@ -117,14 +116,10 @@ static qs_status plan_record(struct promotion *promotion, uint32_t at)
     if (counts == NULL) {
         return QS_ENOMEM;
     }
-    for (uint32_t i = 0; status == QS_OK && i < view.destination_count; i++) {
-        uint64_t id = qsi_messages_destination_queue(&view, i);
-        status = qsi_map_put(&promotion->queues, &id, sizeof id, promotion);
-        if (view.destination_count > 1) {
-            count_destination(promotion, &view, i, counts);
-        }
+    for (uint32_t i = 0; view.destination_count > 1 && i < view.destination_count; i++) {
+        count_destination(promotion, &view, i, counts);
     }
-    if (status == QS_OK && view.destination_count > 1 && view.stored == NULL &&
+    if (view.destination_count > 1 && view.stored == NULL &&
         (view.flags & QSI_MESSAGES_HAS_TRANSIENT) == 0 && is_worth_it(&view, counts)) {
         record.first_row = COUNT(promotion->refs, struct qsi_body_ref);
         for (uint32_t row = 0; status == QS_OK && row < view.row_count; row++) {
@@ -414,20 +409,36 @@ static void move_run(struct promotion *promotion, struct qsi_queue *queue, struc
     qsi_chunk_unref(old);
 }
 
+/* The runs of a destination's messages.  A run of single records goes over with the first of them. */
+static void move_destination(struct promotion *promotion, const struct qsi_messages *view,
+                             uint32_t destination)
+{
+    struct store_queue *queue =
+        queue_of(promotion, qsi_messages_destination_queue(view, destination));
+    uint64_t seq = qsi_messages_destination_seq(view, destination);
+    uint64_t end = seq + qsi_messages_destination_rows(view, destination);
+
+    for (uint32_t i = queue != NULL ? qsi_queue_find_run(&queue->core, seq) : 0;
+         queue != NULL && i < queue->core.run_count; i++) {
+        struct qsi_run *run = qsi_queue_run_at(&queue->core, i);
+        if (run->first_seq >= end) {
+            break;
+        }
+        if (is_movable(promotion, &queue->core, run)) {
+            move_run(promotion, &queue->core, run);
+        }
+    }
+}
+
 static void move_all(struct promotion *promotion)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&promotion->queues);
+    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
 
-    while (qsi_map_next(&promotion->queues, &cursor)) {
-        uint64_t id;
-        struct store_queue *queue;
-        memcpy(&id, cursor.key, sizeof id);
-        queue = queue_of(promotion, id);
-        for (uint32_t i = 0; queue != NULL && i < queue->core.run_count; i++) {
-            struct qsi_run *run = qsi_queue_run_at(&queue->core, i);
-            if (is_movable(promotion, &queue->core, run)) {
-                move_run(promotion, &queue->core, run);
-            }
+    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+        struct qsi_messages view;
+        qsi_messages_view(&view, promotion->chunk->data + records[i].at);
+        for (uint32_t k = 0; k < view.destination_count; k++) {
+            move_destination(promotion, &view, k);
         }
     }
 }
@@ -457,27 +468,22 @@ static bool wants_promotion(const struct promotion *promotion)
     return false;
 }
 
-/* The first run that is to be flushed and was not looked at, if its messages may have other destinations. */
-static struct qsi_run *next_run(struct qsi_queue *queue)
-{
-    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
-        struct qsi_run *run = qsi_queue_run_at(queue, i);
-        if (!run->was_looked_at && !run->was_loaded && run->first_seq >= queue->flushed_seq) {
-            run->was_looked_at = true;
-            return run;
-        }
-    }
-    return NULL;
-}
-
+/* Have other queues bodies of the run as well?  Its rows are asked, not its record: so all runs of a record together take time in
+ * proportion to their messages, however many queues it has. */
 static bool has_other_destinations(const struct qsi_run *run)
 {
     struct qsi_messages view;
-    uint32_t record_row;
 
-    for (uint32_t row = 0; row < (run->single_records ? run->count : 1); row++) {
-        qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
-        if (view.destination_count > 1) {
+    for (uint32_t row = 0; row < run->count; row++) {
+        uint32_t record_row;
+        const uint8_t *record = qsi_run_record(run, row, &record_row);
+        if (row == 0 || run->single_records) {
+            qsi_messages_view(&view, record);
+        } else if (view.row_route_width == 0) {
+            break; /* one route for all */
+        }
+        if (qsi_messages_route(&view, qsi_messages_row_route(&view, record_row)).destination_count >
+            1) {
             return true;
         }
     }
@@ -521,7 +527,6 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
     qsi_buf_fini(&promotion.records);
     qsi_buf_fini(&promotion.refs);
     qsi_buf_fini(&promotion.places);
-    qsi_map_fini(&promotion.queues);
     return status;
 }
 
@@ -534,17 +539,43 @@ static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
     }
 }
 
-qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, bool *released_io,
-                      qs_error *error)
+/* The first chunk behind what was looked at with bodies that several queues have; NULL: none in the next *bytes_io of content. */
+static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *queue,
+                                     uint64_t *bytes_io)
+{
+    uint64_t from = queue->shared_seq > queue->flushed_seq ? queue->shared_seq : queue->flushed_seq;
+
+    for (uint32_t i = qsi_queue_find_run(queue, from); i < queue->run_count && *bytes_io > 0; i++) {
+        struct qsi_run *run = qsi_queue_run_at(queue, i);
+        queue->shared_seq = run->first_seq + run->count;
+        if (run->was_loaded || run->first_seq < queue->flushed_seq) {
+            continue;
+        }
+        *bytes_io -= run->ram_bytes < *bytes_io ? run->ram_bytes : *bytes_io;
+        leave_arena(&store->arena, run->chunk);
+        leave_arena(&store->transient_arena, run->chunk);
+        if (!run->chunk->is_marked && has_other_destinations(run)) {
+            run->chunk->is_marked = true; /* one look does for all queues */
+            return run->chunk;
+        }
+    }
+    return NULL;
+}
+
+qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
+                      bool *released_io, qs_error *error)
 {
     /* At recovery nothing may be added to the message store: what it has is not decided yet. */
     bool may = queue->core.durable && !store->flushing && store->journal != NULL;
-    struct qsi_run *run = may ? next_run(&queue->core) : NULL;
+    struct qsi_chunk *chunk;
 
-    if (run == NULL) {
-        return QS_EEMPTY;
+    while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {
+        bool released = false;
+        qs_status status = promote(store, chunk, &released, error);
+        *released_io = *released_io || released;
+        if (status != QS_OK || released) {
+            return status;
+        }
     }
-    leave_arena(&store->arena, run->chunk);
-    leave_arena(&store->transient_arena, run->chunk);
-    return has_other_destinations(run) ? promote(store, run->chunk, released_io, error) : QS_OK;
+    return QS_EEMPTY;
 }

@@ -30,22 +30,27 @@ static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run
     return ready;
 }
 
+/* One pass, whatever stays between what goes: with a run for each message there may be a million. */
 uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
 {
     uint64_t kept = 0, dropped = 0;
-    uint32_t i = 0;
+    uint32_t stays = 0, i = 0;
 
-    while (i < queue->run_count && dropped < bytes) {
+    for (; i < queue->run_count && dropped < bytes; i++) {
         struct qsi_run *run = qsi_queue_run_at(queue, i);
         uint64_t ready = kept < keep_count ? ready_in_run(queue, run) : 0;
-        if (ready > 0 || run->first_seq + run->count > queue->flushed_seq) {
+        if (run->first_seq + run->count > queue->flushed_seq) {
+            break; /* like all behind it */
+        }
+        if (ready > 0) {
             kept += ready;
-            i += 1;
+            queue->runs[queue->first_run + stays++] = run;
             continue;
         }
         dropped += run->ram_bytes;
-        qsi_queue_drop_run(queue, i);
+        qsi_queue_free_run(queue, run);
     }
+    qsi_queue_close_gap(queue, stays, i);
     return dropped;
 }
 

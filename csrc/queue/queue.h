@@ -55,7 +55,6 @@ struct qsi_run {
     bool has_stored;    /* some bodies are in the message store */
     bool has_transient; /* some rows of the journalled record end with the process */
     bool was_loaded;    /* from a segment file */
-    bool was_looked_at; /* whether its bodies have other references as well */
     uint32_t *rows;     /* NULL: row i is message i */
 };
 
@@ -104,6 +103,8 @@ struct qsi_queue {
     bool references_gone; /* the queue is deleted: what is still out refers to nothing any more */
     uint64_t next_seq;
     uint64_t flushed_seq; /* what is below and live has a slot on the disk */
+    uint64_t
+        shared_seq; /* what is below was looked at: whether other queues have the same bodies */
     struct qsi_segment *
         *segments; /* by number: segments[first_segment, first_segment + segment_count) */
     uint32_t first_segment, segment_count, segment_capacity;

@@ -77,6 +77,9 @@ qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t us
 
 /* Room for count more runs. */
 qs_status qsi_queue_reserve_runs(struct qsi_queue *queue, uint32_t count) QS_MUST_CHECK;
+/* Takes runs [from, to) out of the array, and frees one that goes. */
+void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to);
+void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run);
 /* The index of the run that holds seq, or run_count. */
 uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq);
 /* Does the message end with the process?  Rows with delivery mode 1 are journalled along with the others of their batch. */

@@ -101,19 +101,28 @@ uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq)
     return index;
 }
 
-/* Takes the run out of the array. */
-static void remove_run(struct qsi_queue *queue, uint32_t index)
+/* The shorter part of the rest moves. */
+void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
 {
-    struct qsi_run *run = qsi_queue_run_at(queue, index);
+    struct qsi_run **runs = queue->runs + queue->first_run;
+    uint32_t behind = queue->run_count - to;
 
-    if (index == 0) {
-        queue->first_run += 1;
-        queue->run_hint -= queue->run_hint > 0 ? 1 : 0;
+    if (from <= behind) {
+        memmove(runs + (to - from), runs, from * sizeof *runs);
+        queue->first_run += to - from;
     } else {
-        struct qsi_run **at = queue->runs + queue->first_run + index;
-        memmove(at, at + 1, (queue->run_count - index - 1) * sizeof *at);
+        memmove(runs + from, runs + to, behind * sizeof *runs);
     }
-    queue->run_count -= 1;
+    queue->run_count -= to - from;
+    if (queue->run_hint >= to) {
+        queue->run_hint -= to - from;
+    } else if (queue->run_hint > from) {
+        queue->run_hint = from;
+    }
+}
+
+void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run)
+{
     queue->ram_bytes -= run->ram_bytes;
     queue->ram_count -= run->live_count;
     if (queue->spare == NULL && run->single_records) {
@@ -125,7 +134,8 @@ static void remove_run(struct qsi_queue *queue, uint32_t index)
 
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index)
 {
-    remove_run(queue, index);
+    qsi_queue_free_run(queue, qsi_queue_run_at(queue, index));
+    qsi_queue_close_gap(queue, index, index + 1);
 }
 
 void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
@@ -267,7 +277,7 @@ void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint
         run->live_count -= qsi_popcount(here);
         queue->ram_count -= qsi_popcount(here);
         if (run->live_count == 0) {
-            remove_run(queue, index);
+            qsi_queue_drop_run(queue, index);
         }
     }
 }
