@@ -107,6 +107,9 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
     struct qsi_run **runs = queue->runs + queue->first_run;
     uint32_t behind = queue->run_count - to;
 
+    if (from == to) {
+        return; /* there may be no array yet */
+    }
     if (from <= behind) {
         memmove(runs + (to - from), runs, from * sizeof *runs);
         queue->first_run += to - from;
