@@ -206,3 +206,21 @@ def test_stats_and_status_have_the_numbers_of_paging(store: pyqstore.Store, queu
         assert stats[name] >= 0
     assert stats["message_files"] == 1
     assert 50_000 <= stats["message_bytes_live"] <= stats["message_bytes_total"]
+
+
+def test_closing_after_a_large_transaction_takes_time_in_proportion(path: Path) -> None:
+    """Each of its messages has memory of its own, which the checkpoint walks: once, not as often as
+    there are messages, which would take minutes."""
+    count = 100_000
+    store = pyqstore.open(path)
+    with store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.tx_select()
+        for _ in range(count):
+            channel.basic_publish("", "q", b"x", PERSISTENT)
+        channel.tx_commit()
+    began = time.monotonic()
+    store.close()
+    assert time.monotonic() - began < 20
+    with pyqstore.open(path) as again:
+        assert again.queue_status("q")["messages_ready"] == count
