@@ -1176,6 +1176,14 @@ cdef class Channel:
 
     # Receiving.
 
+    cdef void release(self, qs_message *source) noexcept:
+        """To free a large body takes long enough to let others run; a small one does not."""
+        if source.body.bytes < COPY_WITHOUT_GIL_BYTES:
+            qs_message_release(source)
+        else:
+            with nogil:
+                qs_message_release(source)
+
     cdef int fill(self, Message message, qs_message *source) except -1:
         """What source holds, in Python objects; source is released whatever happens."""
         try:
@@ -1195,8 +1203,7 @@ cdef class Channel:
             if source.consumer_tag.bytes > 0:
                 self.last_consumer_tag = message.consumer_tag
         finally:
-            with nogil:
-                qs_message_release(source)
+            self.release(source)
         return 0
 
     def basic_get(self, queue, bint auto_ack=False):

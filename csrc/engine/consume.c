@@ -390,14 +390,13 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
                                 qs_event *event_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
-    uint64_t now, deadline;
+    uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
     QS_TRY(qsi_channel_enter(channel, error));
-    now = store->env->monotonic_ns(store->env);
-    deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
     for (;;) {
+        uint64_t now;
         uint64_t seen = store->event_count;
         status = poll_event(channel, kinds, event_out, error);
         if (status != QS_EEMPTY || timeout_ns == 0) {
@@ -407,6 +406,9 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
             continue; /* the lock was released on the way, and something came */
         }
         now = store->env->monotonic_ns(store->env);
+        if (deadline == 0) {
+            deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+        }
         if (now >= deadline) {
             break;
         }
