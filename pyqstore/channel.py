@@ -17,7 +17,7 @@ from .errors import PreconditionFailed
 from .fields import FieldValue, encode_table
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
-from .waiting import Deadline
+from .waiting import SLICE_NS, Deadline, check_timeout
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -295,7 +295,13 @@ class Channel(_core.Channel):
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
         kind, what, detail = event
         if kind == _core.EVENT_DELIVERY:
-            self._deliver(what)
+            consumer = self._consumers.get(what.consumer_tag)
+            if consumer is None:
+                what.nack(requeue=True)
+            elif consumer.callback is None:
+                consumer.held.append(what)
+            else:
+                consumer.callback(what)
         elif kind == _core.EVENT_ACK:
             for on_ack, _ in self._confirm_listeners:
                 if on_ack is not None:
@@ -311,15 +317,6 @@ class Channel(_core.Channel):
             self._forget(what)
             for on_cancel in self._cancel_listeners:
                 on_cancel(what)
-
-    def _deliver(self, message: Message) -> None:
-        consumer = self._consumers.get(message.consumer_tag)
-        if consumer is None:
-            message.nack(requeue=True)
-        elif consumer.callback is None:
-            consumer.held.append(message)
-        else:
-            consumer.callback(message)
 
     def _forget(self, consumer_tag: str) -> _Consumer | None:
         consumer = self._consumers.pop(consumer_tag, None)
@@ -380,12 +377,12 @@ class Channel(_core.Channel):
             raise RuntimeError("this channel is consuming already")
         self._consuming = True
         self._stop = False
-        deadline = Deadline(None)
+        next_event, dispatch = self._next_event, self._dispatch
         try:
             while self._callbacks and not self._stop:
-                event = self._next_event(_ALL, deadline.slice_ns())
+                event = next_event(_ALL, SLICE_NS)
                 if event is not None:
-                    self._dispatch(event)
+                    dispatch(event)
                     if self.closed:
                         break
         finally:
@@ -416,20 +413,26 @@ class Channel(_core.Channel):
         None when nothing came within ``timeout`` seconds, or the consumer was cancelled.  Listeners
         and other consumers' callbacks run meanwhile.
         """
-        deadline = Deadline(timeout)
+        check_timeout(timeout)
+        return self._next_delivery(consumer_tag, timeout)
+
+    def _next_delivery(self, consumer_tag: str, timeout: float | None) -> Message | None:
+        deadline: Deadline | None = None  # for what is there already nobody looks at the clock
         while True:
             consumer = self._consumers.get(consumer_tag)
             if consumer is None:
                 return None
             if consumer.held:
                 return consumer.held.popleft()
-            event = self._next_event(_ALL, deadline.slice_ns())
+            event = self._next_event(_ALL, 0 if deadline is None else deadline.slice_ns())
             if event is not None:
-                kind, message, _ = event
-                if kind == _core.EVENT_DELIVERY and message.consumer_tag == consumer_tag:
-                    assert isinstance(message, Message)
+                kind, what, _ = event
+                if kind == _core.EVENT_DELIVERY and what.consumer_tag == consumer_tag:
+                    message: Message = what
                     return message
                 self._dispatch(event)
+            elif deadline is None:
+                deadline = Deadline(timeout)
             elif deadline.over:
                 return None
 
@@ -445,7 +448,8 @@ class Channel(_core.Channel):
         """
         tag = self.basic_consume(queue, auto_ack=auto_ack)
         try:
-            while (message := self.next_delivery(tag, inactivity_timeout)) is not None:
+            check_timeout(inactivity_timeout)
+            while (message := self._next_delivery(tag, inactivity_timeout)) is not None:
                 yield message
         finally:
             if tag in self._consumers and not self.closed:

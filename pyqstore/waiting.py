@@ -4,9 +4,15 @@ between two."""
 import math
 import time
 
-__all__ = ["Deadline"]
+__all__ = ["SLICE_NS", "Deadline", "check_timeout"]
 
-_SLICE_NS = 100_000_000
+SLICE_NS = 100_000_000
+
+
+def check_timeout(timeout: float | None) -> None:
+    """ValueError for a timeout that is negative or not a number."""
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
 
 
 class Deadline:
@@ -16,18 +22,16 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         """ValueError for a timeout that is negative or not a number."""
+        check_timeout(timeout)
         self._end_ns: int | None = None
-        if timeout is None or timeout == math.inf:
-            return
-        if not timeout >= 0:
-            raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
-        self._end_ns = time.monotonic_ns() + int(timeout * 1e9)
+        if timeout is not None and timeout != math.inf:
+            self._end_ns = time.monotonic_ns() + int(timeout * 1e9)
 
     def slice_ns(self) -> int:
         """How long the next call may wait, in nanoseconds; 0 when the time is over."""
         if self._end_ns is None:
-            return _SLICE_NS
-        return max(0, min(_SLICE_NS, self._end_ns - time.monotonic_ns()))
+            return SLICE_NS
+        return max(0, min(SLICE_NS, self._end_ns - time.monotonic_ns()))
 
     @property
     def over(self) -> bool:
