@@ -27,7 +27,7 @@ import os
 
 from _capi cimport *
 
-from .errors import ChannelClosed, ForkedStore, StoreClosed, from_status
+from .errors import ChannelClosed, ForkedStore, PreconditionFailed, StoreClosed, from_status
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *bytes_out) except NULL
@@ -804,6 +804,7 @@ cdef class Channel:
     cdef Store store
     cdef bint busy
     cdef bint refused
+    cdef bint confirms
     cdef str last_exchange
     cdef str last_routing_key
     cdef str last_queue
@@ -1006,6 +1007,7 @@ cdef class Channel:
         with nogil:
             status = qs_channel_confirm_select(self.handle, &error)
         self.end(status, &error)
+        self.confirms = True
 
     @property
     def next_publish_number(self):
@@ -1112,20 +1114,36 @@ cdef class Channel:
         return self.publish_arrays(&chunks.schema, chunks.pointers, chunks.count, exchange,
                                    routing_key, body, properties, mandatory)
 
-    def _wait_confirms(self, uint64_t timeout_ns):
-        """Whether any publish was nacked since the last call; None when the wait timed out."""
+    def _wait_confirms(self, uint64_t timeout_ns, uint32_t drop):
+        """Whether any publish was nacked since the last call; None when the wait timed out.
+
+        Events of the kinds ``drop`` are taken and forgotten, in the same call: who publishes and
+        waits has no listeners most of the time, and each call more is a turn of the GIL.
+        """
         cdef c_bool nacked = False
+        cdef qs_event event
         cdef qs_error error
         cdef qs_status status
+        cdef qs_status dropped = QS_EEMPTY
         self.begin(&error)
+        if not self.confirms:
+            self.leave()
+            raise PreconditionFailed(
+                406, "PRECONDITION_FAILED - the channel is not in confirm mode")
         with nogil:
             status = qs_channel_wait_confirms(self.handle, timeout_ns, &nacked, &error)
+            if drop != 0 and (status == QS_OK or status == QS_ETIMEDOUT):
+                dropped = QS_OK
+                while dropped == QS_OK:
+                    dropped = qs_channel_next_event(self.handle, drop, 0, &event, &error)
+                    if dropped == QS_OK:
+                        qs_message_release(&event.message)
         self.leave()
-        if status == QS_ETIMEDOUT:
-            return None
-        if status != QS_OK:
+        if status != QS_OK and status != QS_ETIMEDOUT:
             self.failed(status, &error)
-        return <bint>nacked
+        if dropped != QS_EEMPTY:
+            self.failed(dropped, &error)
+        return None if status == QS_ETIMEDOUT else <bint>nacked
 
     # Transactions.
 

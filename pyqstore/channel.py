@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
-from .errors import PreconditionFailed
 from .fields import FieldValue, encode_table
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -223,15 +222,13 @@ class Channel(_core.Channel):
         listeners for what came in time, PreconditionFailed outside confirm mode, and what a
         listener raises: the events behind it stay queued.
         """
-        if self.next_publish_number == 0:
-            raise PreconditionFailed(
-                406, "PRECONDITION_FAILED - the channel is not in confirm mode"
-            )
         deadline = Deadline(timeout)
+        heard = self._confirm_listeners or self._return_listeners
         while True:
-            nacked = self._wait_confirms(deadline.slice_ns())
+            nacked = self._wait_confirms(deadline.slice_ns(), 0 if heard else _ANSWERS)
             self._nacked = self._nacked or bool(nacked)
-            self._run(_ANSWERS)
+            if heard:
+                self._run(_ANSWERS)
             if nacked is not None:
                 break
             if deadline.over:
