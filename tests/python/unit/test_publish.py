@@ -206,6 +206,34 @@ class Log:
         return result
 
 
+def test_refused_wait_leaves_the_channel_open(channel: pyqstore.Channel) -> None:
+    with pytest.raises(pyqstore.PreconditionFailed, match="confirm mode"):
+        channel.wait_for_confirms(1)
+    assert not channel.closed
+    channel.confirm_select()
+    assert channel.wait_for_confirms(1)
+    channel.close()
+    with pytest.raises(pyqstore.ChannelClosed):
+        channel.wait_for_confirms(1)
+
+
+def test_answers_that_nobody_listened_to_are_gone_after_the_wait(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    channel.confirm_select()
+    channel.basic_publish("", queue, b"1", PERSISTENT)
+    channel.basic_publish("", "nowhere", b"2", PERSISTENT, mandatory=True)
+    channel.basic_publish("", queue, b"3", PERSISTENT)
+    assert channel.wait_for_confirms(10)
+    heard: list[object] = []
+    channel.add_return_listener(heard.append)
+    channel.add_confirm_listener(lambda number, multiple: heard.append(number), None)
+    assert channel.process_events() == 0
+    channel.basic_publish("", queue, b"4", PERSISTENT)
+    assert channel.wait_for_confirms(10)
+    assert heard == [4]
+
+
 def test_every_publish_is_confirmed_once(channel: pyqstore.Channel, queue: str) -> None:
     channel.confirm_select()
     log = Log(channel)

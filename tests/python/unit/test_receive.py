@@ -462,3 +462,18 @@ def test_consumers_take_turns(store: pyqstore.Store, queue: str, channel: pyqsto
 def test_wrong_callback_is_refused(channel: pyqstore.Channel, queue: str) -> None:
     with pytest.raises(TypeError, match="callable"):
         channel.basic_consume(queue, "print")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_wrong_timeout_is_refused_though_a_message_is_there(
+    channel: pyqstore.Channel, queue: str, timeout: float
+) -> None:
+    publish(channel, queue, 1)
+    with pytest.raises(ValueError, match="timeout must be"):
+        next(channel.consume(queue, inactivity_timeout=timeout))
+    tag = channel.basic_consume(queue)
+    with pytest.raises(ValueError, match="timeout must be"):
+        channel.next_delivery(tag, timeout)
+    message = channel.next_delivery(tag, 10)
+    assert message is not None
+    assert message.body == b"0"
