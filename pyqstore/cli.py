@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
+import importlib.util
 import json
 import math
 import os
@@ -33,6 +34,7 @@ EXIT_DAMAGE = 1
 EXIT_FAILED = 3
 _FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
 _MEMORY = "16MiB"
+_BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
 _EPILOG = """Exit status: 0 done; 1 the store is damaged; 2 wrong arguments; 3 anything else (no
 store, open elsewhere, no such queue, an input/output error).
 
@@ -46,7 +48,7 @@ _directory = click.argument("directory", type=click.Path(path_type=Path))
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pyqstore")
 def main() -> None:
-    """Look into pyqstore stores."""
+    """Look into pyqstore stores, and measure pyqstore."""
 
 
 @main.command()
@@ -172,6 +174,23 @@ def stats(directory: Path, as_json: bool) -> None:
             for part, number in value.items():
                 table.add_row(f"{name}.{part}", str(number))
     _print(table)
+
+
+# What `pyqstore bench` takes is known to the extra alone: all of it is passed on.
+@main.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Measure pyqstore beside what the disk does alone (pyqstore[bench])."""
+    missing = [name for name in _BENCH_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        _fail(f"{', '.join(missing)} missing: pip install 'pyqstore[bench]'", EXIT_FAILED)
+    from .bench.command import bench as works
+
+    with _errors():
+        works.main(list(arguments), prog_name="pyqstore bench")
 
 
 # Stores and their errors.

@@ -31,6 +31,7 @@ PACKAGE = (
     "pyproject.toml",
     "pyqstore/**/*.py*",
     "pyqstore/py.typed",
+    "pyqstore/**/*.jinja",
     "spark_udfs/**/*",
 )
 

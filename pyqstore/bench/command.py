@@ -1,0 +1,169 @@
+"""``pyqstore bench``: a command for each work."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from . import machine
+from .report import Report
+from .runs import Options, Progress, run_rounds
+
+# A work is a module beside this one: its docstring (the first line is its help), TITLE,
+# cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
+# options of its own, that it finds in Options.chosen.
+WORKS = ("fsync",)
+_EPILOG = """Exit status: 0 measured; 2 wrong arguments; 3 anything else.
+
+Machines are noisy: compare ratios of one run, not numbers of two."""
+
+
+def _outputs() -> list[click.Parameter]:
+    def path(name: str, help_text: str) -> click.Option:
+        kind = click.Path(path_type=Path, dir_okay=False, writable=True)
+        return click.Option([name], type=kind, metavar="FILE", help=help_text)
+
+    return [
+        path("--json", "Write all numbers there."),
+        path("--plot", "Draw the plots there, as PNG."),
+        path("--html", "Write a page with tables and plots there."),
+    ]
+
+
+def _common() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--directory"],
+            type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
+            default=".",
+            help="On the disk to measure; everything is in a new directory there, and goes with it."
+            "  Default: the current one.",
+        ),
+        click.Option(["--rounds"], type=click.IntRange(min=1), default=5, show_default=True),
+        click.Option(["--quick"], is_flag=True, help="Less of everything, in seconds."),
+        click.Option(
+            ["--scale"],
+            type=click.FloatRange(min=0, min_open=True),
+            default=1.0,
+            show_default=True,
+            help="Times so many messages.",
+        ),
+        *_outputs(),
+    ]
+
+
+class Works(click.Group):
+    """The works, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(WORKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command(cmd_name) if cmd_name in WORKS else None
+
+
+@click.group(cls=Works, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Measure pyqstore beside what the disk does alone."""
+
+
+def _command(name: str) -> click.Command:
+    work = importlib.import_module(f".{name}", __package__)
+    own: list[click.Parameter] = list(getattr(work, "OPTIONS", ()))
+
+    def run(**given: Any) -> None:
+        chosen = {str(option.name): given.pop(str(option.name)) for option in own}
+        measure(name, work, chosen, **given)
+
+    return click.Command(name, callback=run, params=[*own, *_common()], help=work.__doc__)
+
+
+def measure(
+    name: str,
+    work: ModuleType,
+    chosen: dict[str, object],
+    *,
+    directory: Path,
+    rounds: int,
+    quick: bool,
+    scale: float,
+    json: Path | None,
+    plot: Path | None,
+    html: Path | None,
+) -> None:
+    """Run a work, and print and write what came."""
+    options = Options(quick=quick, scale=scale, chosen=chosen)
+    started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    facts = machine.facts(directory)
+    with _ended_cleanly(), _own_directory(directory) as own, _bar(name) as progress:
+        results = run_rounds(work.cases(options), own, rounds, progress)
+    notes = list(work.notes(results)) if hasattr(work, "notes") else []
+    if machine.in_memory(facts):
+        notes.insert(0, f"{directory} is memory ({facts['file system']}): no disk was measured.")
+    said = {"rounds": rounds, "quick": quick, "scale": scale, **chosen}
+    report = Report(name, work.TITLE, facts, started, said, results, work.PLOTS, notes)
+    _print(report)
+    for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
+        if path is not None:
+            write(path)
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=200)
+    for table in report.tables():
+        console.print(table)
+        console.print()
+    for note in report.notes:
+        console.print(note)
+
+
+@contextlib.contextmanager
+def _own_directory(parent: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pyqstore-bench-", dir=parent) as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _ended_cleanly() -> Iterator[None]:
+    """SIGTERM leaves by the same way as Ctrl-C: what was begun is taken away."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _bar(work: str) -> Iterator[Progress]:
+    console = Console(stderr=True)
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(work, total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=total
+        )

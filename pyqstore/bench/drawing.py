@@ -1,0 +1,220 @@
+"""Pictures of results: matplotlib without a screen."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from .report import Plot, label, scaled, shown_number
+from .runs import Result, Spread, floor_place
+
+if TYPE_CHECKING:
+    from .report import Report
+
+_SIZE = (7.0, 4.4)  # inches, of one plot
+_FLOOR = {"color": "0.35", "linestyle": "--", "linewidth": 1.4}
+_FEW_DECADES = 1000  # a logarithmic axis shorter than that names 2 and 5, too
+_MARKERS = "osD^vP*X<>"
+
+
+def page(report: Report, path: Path) -> None:
+    """All plots of a report on one PNG, with what it ran on below."""
+    columns = 1 if len(report.plots) == 1 else 2
+    rows = max(1, math.ceil(len(report.plots) / columns))
+    figure = Figure(figsize=(_SIZE[0] * columns, _SIZE[1] * rows + 0.9), layout="constrained")
+    figure.suptitle(f"{report.title}\n", fontsize=14)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place < len(report.plots):
+            draw(axes, report.plots[place], report)
+        else:
+            axes.set_axis_off()
+    facts = report.machine
+    names = ("processor", "memory", "kernel", "file system", "device", "pyqstore")
+    told = "; ".join([report.started, *(facts[name] for name in names if name in facts)])
+    figure.supxlabel(textwrap.fill(told, 95 * columns), fontsize=7, color="0.35")
+    figure.savefig(path, dpi=110, format="png")
+
+
+def inline_svg(report: Report, plot: Plot) -> str:
+    """One plot as an <svg> element."""
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    draw(figure.subplots(), plot, report)
+    text = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with mpl.rc_context({"svg.hashsalt": plot.title}):
+        figure.savefig(text, format="svg", metadata=nothing)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def draw(axes: Any, plot: Plot, report: Report) -> None:
+    """A plot with all that it needs to be read: labels, units, legend, floor, spread."""
+    results = chosen(plot, report)
+    if plot.x == "case":
+        _bars(axes, plot, results)
+    elif plot.x == "":
+        _curves(axes, plot, results)
+    else:
+        _lines(axes, plot, results)
+        _floors(axes, plot, results, report)
+    for name, level in plot.lines.items():
+        _level(axes, name, level, upright=plot.x == "case")
+    axes.set_title(plot.title, fontsize=11)
+    if plot.x != "case":
+        _scales(axes, plot)
+    axes.grid(True, which="major", alpha=0.25)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+
+
+def chosen(plot: Plot, report: Report) -> list[Result]:
+    """The results that a plot shows: those of its group that have what it draws."""
+    return [
+        result
+        for result in report.results
+        if (not plot.group or result.case.group == plot.group)
+        and (plot.x in ("", "case") or plot.x in result.case.parameters)
+        and (plot.y in result.typical.curves if plot.x == "" else result.metric(plot.y) is not None)
+        and (plot.series == "case" or plot.series in result.case.parameters)
+    ]
+
+
+def _series(plot: Plot, results: list[Result]) -> dict[str, list[Result]]:
+    lines: dict[str, list[Result]] = {}
+    for result in results:
+        key = plot.series
+        name = result.case.name if key == "case" else f"{result.case.parameters[key]}"
+        lines.setdefault(name, []).append(result)
+    return lines
+
+
+def _metric(result: Result, name: str) -> Spread:
+    value = result.metric(name)
+    assert value is not None
+    return Spread(*(scaled(name, each) for each in value))
+
+
+def _lines(axes: Any, plot: Plot, results: list[Result]) -> None:
+    for place, (name, line) in enumerate(_series(plot, results).items()):
+        values = [_metric(result, plot.y) for result in line]
+        axes.errorbar(
+            [_number(result, plot.x) for result in line],
+            [value.median for value in values],
+            yerr=[
+                [value.median - value.low for value in values],
+                [value.high - value.median for value in values],
+            ],
+            marker=_MARKERS[place % len(_MARKERS)],
+            markersize=4.5,
+            capsize=2.5,
+            linewidth=1.5,
+            elinewidth=0.8,
+            label=name if plot.series == "case" else f"{plot.series.replace('_', ' ')} {name}",
+        )
+
+
+def _number(result: Result, parameter: str) -> float:
+    value = result.case.parameters[parameter]
+    if isinstance(value, str):
+        raise ValueError(f"{parameter} of {result.case.title} is no number to draw over")
+    return value
+
+
+def _floors(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
+    """The floor of each result as a dashed line, in what the plot shows."""
+    if plot.y == "ratio_to_floor":
+        axes.axhline(1, label="the floor", **_FLOOR)
+        return
+    cases = [result.case for result in report.results]
+    drawn: dict[str, set[tuple[float, float]]] = {}
+    for result in results:
+        place = floor_place(result.case, cases)
+        if place is None:
+            continue
+        floor = report.results[place]
+        level = floor_level(plot.y, result, floor)
+        if level is not None:
+            kind = re.sub(r" \d+ \w+$", "", floor.case.name)
+            drawn.setdefault(kind, set()).add((_number(result, plot.x), level))
+    for kind, points in drawn.items():
+        ordered = sorted(points)
+        if len({x for x, _ in ordered}) < 2 or len({x for x, _ in ordered}) < len(ordered):
+            for level in {level for _, level in ordered}:
+                axes.axhline(level, label=kind, **_FLOOR)
+        else:
+            axes.plot([x for x, _ in ordered], [y for _, y in ordered], label=kind, **_FLOOR)
+
+
+def floor_level(metric: str, result: Result, floor: Result) -> float | None:
+    """Where a result's floor lies in a metric; for messages/s, as many as its bytes would make."""
+    value = floor.metrics.get(metric)
+    if metric == "messages_per_s" and "bytes_per_s" in floor.metrics:
+        body = result.typical.bytes / max(1, result.typical.messages)
+        return floor.metrics["bytes_per_s"].median / body if body else None
+    return None if value is None else scaled(metric, value.median)
+
+
+def _bars(axes: Any, plot: Plot, results: list[Result]) -> None:
+    names = [result.case.title for result in results]
+    values = [_metric(result, plot.y) for result in results]
+    places = range(len(results))
+    medians = [value.median for value in values]
+    spans = [
+        [value.median - value.low for value in values],
+        [value.high - value.median for value in values],
+    ]
+    axes.barh(places, medians, xerr=spans, capsize=2.5, color="tab:blue", alpha=0.8)
+    for place, value in enumerate(values):
+        text = f" {shown_number(value.median)}"
+        axes.annotate(text, (value.high, place), fontsize=8, va="center")
+    axes.set_yticks(list(places), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    if plot.log_y:
+        axes.set_xscale("log")
+    axes.set_xlabel(plot.unit or label(plot.y))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+
+
+def _curves(axes: Any, plot: Plot, results: list[Result]) -> None:
+    for name, line in _series(plot, results).items():
+        for result in line:
+            curve = result.typical.curves[plot.y]
+            heights = [scaled(plot.y, y) for _, y in curve]
+            axes.plot([x for x, _ in curve], heights, linewidth=1.3, label=name)
+
+
+def _level(axes: Any, name: str, level: float, *, upright: bool) -> None:
+    line = axes.axvline if upright else axes.axhline
+    line(level, color="tab:red", linestyle=":", linewidth=1.4, label=name)
+
+
+def _scales(axes: Any, plot: Plot) -> None:
+    if plot.log_x:
+        axes.set_xscale("log")
+    if plot.log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(plot.x_label or plot.x.replace("_", " "))
+    axes.set_ylabel(plot.unit or label(plot.y))
+    for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
+        if axis.get_scale() == "log" and high / low < _FEW_DECADES:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(_tick))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float, _place: object) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:g} {unit}"
+    return f"{value:g}"

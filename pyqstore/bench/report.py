@@ -1,0 +1,207 @@
+"""What was measured, for people and for programs: a table, JSON, a PNG, an HTML page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from .runs import Result, Spread, Value
+
+FORMAT = 1
+MIB = 1 << 20
+# Metrics that stand in JSON alone: the table has what they are made of.
+_NOT_IN_TABLES = ("seconds",)
+_WORDS = {
+    "messages_per_s": "messages/s",
+    "bytes_per_s": "MiB/s",
+    "p50_us": "p50 µs",
+    "p99_us": "p99 µs",
+    "ratio_to_floor": "ratio to floor",
+}
+_SUFFIXES = {"_us": "µs", "_ns": "ns", "_ms": "ms", "_s": "s", "_bytes": "MiB", "_ratio": "ratio"}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture: a metric over a parameter, a line for each series."""
+
+    title: str
+    x: str
+    """A parameter's name; "case": bars, one for each case; "": curves, of Sample.curves."""
+    y: str
+    """A metric's name, or a curve's."""
+    series: str = "case"
+    """The parameter that tells the lines apart; "case": the case's name does."""
+    log_x: bool = False
+    log_y: bool = False
+    unit: str = ""
+    """What y is counted in, where its name does not tell."""
+    group: str = ""
+    """The cases to draw; "": all that have x and y."""
+    x_label: str = ""
+    """What x is, where its name does not tell."""
+    lines: Mapping[str, float] = field(default_factory=dict)
+    """Levels to hold against, by name, in y's unit."""
+
+
+@dataclass
+class Report:
+    """A work's results with all that is needed to read them."""
+
+    work: str
+    title: str
+    machine: Mapping[str, str]
+    started: str
+    options: Mapping[str, Any]
+    results: Sequence[Result]
+    plots: Sequence[Plot]
+    notes: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but pictures and single latencies."""
+        return {
+            "format": FORMAT,
+            "work": self.work,
+            "title": self.title,
+            "started": self.started,
+            "options": dict(self.options),
+            "machine": dict(self.machine),
+            "results": [_result_json(result) for result in self.results],
+            "notes": list(self.notes),
+        }
+
+    def json(self, path: Path) -> None:
+        """Write the JSON."""
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    def groups(self) -> dict[str, list[Result]]:
+        """The results by the table they stand in, in the order of their cases."""
+        found: dict[str, list[Result]] = {}
+        for result in self.results:
+            found.setdefault(result.case.group, []).append(result)
+        return found
+
+    def tables(self) -> list[Table]:
+        """A table for each group."""
+        tables = []
+        for group, results in self.groups().items():
+            headings, rows = cells(results)
+            table = Table(title=group or self.title, title_justify="left", box=None, pad_edge=False)
+            for place, heading in enumerate(headings):
+                table.add_column(heading, justify="left" if place == 0 else "right")
+            for row in rows:
+                table.add_row(*row)
+            tables.append(table)
+        return tables
+
+    def png(self, path: Path) -> None:
+        """Draw all plots on one page."""
+        from .drawing import page
+
+        page(self, path)
+
+    def html(self, path: Path) -> None:
+        """Write one file with everything in it: nothing is loaded from anywhere."""
+        from jinja2 import Environment, PackageLoader
+
+        from .drawing import inline_svg
+
+        environment = Environment(loader=PackageLoader(__package__ or ""), autoescape=True)
+        text = environment.get_template("report.html.jinja").render(
+            report=self,
+            tables=[(group, *cells(each)) for group, each in self.groups().items()],
+            pictures=[(plot.title, inline_svg(self, plot)) for plot in self.plots],
+        )
+        path.write_text(text, encoding="utf-8")
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    spreads = {name: value._asdict() for name, value in result.metrics.items()}
+    ratios = result.ratio_to_floor
+    return {
+        "case": result.case.name,
+        "group": result.case.group,
+        "parameters": dict(result.case.parameters),
+        "floor": result.case.floor,
+        **spreads,
+        "ratio_to_floor": None if ratios is None else ratios._asdict(),
+        "rounds": [
+            {"messages": each.messages, "bytes": each.bytes, **each.metrics(), **_curves(each)}
+            for each in result.samples
+        ],
+    }
+
+
+def _curves(sample: Any) -> dict[str, Any]:
+    return {"curves": dict(sample.curves)} if sample.curves else {}
+
+
+def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: case, parameters, medians, and the ratio with its least and most."""
+    parameters = list(dict.fromkeys(key for each in results for key in each.case.parameters))
+    metrics = list(dict.fromkeys(name for each in results for name in each.metrics))
+    metrics = [name for name in metrics if name not in _NOT_IN_TABLES]
+    held = any(result.ratio_to_floor for result in results)
+    headings = ["case", *(key.replace("_", " ") for key in parameters), *map(label, metrics)]
+    if held:
+        headings += ["ratio to floor", "least to most", "floor"]
+    rows = []
+    for result in results:
+        row = [result.case.name]
+        row += [shown_value(result.case.parameters.get(key)) for key in parameters]
+        row += [shown(name, result.metrics.get(name)) for name in metrics]
+        if held:
+            row += _ratio_cells(result)
+        rows.append(row)
+    return headings, rows
+
+
+def _ratio_cells(result: Result) -> list[str]:
+    ratios = result.ratio_to_floor
+    if ratios is None:
+        return ["", "", ""]
+    return [
+        f"{ratios.median:.2f}",
+        f"{ratios.low:.2f} to {ratios.high:.2f}",
+        str(result.case.floor),
+    ]
+
+
+def label(metric: str) -> str:
+    """A metric's name for people, with its unit."""
+    if metric in _WORDS:
+        return _WORDS[metric]
+    for suffix, unit in _SUFFIXES.items():
+        if metric.endswith(suffix):
+            name = metric.removesuffix(suffix).replace("_", " ")
+            return f"{name.removesuffix(' per')}/s" if name.endswith(" per") else f"{name}, {unit}"
+    return metric.replace("_", " ")
+
+
+def scaled(metric: str, value: float) -> float:
+    """A value in the unit that its label names: bytes become MiB."""
+    return value / MIB if metric == "bytes_per_s" or metric.endswith("_bytes") else value
+
+
+def shown(metric: str, value: Spread | None) -> str:
+    """A median for people."""
+    return "" if value is None else shown_number(scaled(metric, value.median))
+
+
+def shown_number(number: float) -> str:
+    """Three figures that count, or all of those before the point."""
+    if number == 0 or abs(number) >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}" if abs(number) >= 1e-3 else f"{number:.2e}"
+
+
+def shown_value(value: Value | None) -> str:
+    """A parameter for people."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:,}"
