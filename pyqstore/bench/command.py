@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import importlib
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ from .runs import Options, Progress, run_rounds
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
 # options of its own, that it finds in Options.chosen.
 WORKS = ("fsync",)
+_INTERRUPTED = 3
+_ROUNDS = 5
+_QUICK_ROUNDS = 3
 _EPILOG = """Exit status: 0 measured; 2 wrong arguments; 3 anything else.
 
 Machines are noisy: compare ratios of one run, not numbers of two."""
@@ -33,13 +37,22 @@ Machines are noisy: compare ratios of one run, not numbers of two."""
 def _outputs() -> list[click.Parameter]:
     def path(name: str, help_text: str) -> click.Option:
         kind = click.Path(path_type=Path, dir_okay=False, writable=True)
-        return click.Option([name], type=kind, metavar="FILE", help=help_text)
+        return click.Option(
+            [name], type=kind, metavar="FILE", callback=_in_a_folder, help=help_text
+        )
 
     return [
         path("--json", "Write all numbers there."),
         path("--plot", "Draw the plots there, as PNG."),
         path("--html", "Write a page with tables and plots there."),
     ]
+
+
+def _in_a_folder(_context: object, _option: object, path: Path | None) -> Path | None:
+    """Whether there is a folder to write it to is told before minutes of measuring."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{path.parent} is no directory")
+    return path
 
 
 def _common() -> list[click.Parameter]:
@@ -51,7 +64,12 @@ def _common() -> list[click.Parameter]:
             help="On the disk to measure; everything is in a new directory there, and goes with it."
             "  Default: the current one.",
         ),
-        click.Option(["--rounds"], type=click.IntRange(min=1), default=5, show_default=True),
+        click.Option(
+            ["--rounds"],
+            type=click.IntRange(min=1),
+            help=f"How often each case is measured.  Default: {_ROUNDS}, with --quick"
+            f" {_QUICK_ROUNDS}.",
+        ),
         click.Option(["--quick"], is_flag=True, help="Less of everything, in seconds."),
         click.Option(
             ["--scale"],
@@ -96,7 +114,7 @@ def measure(
     chosen: dict[str, object],
     *,
     directory: Path,
-    rounds: int,
+    rounds: int | None,
     quick: bool,
     scale: float,
     json: Path | None,
@@ -105,6 +123,7 @@ def measure(
 ) -> None:
     """Run a work, and print and write what came."""
     options = Options(quick=quick, scale=scale, chosen=chosen)
+    rounds = rounds or (_QUICK_ROUNDS if quick else _ROUNDS)
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
     with _ended_cleanly(), _own_directory(directory) as own, _bar(name) as progress:
@@ -147,6 +166,9 @@ def _ended_cleanly() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
+    except KeyboardInterrupt:
+        click.echo("pyqstore: interrupted", err=True)
+        sys.exit(_INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -6,15 +6,17 @@ import io
 import math
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from .floor import size
 from .report import Plot, label, scaled, shown_number
-from .runs import Result, Spread, floor_place
+from .runs import Result, Spread, Value, floor_place
 
 if TYPE_CHECKING:
     from .report import Report
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _SIZE = (7.0, 4.4)  # inches, of one plot
 _FLOOR = {"color": "0.35", "linestyle": "--", "linewidth": 1.4}
 _FEW_DECADES = 1000  # a logarithmic axis shorter than that names 2 and 5, too
+_MANY_TICKS = 12
+_SECONDS = {"_us": 1e-6, "_ns": 1e-9}
+_UNITS = {"G": 1e9, "M": 1e6, "k": 1e3}
+_LEAST_SHORTENED = 10_000
 _MARKERS = "osD^vP*X<>"
 
 
@@ -70,6 +76,8 @@ def draw(axes: Any, plot: Plot, report: Report) -> None:
     axes.set_title(plot.title, fontsize=11)
     if plot.x != "case":
         _scales(axes, plot)
+    if plot.x not in ("case", ""):
+        _ticks_at_values(axes, plot, results)
     axes.grid(True, which="major", alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
@@ -102,11 +110,20 @@ def _metric(result: Result, name: str) -> Spread:
     return Spread(*(scaled(name, each) for each in value))
 
 
+def _places(plot: Plot, results: list[Result]) -> dict[Value, float]:
+    """Where each value of x stands."""
+    values = dict.fromkeys(result.case.parameters[plot.x] for result in results)
+    if plot.even:
+        return {value: place for place, value in enumerate(values)}
+    return {value: float(value) for value in values}
+
+
 def _lines(axes: Any, plot: Plot, results: list[Result]) -> None:
+    places = _places(plot, results)
     for place, (name, line) in enumerate(_series(plot, results).items()):
         values = [_metric(result, plot.y) for result in line]
         axes.errorbar(
-            [_number(result, plot.x) for result in line],
+            [places[result.case.parameters[plot.x]] for result in line],
             [value.median for value in values],
             yerr=[
                 [value.median - value.low for value in values],
@@ -121,18 +138,12 @@ def _lines(axes: Any, plot: Plot, results: list[Result]) -> None:
         )
 
 
-def _number(result: Result, parameter: str) -> float:
-    value = result.case.parameters[parameter]
-    if isinstance(value, str):
-        raise ValueError(f"{parameter} of {result.case.title} is no number to draw over")
-    return value
-
-
 def _floors(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
     """The floor of each result as a dashed line, in what the plot shows."""
     if plot.y == "ratio_to_floor":
         axes.axhline(1, label="the floor", **_FLOOR)
         return
+    places = _places(plot, results)
     cases = [result.case for result in report.results]
     drawn: dict[str, set[tuple[float, float]]] = {}
     for result in results:
@@ -143,12 +154,12 @@ def _floors(axes: Any, plot: Plot, results: list[Result], report: Report) -> Non
         level = floor_level(plot.y, result, floor)
         if level is not None:
             kind = re.sub(r" \d+ \w+$", "", floor.case.name)
-            drawn.setdefault(kind, set()).add((_number(result, plot.x), level))
+            drawn.setdefault(kind, set()).add((places[result.case.parameters[plot.x]], level))
     for kind, points in drawn.items():
         ordered = sorted(points)
         if len({x for x, _ in ordered}) < 2 or len({x for x, _ in ordered}) < len(ordered):
-            for level in {level for _, level in ordered}:
-                axes.axhline(level, label=kind, **_FLOOR)
+            for place, level in enumerate(sorted({level for _, level in ordered})):
+                axes.axhline(level, label=None if place else kind, **_FLOOR)
         else:
             axes.plot([x for x, _ in ordered], [y for _, y in ordered], label=kind, **_FLOOR)
 
@@ -205,16 +216,39 @@ def _scales(axes: Any, plot: Plot) -> None:
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(plot.x_label or plot.x.replace("_", " "))
-    axes.set_ylabel(plot.unit or label(plot.y))
+    axes.set_ylabel(plot.unit or label(plot.y).removesuffix(" µs").removesuffix(", ns"))
     for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
         if axis.get_scale() == "log" and high / low < _FEW_DECADES:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(_tick))
         axis.set_minor_formatter(NullFormatter())
+    for suffix, seconds in _SECONDS.items():
+        if plot.y.endswith(suffix) and not plot.unit:
+            axes.yaxis.set_major_formatter(FuncFormatter(_time_tick(seconds)))
 
 
-def _tick(value: float, _place: object) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:g} {unit}"
-    return f"{value:g}"
+def _ticks_at_values(axes: Any, plot: Plot, results: list[Result]) -> None:
+    """A sweep is read at what was measured: no tick between."""
+    places = _places(plot, results)
+    if not (plot.log_x or plot.even) or len(places) > _MANY_TICKS:
+        return
+    axes.set_xticks(list(places.values()), [_value_tick(plot.x, value) for value in places])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _value_tick(name: str, value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    return size(int(value)) if name.endswith("_bytes") else _tick(value)
+
+
+def _time_tick(seconds: float) -> Callable[[float, object], str]:
+    show = EngFormatter(unit="s")
+    return lambda value, _place: show(value * seconds)
+
+
+def _tick(value: float, _place: object = None) -> str:
+    for unit, thing in _UNITS.items():
+        if abs(value) >= max(thing, _LEAST_SHORTENED):
+            return f"{value / thing:g} {unit}"
+    return f"{value:,g}"

@@ -47,7 +47,7 @@ def stream(total_bytes: int, step_bytes: int = MIB, group: str = "") -> Case:
             seconds = time.perf_counter() - start
         return Sample(seconds, bytes=steps * step_bytes)
 
-    return Case(STREAM, run, {"step_bytes": step_bytes}, group=group)
+    return Case(STREAM, run, group=group)
 
 
 def sync(record_bytes: int, count: int, group: str = "") -> Case:
@@ -67,7 +67,7 @@ def sync(record_bytes: int, count: int, group: str = "") -> Case:
             seconds = time.perf_counter() - start
         return Sample(seconds, messages=count, bytes=record_bytes * count, latencies_us=latencies)
 
-    return Case(sync_name(record_bytes), run, {"record_bytes": record_bytes}, group=group)
+    return Case(sync_name(record_bytes), run, group=group)
 
 
 def new_files(total_bytes: int, file_bytes: int = FILE_BYTES, group: str = "") -> Case:

@@ -23,6 +23,7 @@ _WORDS = {
     "p99_us": "p99 µs",
     "ratio_to_floor": "ratio to floor",
 }
+_RATIOS_OF = {"p50_us": "p50", "bytes_per_s": "bytes/s", "messages_per_s": "messages/s"}
 _SUFFIXES = {"_us": "µs", "_ns": "ns", "_ms": "ms", "_s": "s", "_bytes": "MiB", "_ratio": "ratio"}
 
 
@@ -47,6 +48,8 @@ class Plot:
     """What x is, where its name does not tell."""
     lines: Mapping[str, float] = field(default_factory=dict)
     """Levels to hold against, by name, in y's unit."""
+    even: bool = False
+    """The values of x stand evenly apart, as words must, and numbers with a nought in a sweep."""
 
 
 @dataclass
@@ -130,6 +133,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "floor": result.case.floor,
         **spreads,
         "ratio_to_floor": None if ratios is None else ratios._asdict(),
+        "ratio_of": result.ratio_of,
         "rounds": [
             {"messages": each.messages, "bytes": each.bytes, **each.metrics(), **_curves(each)}
             for each in result.samples
@@ -166,9 +170,9 @@ def _ratio_cells(result: Result) -> list[str]:
     if ratios is None:
         return ["", "", ""]
     return [
-        f"{ratios.median:.2f}",
-        f"{ratios.low:.2f} to {ratios.high:.2f}",
-        str(result.case.floor),
+        shown_ratio(ratios.median),
+        f"{shown_ratio(ratios.low)} to {shown_ratio(ratios.high)}",
+        f"{result.case.floor}, {_RATIOS_OF[str(result.ratio_of)]}",
     ]
 
 
@@ -198,6 +202,11 @@ def shown_number(number: float) -> str:
     if number == 0 or abs(number) >= 100:
         return f"{number:,.0f}"
     return f"{number:.3g}" if abs(number) >= 1e-3 else f"{number:.2e}"
+
+
+def shown_ratio(number: float) -> str:
+    """Two digits behind the point, or as many as it takes to tell it from nothing."""
+    return f"{number:.2f}" if number >= 0.1 else f"{number:.2g}"
 
 
 def shown_value(value: Value | None) -> str:

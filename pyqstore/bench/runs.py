@@ -10,6 +10,7 @@ import gc
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,18 @@ class Case:
         return ", ".join([self.name, *(f"{key} {value}" for key, value in self.parameters.items())])
 
 
+def repeated(times: int, once: Callable[[], object], messages: int, body_bytes: int) -> Sample:
+    """Do something so often, and time each and all; the messages and their size are of each."""
+    latencies = []
+    start = time.perf_counter()
+    for _ in range(times):
+        begin = time.perf_counter_ns()
+        once()
+        latencies.append((time.perf_counter_ns() - begin) / 1000)
+    seconds = time.perf_counter() - start
+    return Sample(seconds, times * messages, times * messages * body_bytes, latencies)
+
+
 class Spread(NamedTuple):
     """A number over the rounds."""
 
@@ -106,6 +119,8 @@ class Result:
     case: Case
     samples: Sequence[Sample]
     ratio_to_floor: Spread | None = None
+    ratio_of: str | None = None
+    """The metric that the ratio is of."""
     metrics: Mapping[str, Spread] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,17 +150,23 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def ratio(sample: Sample, floor: Sample) -> float:
-    """A round of a case over the same round of its floor.
+def ratio_metric(sample: Sample, floor: Sample) -> str:
+    """What a case is held against its floor by.
 
-    Of p50 where both have latencies (below 1 is faster), else of bytes or messages a second (above
-    1 is faster).
+    By p50 where both have latencies (a ratio below 1 is faster), else by bytes or messages a second
+    (above 1 is faster).
     """
     ours, theirs = sample.metrics(), floor.metrics()
     for name in ("p50_us", "bytes_per_s", "messages_per_s"):
         if name in ours and name in theirs:
-            return ours[name] / theirs[name]
+            return name
     raise ValueError("a case and its floor have nothing in common to hold against each other")
+
+
+def ratio(sample: Sample, floor: Sample) -> float:
+    """A round of a case over the same round of its floor, of what `ratio_metric` says."""
+    name = ratio_metric(sample, floor)
+    return sample.metrics()[name] / floor.metrics()[name]
 
 
 def floor_place(case: Case, cases: Sequence[Case]) -> int | None:
@@ -163,10 +184,13 @@ def results_of(rounds: Sequence[Mapping[int, Sample]], cases: Sequence[Case]) ->
     results = []
     for place, case in enumerate(cases):
         floor = floor_place(case, cases)
-        ratios = None
-        if floor is not None:
+        samples = [each[place] for each in rounds]
+        if floor is None:
+            results.append(Result(case, samples))
+        else:
             ratios = spread([ratio(each[place], each[floor]) for each in rounds])
-        results.append(Result(case, [each[place] for each in rounds], ratios))
+            metric = ratio_metric(rounds[0][place], rounds[0][floor])
+            results.append(Result(case, samples, ratios, metric))
     return results
 
 

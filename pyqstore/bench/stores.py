@@ -4,31 +4,96 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Unpack
+
+import pyarrow as pa
 
 import pyqstore
 
 QUEUE = "q"
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
-_SETTLE_SECONDS = 0.15
+TRANSIENT = pyqstore.Properties(delivery_mode=1)
+WAIT_SECONDS = 120.0
+_QUIET_SECONDS = 0.06
+_LOOK_SECONDS = 0.02
+# A journal begins with a file of 1 MiB; its files have their full size when so much is written.
+_FIRST_FILE_BYTES = 700_000
+_RECORD_BYTES = 64
+_WARM_BYTES = 22 << 20
+_WARM_BODY_BYTES = 2000
 
 
 @contextmanager
 def opened_store(
     directory: Path, **options: Unpack[pyqstore.StoreOptions]
 ) -> Iterator[pyqstore.Store]:
-    """A new store.  It makes its next journal file behind the scenes: that is waited for."""
+    """A new store."""
     with pyqstore.open(directory / "store", **options) as store:
         yield store
 
 
 @contextmanager
-def opened(directory: Path, **options: Unpack[pyqstore.StoreOptions]) -> Iterator[pyqstore.Channel]:
-    """A channel in confirm mode on a new store with one durable queue, "q"."""
-    with opened_store(directory, **options) as store, store.channel() as channel:
-        channel.queue_declare(QUEUE, durable=True)
-        channel.confirm_select()
-        time.sleep(_SETTLE_SECONDS)
+def opened(
+    directory: Path,
+    messages: int = 1,
+    body_bytes: int = 0,
+    **options: Unpack[pyqstore.StoreOptions],
+) -> Iterator[pyqstore.Channel]:
+    """A channel on a new store, prepared for so many messages."""
+    with (
+        opened_store(directory, **options) as store,
+        prepared(store, messages, body_bytes) as channel,
+    ):
         yield channel
+
+
+def prepared(store: pyqstore.Store, messages: int = 1, body_bytes: int = 0) -> pyqstore.Channel:
+    """A channel in confirm mode, and one durable queue, "q".
+
+    Where so many messages do not fit in the small file that a journal begins with, its files have
+    their full size, as in a store that is at work for a while: growing is not what is measured.
+    """
+    channel = store.channel()
+    channel.queue_declare(QUEUE, durable=True)
+    channel.confirm_select()
+    if messages * (body_bytes + _RECORD_BYTES) > _FIRST_FILE_BYTES:
+        publish_rows(channel, _WARM_BYTES // _WARM_BODY_BYTES, _WARM_BODY_BYTES)
+        channel.queue_purge(QUEUE)
+    settle(Path(store.path))
+    return channel
+
+
+def settle(store: Path) -> None:
+    """Wait until a store has made its next journal file, which it does behind the scenes."""
+    before, since = _journal(store), time.monotonic()
+    while time.monotonic() - since < _QUIET_SECONDS:
+        time.sleep(_LOOK_SECONDS)
+        now = _journal(store)
+        if now != before:
+            before, since = now, time.monotonic()
+
+
+def _journal(store: Path) -> set[tuple[str, int]]:
+    """Files by name, with the room they take.  One that goes meanwhile is not there."""
+    found = set()
+    for file in (store / "journal").iterdir():
+        with suppress(FileNotFoundError):
+            found.add((file.name, file.stat().st_blocks))
+    return found
+
+
+def publish_rows(channel: pyqstore.Channel, count: int, body_bytes: int) -> None:
+    """Fill the queue, as fast as it goes, and wait for the confirms."""
+    rows = max(1, min(10_000, (4 << 20) // body_bytes))
+    batch = pa.record_batch({"body": pa.array([b"x" * body_bytes] * rows, pa.binary())})
+    for start in range(0, count, rows):
+        channel.publish_batch(batch.slice(0, count - start), "", QUEUE)
+    confirm(channel)
+
+
+def confirm(channel: pyqstore.Channel) -> None:
+    """Wait for all confirms; a refusal ends the benchmark."""
+    if not channel.wait_for_confirms(WAIT_SECONDS):
+        raise RuntimeError("the store refused messages")
