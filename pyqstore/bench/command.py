@@ -25,7 +25,7 @@ from .runs import Options, Progress, run_rounds
 # A work is a module beside this one: its docstring (the first line is its help), TITLE,
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
 # options of its own, that it finds in Options.chosen.
-WORKS = ("fsync", "arrow")
+WORKS = ("fsync", "arrow", "consume", "fanout", "routing")
 _INTERRUPTED = 3
 _ROUNDS = 5
 _QUICK_ROUNDS = 3

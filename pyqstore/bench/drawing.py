@@ -239,7 +239,9 @@ def _ticks_at_values(axes: Any, plot: Plot, results: list[Result]) -> None:
 def _value_tick(name: str, value: Value) -> str:
     if isinstance(value, str):
         return value
-    return size(int(value)) if name.endswith("_bytes") else _tick(value)
+    if name.endswith("_bytes"):
+        return size(int(value))
+    return _tick(value) if value % 1000 == 0 else f"{value:,}"
 
 
 def _time_tick(seconds: float) -> Callable[[float, object], str]:

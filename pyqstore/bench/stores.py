@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,3 +98,13 @@ def confirm(channel: pyqstore.Channel) -> None:
     """Wait for all confirms; a refusal ends the benchmark."""
     if not channel.wait_for_confirms(WAIT_SECONDS):
         raise RuntimeError("the store refused messages")
+
+
+def disk_bytes(path: Path) -> int:
+    """Bytes that the files below occupy.  One that goes meanwhile counts as gone."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total
