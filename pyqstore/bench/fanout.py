@@ -33,12 +33,13 @@ _MESSAGE_FILE_BYTES = 1 << 20
 _X = "queues that each message goes to"
 PLOTS = [
     Plot("Bytes written for each byte of one copy: journal and message store", "queues",
-         "written_over_one_copy", log_x=True, log_y=True, x_label=_X, unit="times one copy"),
+         "written_over_one_copy", log_x=True, x_label=_X, unit="times one copy"),
     Plot("Bytes on disk after a checkpoint for each byte of one copy", "queues",
          "disk_over_one_copy", log_x=True, log_y=True, x_label=_X, unit="times one copy"),
     Plot("Copies into queues", "queues", "copies_per_s", log_x=True, log_y=True, x_label=_X,
          unit="copies/s"),
-    Plot("Messages published", "queues", "messages_per_s", log_x=True, log_y=True, x_label=_X),
+    Plot("Bodies published, over the disk's stream of one copy", "queues", "ratio_to_floor",
+         log_x=True, log_y=True, x_label=_X),
 ]  # fmt: skip
 
 

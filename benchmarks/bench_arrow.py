@@ -1,0 +1,12 @@
+"""Publishing record batches: the cases of `pyqstore bench arrow --quick`."""
+
+from collections.abc import Callable
+
+from pyqstore.bench import arrow
+from pyqstore.bench.runs import Case
+
+WORK = arrow
+
+
+def test_arrow(case: Case, measure: Callable[[Case], None]) -> None:
+    measure(case)

@@ -1,0 +1,12 @@
+"""One message to many queues: the cases of `pyqstore bench fanout --quick`."""
+
+from collections.abc import Callable
+
+from pyqstore.bench import fanout
+from pyqstore.bench.runs import Case
+
+WORK = fanout
+
+
+def test_fanout(case: Case, measure: Callable[[Case], None]) -> None:
+    measure(case)

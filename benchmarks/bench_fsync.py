@@ -1,0 +1,12 @@
+"""Confirms and syncs: the cases of `pyqstore bench fsync --quick`."""
+
+from collections.abc import Callable
+
+from pyqstore.bench import fsync
+from pyqstore.bench.runs import Case
+
+WORK = fsync
+
+
+def test_fsync(case: Case, measure: Callable[[Case], None]) -> None:
+    measure(case)
