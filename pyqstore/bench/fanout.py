@@ -56,7 +56,8 @@ def cases(options: Options) -> list[Case]:
     total = options.count(_BODIES_BYTES, 4 * max(_BODY_SIZES))
     found = [floor.stream(max(total, 4 * floor.MIB))]
     for body_bytes, queues in itertools.product(_BODY_SIZES, options.sweep(*_QUEUES)):
-        count = min(total // body_bytes, options.count(_MESSAGES_MOST))
+        # Fewer would be less than the blocks of a file can tell.
+        count = min(total // body_bytes, options.count(_MESSAGES_MOST, 300))
         run = partial(_run, body_bytes, queues, count)
         name = f"bodies of {floor.size(body_bytes)}"
         found.append(Case(name, run, {"queues": queues}, floor.STREAM))
