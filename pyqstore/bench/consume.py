@@ -37,7 +37,7 @@ _SEED = 1
 
 PLOTS = [
     Plot("Callbacks over prefetch", "prefetch", "messages_per_s", group=PREFETCH,
-         log_x=True, x_label="prefetch, messages"),
+         log_x=True, log_y=True, x_label="prefetch, messages"),
     Plot("Ways to receive and to acknowledge", "case", "messages_per_s", group=WAYS),
     Plot("get_batch over its rows", "rows", "messages_per_s", group=BATCHES,
          log_x=True, log_y=True, x_label="max_messages of get_batch"),
@@ -77,9 +77,9 @@ def ways(options: Options) -> list[Case]:
         "callback, an ack each": partial(by_callback, prefetch=0, acks_every=1),
         f"callback, an ack for {_MULTIPLE}": partial(by_callback, prefetch=0, acks_every=_MULTIPLE),
         "callback, auto_ack": partial(by_callback, prefetch=0, acks_every=0),
-        "get_batch of 10,000, an ack each row": partial(by_batch, rows=10_000, singly=True),
-        "get_batch of 10,000, an ack each batch": partial(by_batch, rows=10_000),
-        "get_batch of 10,000, auto_ack": partial(by_batch, rows=10_000, auto_ack=True),
+        "get_batch of 1,000, an ack each row": partial(by_batch, rows=1000, singly=True),
+        "get_batch of 1,000, an ack each batch": partial(by_batch, rows=1000),
+        "get_batch of 1,000, auto_ack": partial(by_batch, rows=1000, auto_ack=True),
     }
     for name, receive in each_way.items():
         found.append(Case(name, partial(_run, receive, count), floor=floor.READ, group=WAYS))

@@ -20,8 +20,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="needs pyqstore[bench]")
-
 from pyqstore.bench import drawing, floor, machine
 from pyqstore.bench.command import WORKS
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
