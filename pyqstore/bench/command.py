@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
@@ -26,6 +27,7 @@ from .runs import Options, Progress, run_rounds
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
 # options of its own, that it finds in Options.chosen.
 WORKS = ("fsync", "arrow", "consume", "fanout", "routing")
+_WIDTH_MOST = 1000
 _INTERRUPTED = 3
 _ROUNDS = 5
 _QUICK_ROUNDS = 3
@@ -140,14 +142,14 @@ def measure(
 
 
 def _print(report: Report) -> None:
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=200)
+    wide, console = Console(width=_WIDTH_MOST), Console(highlight=False, markup=False)
     for table in report.tables():
+        # As wide as it is: a narrower terminal breaks the lines, and no number is cut.
+        console.width = Measurement.get(wide, wide.options, table).maximum
         console.print(table)
         console.print()
     for note in report.notes:
-        console.print(note)
+        console.print(note, soft_wrap=True)  # for the terminal to break, too
 
 
 @contextlib.contextmanager

@@ -20,7 +20,16 @@ import pyqstore
 from . import floor
 from .report import Plot
 from .runs import Case, Options, Result, Sample, repeated
-from .stores import PERSISTENT, QUEUE, confirm, opened, opened_store, prepared, publish_rows
+from .stores import (
+    PERSISTENT,
+    QUEUE,
+    WAIT_SECONDS,
+    confirm,
+    opened,
+    opened_store,
+    prepared,
+    publish_rows,
+)
 
 TITLE = "Confirms against the disk's own sync"
 BODY_BYTES = 100
@@ -208,7 +217,7 @@ def _run_threads(count: int, times: int, delay_us: int, directory: Path) -> Samp
     """So many threads; what they say of themselves together, and how many shared a sync."""
     body = b"x" * BODY_BYTES
     samples: list[Sample] = []
-    ready = threading.Barrier(count + 1)
+    ready = threading.Barrier(count + 1, timeout=WAIT_SECONDS)
 
     def publish(store: pyqstore.Store) -> None:
         with store.channel() as channel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ _WORDS = {
     "p99_us": "p99 µs",
     "ratio_to_floor": "ratio to floor",
 }
+_HEADING_WIDTH = 10
 _RATIOS_OF = {"p50_us": "p50", "bytes_per_s": "bytes/s", "messages_per_s": "messages/s"}
 _SUFFIXES = {"_us": "µs", "_ns": "ns", "_ms": "ms", "_s": "s", "_bytes": "MiB", "_ratio": "ratio"}
 
@@ -96,7 +98,8 @@ class Report:
             headings, rows = cells(results)
             table = Table(title=group or self.title, title_justify="left", box=None, pad_edge=False)
             for place, heading in enumerate(headings):
-                table.add_column(heading, justify="left" if place == 0 else "right")
+                folded = textwrap.fill(heading, _HEADING_WIDTH, break_long_words=False)
+                table.add_column(folded, justify="left" if place == 0 else "right")
             for row in rows:
                 table.add_row(*row)
             tables.append(table)
