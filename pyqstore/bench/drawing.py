@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SIZE = (7.0, 4.4)  # inches, of one plot
 _FLOOR = {"color": "0.35", "linestyle": "--", "linewidth": 1.4}
 _FEW_DECADES = 1000  # a logarithmic axis shorter than that names 2 and 5, too
+_HEADROOM = 1.06
 _MANY_TICKS = 12
 _SECONDS = {"_us": 1e-6, "_ns": 1e-9}
 _UNITS = {"G": 1e9, "M": 1e6, "k": 1e3}
@@ -214,7 +215,7 @@ def _scales(axes: Any, plot: Plot) -> None:
     if plot.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, axes.get_ylim()[1] * _HEADROOM)
     axes.set_xlabel(plot.x_label or plot.x.replace("_", " "))
     axes.set_ylabel(plot.unit or label(plot.y).removesuffix(" µs").removesuffix(", ns"))
     for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
