@@ -100,10 +100,10 @@ def batches(options: Options) -> list[Case]:
 
 def orders(options: Options) -> list[Case]:
     """Thousands to a million received and not acknowledged, then acknowledged one by one."""
+    counts = dict.fromkeys(options.count(most, 10) for most in options.sweep(*_UNACKED))
     found = []
     for name in ("first to last", "last to first", "in random order"):
-        for most in options.sweep(*_UNACKED):
-            unacked = options.count(most, 10)
+        for unacked in counts:
             run = partial(_run_acks, name, unacked)
             found.append(Case(name, run, {"unacked": unacked}, group=ORDERS))
     return found

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SIZE = (7.0, 4.4)  # inches, of one plot
 _FLOOR = {"color": "0.35", "linestyle": "--", "linewidth": 1.4}
 _FEW_DECADES = 1000  # a logarithmic axis shorter than that names 2 and 5, too
+_LEGEND_INSIDE = 6  # more would hide lines
 _HEADROOM = 1.06
 _MANY_TICKS = 12
 _SECONDS = {"_us": 1e-6, "_ns": 1e-9}
@@ -80,7 +81,10 @@ def draw(axes: Any, plot: Plot, report: Report) -> None:
     if plot.x not in ("case", ""):
         _ticks_at_values(axes, plot, results)
     axes.grid(True, which="major", alpha=0.25)
-    if axes.get_legend_handles_labels()[0]:
+    handles, _ = axes.get_legend_handles_labels()
+    if len(handles) > _LEGEND_INSIDE:
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    elif handles:
         axes.legend(fontsize=8)
 
 

@@ -89,12 +89,13 @@ def cases(options: Options) -> list[Case]:
     """Each shape over the bindings, behind the default exchange."""
     batches = options.count(_BATCHES)
     rows = min(_ROWS, options.count(10 * _ROWS, 100))
+    most = options.count(max(_BINDINGS))
+    counts = dict.fromkeys(min(count, most) for count in options.sweep(*_BINDINGS))
     found = []
     for group, shapes in ((SAME, SAME_SHAPES), (NEW, NEW_SHAPES)):
         found.append(Case(DEFAULT, partial(_run_default, rows, batches), group=group))
         for name, shape in shapes.items():
-            for most in options.sweep(*_BINDINGS):
-                bindings = min(most, options.count(max(_BINDINGS)))
+            for bindings in counts:
                 run = partial(_run, shape, bindings, rows, batches)
                 found.append(Case(name, run, {"bindings": bindings}, DEFAULT, group))
     return found

@@ -351,7 +351,11 @@ def test_machine_tells_what_the_numbers_are_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(WORKS) - OWN_TESTS))
-@pytest.mark.parametrize("options", [Options(), Options(quick=True)], ids=["full", "quick"])
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(quick=True), Options(scale=0.05)],
+    ids=["full", "quick", "scaled"],
+)
 def test_every_plot_of_a_work_has_something_to_show(name: str, options: Options) -> None:
     work = importlib.import_module(f"pyqstore.bench.{name}")
     cases = work.cases(options)
