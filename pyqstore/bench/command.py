@@ -25,8 +25,8 @@ from .runs import Options, Progress, run_rounds
 
 # A work is a module beside this one: its docstring (the first line is its help), TITLE,
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
-# options of its own, that it finds in Options.chosen.
-WORKS = ("fsync", "arrow", "consume", "fanout", "routing")
+# options of its own, that it finds in Options.chosen; ROUNDS, QUICK_ROUNDS: where cases are long.
+WORKS = ("fsync", "arrow", "consume", "fanout", "routing", "paging", "recovery", "scaling")
 _WIDTH_MOST = 1000
 _INTERRUPTED = 3
 _ROUNDS = 5
@@ -57,7 +57,11 @@ def _in_a_folder(_context: object, _option: object, path: Path | None) -> Path |
     return path
 
 
-def _common() -> list[click.Parameter]:
+def _rounds(work: ModuleType) -> tuple[int, int]:
+    return getattr(work, "ROUNDS", _ROUNDS), getattr(work, "QUICK_ROUNDS", _QUICK_ROUNDS)
+
+
+def _common(work: ModuleType) -> list[click.Parameter]:
     return [
         click.Option(
             ["--directory"],
@@ -69,8 +73,9 @@ def _common() -> list[click.Parameter]:
         click.Option(
             ["--rounds"],
             type=click.IntRange(min=1),
-            help=f"How often each case is measured.  Default: {_ROUNDS}, with --quick"
-            f" {_QUICK_ROUNDS}.",
+            help="How often each case is measured.  Default: {}, with --quick {}.".format(
+                *_rounds(work)
+            ),
         ),
         click.Option(["--quick"], is_flag=True, help="Less of everything, in seconds."),
         click.Option(
@@ -107,7 +112,7 @@ def _command(name: str) -> click.Command:
         chosen = {str(option.name): given.pop(str(option.name)) for option in own}
         measure(name, work, chosen, **given)
 
-    return click.Command(name, callback=run, params=[*own, *_common()], help=work.__doc__)
+    return click.Command(name, callback=run, params=[*own, *_common(work)], help=work.__doc__)
 
 
 def measure(
@@ -125,7 +130,7 @@ def measure(
 ) -> None:
     """Run a work, and print and write what came."""
     options = Options(quick=quick, scale=scale, chosen=chosen)
-    rounds = rounds or (_QUICK_ROUNDS if quick else _ROUNDS)
+    rounds = rounds or _rounds(work)[quick]
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
     with _ended_cleanly(), _own_directory(directory) as own, _bar(name) as progress:

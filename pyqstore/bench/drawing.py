@@ -70,6 +70,7 @@ def draw(axes: Any, plot: Plot, report: Report) -> None:
         _bars(axes, plot, results)
     elif plot.x == "":
         _curves(axes, plot, results)
+        _curve_floors(axes, plot, results, report)
     else:
         _lines(axes, plot, results)
         _floors(axes, plot, results, report)
@@ -206,6 +207,16 @@ def _curves(axes: Any, plot: Plot, results: list[Result]) -> None:
             curve = result.typical.curves[plot.y]
             heights = [scaled(plot.y, y) for _, y in curve]
             axes.plot([x for x, _ in curve], heights, linewidth=1.3, label=name)
+
+
+def _curve_floors(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
+    """The floors of curves stand level: they are rates of all of a round."""
+    cases = [result.case for result in report.results]
+    for result in results:
+        place = floor_place(result.case, cases)
+        level = None if place is None else floor_level(plot.y, result, report.results[place])
+        if place is not None and level is not None:
+            axes.axhline(level, label=cases[place].name, **_FLOOR)
 
 
 def _level(axes: Any, name: str, level: float, *, upright: bool) -> None:
