@@ -37,7 +37,7 @@ class Subject:
 
     def batch(self, body_bytes: int, rows: int = 0) -> Any:
         """A record batch to publish.  Afterwards the process counts as idle."""
-        rows = rows or max(1, min(_ROWS_MOST, _BODIES_BYTES_MOST // body_bytes))
+        rows = rows or _rows(body_bytes)
         batch = pa.record_batch({"body": pa.array([b"x" * body_bytes] * rows, pa.binary())})
         settle(self.path)
         self.idle = gauges.rss_bytes()
@@ -131,7 +131,7 @@ def reopen(path: str, messages: int, cold: bool) -> Figures:
 def drain(path: str, messages: int, body_bytes: int) -> Figures:
     """Open, make a checkpoint, then receive and acknowledge everything from the disk."""
     subject = Subject(path)
-    rows = subject.batch(body_bytes).num_rows
+    rows = _rows(body_bytes)
     start = time.perf_counter()
     subject.store.checkpoint()
     checkpoint_seconds = time.perf_counter() - start
@@ -148,6 +148,10 @@ def drain(path: str, messages: int, body_bytes: int) -> Figures:
     figures |= {"left_on_disk_bytes": left, "checkpoint_s": checkpoint_seconds}
     subject.store.close()
     return figures
+
+
+def _rows(body_bytes: int) -> int:
+    return max(1, min(_ROWS_MOST, _BODIES_BYTES_MOST // body_bytes))
 
 
 def expect(there: float, messages: int) -> None:

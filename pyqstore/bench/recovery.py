@@ -35,8 +35,6 @@ PLOTS = [
     Plot("Time to open over the backlog behind a checkpoint", "messages", "open_s", group=BACKLOG,
          log_x=True, log_y=True, x_label="messages ready", unit="seconds",
          lines={"aim for 20 M": _AIM_SECONDS}),
-    Plot("Messages replayed", "journal_bytes", "messages_per_s", group=JOURNAL, log_x=True,
-         log_y=True, x_label=_X),
 ]  # fmt: skip
 
 
