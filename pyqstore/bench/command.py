@@ -26,7 +26,20 @@ from .runs import Options, Progress, run_rounds
 # A work is a module beside this one: its docstring (the first line is its help), TITLE,
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
 # options of its own, that it finds in Options.chosen; ROUNDS, QUICK_ROUNDS: where cases are long.
-WORKS = ("fsync", "arrow", "consume", "fanout", "routing", "paging", "recovery", "scaling")
+# A work that keeps something running has begun(options, directory, progress), a context manager:
+# what it gives stands in for the module.  What finished(results) gives, where there is such, is
+# reported in place of the results.
+WORKS = (
+    "fsync",
+    "arrow",
+    "consume",
+    "fanout",
+    "routing",
+    "paging",
+    "recovery",
+    "scaling",
+    "rivals",
+)
 _WIDTH_MOST = 1000
 _INTERRUPTED = 3
 _ROUNDS = 5
@@ -133,13 +146,20 @@ def measure(
     rounds = rounds or _rounds(work)[quick]
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
-    with _ended_cleanly(), _own_directory(directory) as own, _bar(name) as progress:
-        results = run_rounds(work.cases(options), own, rounds, progress)
-    notes = list(work.notes(results)) if hasattr(work, "notes") else []
+    with (
+        _ended_cleanly(),
+        _own_directory(directory) as own,
+        _bar(name) as progress,
+        _begun(work, options, own, progress) as running,
+    ):
+        results = run_rounds(running.cases(options), own, rounds, progress)
+    notes = list(running.notes(results)) if hasattr(running, "notes") else []
+    if hasattr(running, "finished"):
+        results = running.finished(results)
     if machine.in_memory(facts):
         notes.insert(0, f"{directory} is memory ({facts['file system']}): no disk was measured.")
     said = {"rounds": rounds, "quick": quick, "scale": scale, **chosen}
-    report = Report(name, work.TITLE, facts, started, said, results, work.PLOTS, notes)
+    report = Report(name, work.TITLE, facts, started, said, results, running.PLOTS, notes)
     _print(report)
     for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
         if path is not None:
@@ -155,6 +175,15 @@ def _print(report: Report) -> None:
         console.print()
     for note in report.notes:
         console.print(note, soft_wrap=True)  # for the terminal to break, too
+
+
+def _begun(
+    work: ModuleType, options: Options, directory: Path, progress: Progress
+) -> contextlib.AbstractContextManager[Any]:
+    if hasattr(work, "begun"):
+        begun: contextlib.AbstractContextManager[Any] = work.begun(options, directory, progress)
+        return begun
+    return contextlib.nullcontext(work)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def draw(axes: Any, plot: Plot, report: Report) -> None:
     """A plot with all that it needs to be read: labels, units, legend, floor, spread."""
     results = chosen(plot, report)
     if plot.x == "case":
-        _bars(axes, plot, results)
+        _bars(axes, plot, results, report)
     elif plot.x == "":
         _curves(axes, plot, results)
         _curve_floors(axes, plot, results, report)
@@ -179,8 +179,10 @@ def floor_level(metric: str, result: Result, floor: Result) -> float | None:
     return None if value is None else scaled(metric, value.median)
 
 
-def _bars(axes: Any, plot: Plot, results: list[Result]) -> None:
-    names = [result.case.title for result in results]
+def _bars(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
+    names = [result.case.name for result in results]
+    if len(set(names)) < len(names):
+        names = [result.case.title for result in results]
     values = [_metric(result, plot.y) for result in results]
     places = range(len(results))
     medians = [value.median for value in values]
@@ -188,7 +190,12 @@ def _bars(axes: Any, plot: Plot, results: list[Result]) -> None:
         [value.median - value.low for value in values],
         [value.high - value.median for value in values],
     ]
-    axes.barh(places, medians, xerr=spans, capsize=2.5, color="tab:blue", alpha=0.8)
+    cases = [result.case for result in report.results]
+    floors = {floor_place(result.case, cases) for result in results} - {None}
+    colors = ["0.6" if cases.index(result.case) in floors else "tab:blue" for result in results]
+    axes.barh(places, medians, xerr=spans, capsize=2.5, color=colors, alpha=0.8)
+    for name, level in _bar_floors(plot, results, report):
+        axes.axvline(level, label=name, **_FLOOR)
     for place, value in enumerate(values):
         text = f" {shown_number(value.median)}"
         axes.annotate(text, (value.high, place), fontsize=8, va="center")
@@ -199,6 +206,18 @@ def _bars(axes: Any, plot: Plot, results: list[Result]) -> None:
         axes.set_xscale("log")
     axes.set_xlabel(plot.unit or label(plot.y))
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+
+
+def _bar_floors(plot: Plot, results: list[Result], report: Report) -> set[tuple[str, float]]:
+    """Where the floors lie that all bars are held against."""
+    cases = [result.case for result in report.results]
+    levels = set()
+    for result in results:
+        place = floor_place(result.case, cases)
+        level = None if place is None else floor_level(plot.y, result, report.results[place])
+        if place is not None and level is not None:
+            levels.add((cases[place].name, level))
+    return levels
 
 
 def _curves(axes: Any, plot: Plot, results: list[Result]) -> None:

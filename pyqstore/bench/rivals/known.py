@@ -1,0 +1,30 @@
+"""All rivals, pyqstore first."""
+
+from __future__ import annotations
+
+from .contract import Rival
+from .jetstream import JetStream
+from .lmdb_table import Lmdb
+from .ours import Pyqstore
+from .persist_queues import PersistFiles, PersistSqlite
+from .rabbitmq import RabbitMq
+from .redis_streams import Redis
+from .rocksdb_table import RocksDb
+from .sqlite_table import Sqlite
+
+
+def known() -> dict[str, Rival]:
+    """Each of them by name, new and not started."""
+    rivals: list[Rival] = [
+        Pyqstore(),
+        RabbitMq("RabbitMQ classic", "classic"),
+        RabbitMq("RabbitMQ quorum", "quorum"),
+        Redis(),
+        JetStream(),
+        Sqlite(),
+        Lmdb(),
+        RocksDb(),
+        PersistFiles(),
+        PersistSqlite(),
+    ]
+    return {rival.name: rival for rival in rivals}

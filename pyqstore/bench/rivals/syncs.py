@@ -1,0 +1,120 @@
+"""Whether a rival syncs before it answers: counted, not believed.
+
+Each rival runs once more, in a process of its own below strace, which follows it into every thread
+and every server that it starts.  Two files that this process makes, before the first message and
+after the last answer, bound what is counted in strace's log.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from .known import known
+from .server import end
+
+BODY = b"x" * 100
+MESSAGES = 100
+_SECONDS = 180.0
+_BEGIN, _END = "counting-begins", "counting-ends"
+_OPENS = ("open", "openat", "openat2")
+_SYNCS = ("fsync", "fdatasync", "syncfs", "sync")
+_WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
+# sync_file_range is none: it leaves the file's length and the disk's own cache as they are.
+_CALLS = ",".join(f"?{name}" for name in (*_OPENS, *_SYNCS, *_WRITES, "msync"))
+_LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (.+)$")
+# Calls that succeeded, each when it is done; descriptors with the files they stand for.
+_STRACE = ("strace", "-f", "-z", "-y", "-s", "0", "-e", "signal=none", "-e", f"trace={_CALLS}")
+
+
+def uncountable() -> str | None:
+    """Why nothing can be counted here; None when it can."""
+    if shutil.which("strace") is None:
+        return "there is no strace (apt-get install strace)"
+    tried = subprocess.run([*_STRACE, "true"], capture_output=True, text=True, check=False)
+    return f"strace may not trace: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def syncs_per_answer(names: Sequence[str], directory: Path) -> dict[str, float]:
+    """For each rival, by its name; all at once, for nothing is timed."""
+    with ExitStack() as ended:
+        logs: dict[str, Path] = {}
+        processes = {}
+        for place, name in enumerate(names):
+            own = directory / f"counted-{place}"
+            own.mkdir()
+            logs[name] = directory / f"counted-{place}.strace"
+            processes[name] = _started(name, own, logs[name])
+            ended.callback(shutil.rmtree, own)
+            ended.callback(end, processes[name])
+        for name, process in processes.items():
+            told, _ = process.communicate(timeout=_SECONDS)
+            if process.returncode:
+                last = told.decode(errors="replace")[-2000:]
+                raise RuntimeError(f"{name} failed below strace:\n{last}")
+        texts = {name: log.read_text(errors="replace") for name, log in logs.items()}
+        return {name: counted(text) / MESSAGES for name, text in texts.items()}
+
+
+def counted(log: str) -> int:
+    """How many syncs a log of strace has between the two files."""
+    count = 0
+    counting = False
+    synced: set[str] = set()
+    for line in log.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        call, arguments, result = found.groups()
+        if call in _OPENS:
+            if _END in arguments:
+                return count
+            counting = counting or _BEGIN in arguments
+            (synced.add if "SYNC" in arguments else synced.discard)(result)
+        elif counting:
+            count += _is_sync(call, arguments, synced)
+    raise ValueError("the log of strace ends before the last answer")
+
+
+def _is_sync(call: str, arguments: str, synced: set[str]) -> bool:
+    if call == "msync":
+        return "MS_SYNC" in arguments
+    if call in _WRITES:
+        file = arguments.partition(">")[0] + ">"
+        return file in synced or "RWF_SYNC" in arguments or "RWF_DSYNC" in arguments
+    return call in _SYNCS
+
+
+def _started(name: str, directory: Path, log: Path) -> subprocess.Popen[bytes]:
+    rival = [sys.executable, "-P", "-m", __spec__.name, name, str(directory)]
+    return subprocess.Popen(
+        [*_STRACE, "-o", str(log), *rival],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _publish(name: str, directory: Path) -> None:
+    """What is traced."""
+    rival = known()[name]
+    data = directory / "data"
+    data.mkdir()
+    try:
+        rival.start(data)
+        rival.publish_and_wait(BODY, MESSAGES)
+        (directory / _BEGIN).touch()
+        rival.publish_and_wait(BODY, MESSAGES)
+        (directory / _END).touch()
+    finally:
+        rival.stop()
+
+
+if __name__ == "__main__":
+    _publish(sys.argv[1], Path(sys.argv[2]))
