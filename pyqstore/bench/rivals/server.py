@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 LOOPBACK = "127.0.0.1"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 # Debian puts servers where the PATH of an ordinary user does not lead.
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from .known import known
 from .server import end
 
-BODY = b"x" * 100
 MESSAGES = 100
+BEGIN, END = "counting-begins", "counting-ends"
+"""The two files."""
 _SECONDS = 180.0
-_BEGIN, _END = "counting-begins", "counting-ends"
 _OPENS = ("open", "openat", "openat2")
 _SYNCS = ("fsync", "fdatasync", "syncfs", "sync")
 _WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
@@ -29,7 +28,7 @@ _WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 _CALLS = ",".join(f"?{name}" for name in (*_OPENS, *_SYNCS, *_WRITES, "msync"))
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (.+)$")
 # Calls that succeeded, each when it is done; descriptors with the files they stand for.
-_STRACE = ("strace", "-f", "-z", "-y", "-s", "0", "-e", "signal=none", "-e", f"trace={_CALLS}")
+_STRACE = ("strace", "-f", "--seccomp-bpf", "-z", "-y", "-s", "0", "-e", "signal=none", "-e", f"trace={_CALLS}")
 
 
 def uncountable() -> str | None:
@@ -72,9 +71,9 @@ def counted(log: str) -> int:
             continue
         call, arguments, result = found.groups()
         if call in _OPENS:
-            if _END in arguments:
+            if END in arguments:
                 return count
-            counting = counting or _BEGIN in arguments
+            counting = counting or BEGIN in arguments
             (synced.add if "SYNC" in arguments else synced.discard)(result)
         elif counting:
             count += _is_sync(call, arguments, synced)
@@ -91,7 +90,7 @@ def _is_sync(call: str, arguments: str, synced: set[str]) -> bool:
 
 
 def _started(name: str, directory: Path, log: Path) -> subprocess.Popen[bytes]:
-    rival = [sys.executable, "-P", "-m", __spec__.name, name, str(directory)]
+    rival = [sys.executable, "-P", "-m", f"{__package__}.traced", name, str(directory)]
     return subprocess.Popen(
         [*_STRACE, "-o", str(log), *rival],
         stdin=subprocess.DEVNULL,
@@ -99,22 +98,3 @@ def _started(name: str, directory: Path, log: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-
-
-def _publish(name: str, directory: Path) -> None:
-    """What is traced."""
-    rival = known()[name]
-    data = directory / "data"
-    data.mkdir()
-    try:
-        rival.start(data)
-        rival.publish_and_wait(BODY, MESSAGES)
-        (directory / _BEGIN).touch()
-        rival.publish_and_wait(BODY, MESSAGES)
-        (directory / _END).touch()
-    finally:
-        rival.stop()
-
-
-if __name__ == "__main__":
-    _publish(sys.argv[1], Path(sys.argv[2]))
