@@ -28,7 +28,19 @@ _WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 _CALLS = ",".join(f"?{name}" for name in (*_OPENS, *_SYNCS, *_WRITES, "msync"))
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (.+)$")
 # Calls that succeeded, each when it is done; descriptors with the files they stand for.
-_STRACE = ("strace", "-f", "--seccomp-bpf", "-z", "-y", "-s", "0", "-e", "signal=none", "-e", f"trace={_CALLS}")
+_STRACE = (
+    "strace",
+    "-f",
+    "--seccomp-bpf",
+    "-z",
+    "-y",
+    "-s",
+    "0",
+    "-e",
+    "signal=none",
+    "-e",
+    f"trace={_CALLS}",
+)
 
 
 def uncountable() -> str | None:
