@@ -30,6 +30,7 @@ _MANY_TICKS = 12
 _SECONDS = {"_us": 1e-6, "_ns": 1e-9}
 _UNITS = {"G": 1e9, "M": 1e6, "k": 1e3}
 _LEAST_SHORTENED = 10_000
+_OVER_LINES = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
 _MARKERS = "osD^vP*X<>"
 
 
@@ -198,10 +199,10 @@ def _bars(axes: Any, plot: Plot, results: list[Result], report: Report) -> None:
         axes.axvline(level, label=name, **_FLOOR)
     for place, value in enumerate(values):
         text = f" {shown_number(value.median)}"
-        axes.annotate(text, (value.high, place), fontsize=8, va="center")
+        axes.annotate(text, (value.high, place), fontsize=8, va="center", bbox=_OVER_LINES)
     axes.set_yticks(list(places), names, fontsize=8)
     axes.invert_yaxis()
-    axes.margins(x=0.15)
+    axes.margins(x=0.2)
     if plot.log_y:
         axes.set_xscale("log")
     axes.set_xlabel(plot.unit or label(plot.y))
