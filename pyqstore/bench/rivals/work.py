@@ -37,7 +37,7 @@ _BODY_BYTES = (100, 1024)
 _WAITS = 500
 _SECONDS = 0.4  # that pipelining takes, and that batches take, unless that would be too many bytes
 _MOST_BYTES = 32 << 20
-_LEAST = 1000
+_LEAST = 500
 _RATES = ("pipelined_per_s", "batches_per_s", "consumed_per_s")
 
 
@@ -61,9 +61,11 @@ class Load:
     _counts: Counts | None = field(default=None, init=False)
 
     def run(self, _directory: Path) -> Sample:
-        """A round; before the first one, a short one tells how many messages fill the time."""
+        """A round; the first, for nothing, is short and tells how many messages fill the time."""
         if self._counts is None:
-            self._counts = self._filling(self.round(Counts(self.waits, _LEAST, 1)))
+            tried = self.round(Counts(self.waits, _LEAST, 1))
+            self._counts = self._filling(tried)
+            return tried
         return self.round(self._counts)
 
     def round(self, counts: Counts) -> Sample:
@@ -91,8 +93,8 @@ class Load:
         def count(metric: str) -> int:
             return max(_LEAST, min(most, round(tried.figures[metric] * self.seconds)))
 
-        pipelined, batched = count("pipelined_per_s"), count("batches_per_s")
-        return Counts(self.waits, pipelined, batched // len(self.bodies))
+        batches = max(1, count("batches_per_s") // len(self.bodies))
+        return Counts(self.waits, count("pipelined_per_s"), batches)
 
 
 @dataclass(frozen=True)

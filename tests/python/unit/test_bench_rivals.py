@@ -61,7 +61,9 @@ def test_a_rival_gives_back_what_it_was_given(name: str, tmp_path: Path) -> None
 def test_a_round_measures_all_four_works(name: str, tmp_path: Path) -> None:
     bodies = [b"a" * 50, b"b" * 50]
     with started(known()[name], tmp_path) as rival:
-        sample = work.Load(rival, bodies, waits=5, seconds=0.001).run(tmp_path)
+        load = work.Load(rival, bodies, waits=5, seconds=0.001)
+        load.run(tmp_path)
+        sample = load.run(tmp_path)
     assert len(sample.latencies_us) == 5
     assert set(sample.figures) == {"pipelined_per_s", "batches_per_s", "consumed_per_s"}
     assert all(value > 0 for value in sample.metrics().values())
