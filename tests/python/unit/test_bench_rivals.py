@@ -225,7 +225,7 @@ def test_a_quick_run_prints_a_table_and_writes_all_files(tmp_path: Path) -> None
     out, err = done.communicate(timeout=120)
     assert (done.returncode, err) == (0, "")
     assert "SQLite" in out
-    assert "ratio to floor" in out
+    assert "over pyqstore's" in out
     results = json.loads(files[0].read_text())["results"]
     assert [each["case"] for each in results] == [work.RAW, "pyqstore", "SQLite", "SQLite"]
     assert results[3]["p50_to_pyqstore"]["median"] > 0
