@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib
+import math
+import os
 import signal
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -19,6 +23,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from ..errors import Error
 from . import machine
 from .report import Report
 from .runs import Options, Progress, run_rounds
@@ -41,7 +46,10 @@ WORKS = (
     "rivals",
 )
 _WIDTH_MOST = 1000
-_INTERRUPTED = 3
+_FAILED = 3
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING_SECONDS = 30.0  # that taking away what was begun may take, servers included
+_STDOUT = Path("-")
 _ROUNDS = 5
 _QUICK_ROUNDS = 3
 _EPILOG = """Exit status: 0 measured; 2 wrong arguments; 3 anything else.
@@ -57,17 +65,30 @@ def _outputs() -> list[click.Parameter]:
         )
 
     return [
-        path("--json", "Write all numbers there."),
+        path("--json", "Write all numbers there; -: to stdout, and no tables."),
         path("--plot", "Draw the plots there, as PNG."),
         path("--html", "Write a page with tables and plots there."),
     ]
 
 
-def _in_a_folder(_context: object, _option: object, path: Path | None) -> Path | None:
+def _in_a_folder(_context: object, option: click.Parameter, path: Path | None) -> Path | None:
     """Whether there is a folder to write it to is told before minutes of measuring."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{path.parent} is no directory")
+    if path == _STDOUT:
+        if option.name != "json":
+            raise click.BadParameter("only --json goes to stdout")
+    elif path is not None:
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise click.BadParameter(f"{path.parent} is no directory")
+        if not path.exists() and not os.access(folder, os.W_OK):
+            raise click.BadParameter(f"{path.parent} is not writable")
     return path
+
+
+def _finite(_context: object, _option: object, scale: float) -> float:
+    if not math.isfinite(scale):
+        raise click.BadParameter(f"{scale} is no number of times")
+    return scale
 
 
 def _rounds(work: ModuleType) -> tuple[int, int]:
@@ -96,6 +117,7 @@ def _common(work: ModuleType) -> list[click.Parameter]:
             type=click.FloatRange(min=0, min_open=True),
             default=1.0,
             show_default=True,
+            callback=_finite,
             help="Times so many messages.",
         ),
         *_outputs(),
@@ -141,13 +163,30 @@ def measure(
     plot: Path | None,
     html: Path | None,
 ) -> None:
-    """Run a work, and print and write what came."""
+    """Run a work, and write and print what came."""
     options = Options(quick=quick, scale=scale, chosen=chosen)
-    rounds = rounds or _rounds(work)[quick]
+    with _ended_cleanly():
+        with _failures_told():
+            report = _measured(name, work, options, directory, rounds or _rounds(work)[quick])
+        try:
+            with _failures_told():
+                for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
+                    if path not in (None, _STDOUT):
+                        write(path)
+        finally:  # what could not be written can still be read
+            if json == _STDOUT:
+                sys.stdout.write(report.json_text())
+            else:
+                _print(report)
+            sys.stdout.flush()
+
+
+def _measured(
+    name: str, work: ModuleType, options: Options, directory: Path, rounds: int
+) -> Report:
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
     with (
-        _ended_cleanly(),
         _own_directory(directory) as own,
         _bar(name) as progress,
         _begun(work, options, own, progress) as running,
@@ -158,12 +197,8 @@ def measure(
         results = running.finished(results)
     if machine.in_memory(facts):
         notes.insert(0, f"{directory} is memory ({facts['file system']}): no disk was measured.")
-    said = {"rounds": rounds, "quick": quick, "scale": scale, **chosen}
-    report = Report(name, work.TITLE, facts, started, said, results, running.PLOTS, notes)
-    _print(report)
-    for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
-        if path is not None:
-            write(path)
+    said = {"rounds": rounds, "quick": options.quick, "scale": options.scale, **options.chosen}
+    return Report(name, work.TITLE, facts, started, said, results, running.PLOTS, notes)
 
 
 def _print(report: Report) -> None:
@@ -175,6 +210,9 @@ def _print(report: Report) -> None:
         console.print()
     for note in report.notes:
         console.print(note, soft_wrap=True)  # for the terminal to break, too
+    console.print()
+    for fact, value in report.machine.items():
+        console.print(f"{fact}: {value}", soft_wrap=True)
 
 
 def _begun(
@@ -194,19 +232,45 @@ def _own_directory(parent: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _ended_cleanly() -> Iterator[None]:
-    """SIGTERM leaves by the same way as Ctrl-C: what was begun is taken away."""
+    """SIGTERM and a terminal that goes leave as Ctrl-C does: what was begun is taken away.
+
+    Whoever is impatient does not stop that half way: servers would go on.
+    """
+    left = -math.inf
 
     def leave(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal left
+        if time.monotonic() - left > _ENDING_SECONDS:
+            left = time.monotonic()
+            raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, leave)
+    # What is ignored, as under nohup, stays so.
+    before = {number: signal.getsignal(number) for number in _ENDINGS}
+    before = {number: kept for number, kept in before.items() if kept != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, leave)
     try:
         yield
     except KeyboardInterrupt:
         click.echo("pyqstore: interrupted", err=True)
-        sys.exit(_INTERRUPTED)
+        sys.exit(_FAILED)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, kept in before.items():
+            signal.signal(number, kept)
+
+
+@contextlib.contextmanager
+def _failures_told() -> Iterator[None]:
+    """A disk that is full, a server that does not start: what happened, and in which case."""
+    try:
+        yield
+    except (Error, OSError, RuntimeError, ValueError) as error:
+        told = [str(error) or repr(error), *getattr(error, "__notes__", ())]
+        click.echo(f"pyqstore: {'; '.join(told)}", err=True)
+        sys.exit(_FAILED)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(_FAILED)
 
 
 @contextlib.contextmanager

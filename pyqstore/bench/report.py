@@ -82,7 +82,11 @@ class Report:
 
     def json(self, path: Path) -> None:
         """Write the JSON."""
-        path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        path.write_text(self.json_text(), encoding="utf-8")
+
+    def json_text(self) -> str:
+        """The JSON, for people to look into as well."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
 
     def groups(self) -> dict[str, list[Result]]:
         """The results by the table they stand in, in the order of their cases."""

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from pyqstore.bench import drawing, floor, machine
-from pyqstore.bench.command import WORKS
+from pyqstore.bench.command import WORKS, _ended_cleanly
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
 from pyqstore.bench.runs import (
     Case,
@@ -409,7 +409,7 @@ def test_command_measures_and_writes(tmp_path: Path) -> None:
         *(part for name, path in files.items() for part in (f"--{name}", path)),
     )
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("ratio to", "least to", "bodies of 8 KiB", "raw stream, bytes/s"):
+    for word in ("ratio to", "least to", "bodies of 8 KiB", "raw stream, bytes/s", "file system: "):
         assert word in done.stdout
     assert "…" not in done.stdout  # in 80 columns
     told: dict[str, Any] = json.loads(files["json"].read_text())
@@ -418,6 +418,59 @@ def test_command_measures_and_writes(tmp_path: Path) -> None:
     assert files["plot"].read_bytes().startswith(PNG)
     assert "<svg" in files["html"].read_text()
     assert list(disk.iterdir()) == []
+
+
+def test_json_goes_to_stdout_alone(tmp_path: Path) -> None:
+    work = ("routing", "--quick", "--scale", 0.001, "--rounds", 1)
+    done = bench(*work, "--directory", tmp_path, "--json", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["work"] == "routing"
+
+
+# What follows "pyqstore bench", with one case that fails.
+FAILING = """
+import sys
+from pyqstore.bench import fsync
+from pyqstore.bench.runs import Case
+from pyqstore.cli import main
+
+def run(directory):
+    raise {error}
+
+fsync.cases = lambda options: [Case("ours", run, {{"rows": 10}})]
+main(prog_name="pyqstore")
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["RuntimeError('it broke')", "OSError('it broke')", "pyqstore.StoreCorrupt('it broke')"],
+)
+def test_a_failure_is_told_in_a_line_with_its_case(tmp_path: Path, error: str) -> None:
+    code = "import pyqstore\n" + FAILING.format(error=error)
+    done = bench("fsync", "--directory", tmp_path, code=code)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "pyqstore: it broke; in the benchmark case: ours, rows 10\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_the_benchmark_shows_where_it_is(tmp_path: Path) -> None:
+    code = FAILING.format(error="KeyError('it broke')")
+    done = bench("fsync", "--directory", tmp_path, code=code)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Traceback" in done.stderr
+    assert "ours, rows 10" in done.stderr
+
+
+def test_numbers_that_cannot_be_written_are_printed(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full")
+    work = ("routing", "--quick", "--scale", 0.001, "--rounds", 1)
+    done = bench(*work, "--directory", tmp_path, "--json", full)
+    assert done.returncode == 3
+    assert "No space left" in done.stderr
+    assert "default exchange" in done.stdout
 
 
 def test_command_lists_the_works_and_their_options() -> None:
@@ -438,6 +491,8 @@ def test_command_lists_the_works_and_their_options() -> None:
         ("fsync", "--json", "nowhere/report.json"),
         ("fsync", "--rounds", "0"),
         ("fsync", "--scale", "0"),
+        ("fsync", "--scale", "nan"),
+        ("fsync", "--html", "-"),
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments: tuple[str, ...]) -> None:
@@ -468,7 +523,7 @@ def test_other_commands_import_nothing_of_it() -> None:
     assert done.stdout.endswith("[]\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_it_takes_everything_away(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "pyqstore", "bench", "fsync", "--directory", str(tmp_path)],
@@ -483,3 +538,29 @@ def test_interrupted_it_takes_everything_away(tmp_path: Path, number: signal.Sig
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (3, "", "pyqstore: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_signal_does_not_stop_taking_away() -> None:
+    taken_away = []
+
+    def impatient() -> None:
+        with _ended_cleanly():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                taken_away.append(True)
+
+    with pytest.raises(SystemExit, match="3"):
+        impatient()
+    assert taken_away == [True]
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _ended_cleanly():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
