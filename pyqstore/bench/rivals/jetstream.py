@@ -51,6 +51,8 @@ class JetStream:
         configuration = directory / "nats.conf"
         configuration.write_text(
             f"listen: {LOOPBACK}:{port}\n"
+            # The client answers pings in its own turns alone: silent for long, it would be cut off.
+            'ping_interval: "1h"\n'
             f'jetstream {{ store_dir: "{directory / "data"}"\n max_file: 4G\n {sync} }}\n'
         )
         self._server = Server(directory)

@@ -24,6 +24,7 @@ from .server import LOOPBACK, START_SECONDS, Server, find, free_port, program_mi
 PROGRAM = "rabbitmq-server"
 # What Debian has on the PATH gives up root, and refuses everybody else; this is the server itself.
 DEBIAN_PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+MAPPER = "epmd"
 QUEUE = "queue"
 
 
@@ -45,7 +46,11 @@ class RabbitMq:
         self._next_tag = 1
 
     def missing(self) -> str | None:
-        return program_missing(PROGRAM, "rabbitmq-server") or packages_missing("pika")
+        return (
+            program_missing(PROGRAM, "rabbitmq-server")
+            or program_missing(MAPPER, "erlang-base")
+            or packages_missing("pika")
+        )
 
     def version(self) -> str:
         told = self._connection.server_properties
@@ -57,7 +62,7 @@ class RabbitMq:
         environment = _environment(directory, port, mapper_port)
         self._server = Server(directory)
         # Else the server would start one that outlives it.
-        mapper = [str(find("epmd")), "-address", LOOPBACK, "-port", str(mapper_port)]
+        mapper = [str(find(MAPPER)), "-address", LOOPBACK, "-port", str(mapper_port)]
         self._server.run(mapper, mapper_port, environment)
         program = DEBIAN_PROGRAM if DEBIAN_PROGRAM.exists() else find(PROGRAM)
         self._server.run([str(program)], port, environment)

@@ -34,7 +34,7 @@ class Redis:
         self._client: Any = None
 
     def missing(self) -> str | None:
-        return program_missing(PROGRAM, "redis-server") or packages_missing("redis")
+        return program_missing(PROGRAM, "redis-server") or packages_missing("redis", "hiredis")
 
     def version(self) -> str:
         server = output(str(find(PROGRAM)), "--version").split()[2].removeprefix("v=")

@@ -27,6 +27,9 @@ _WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 # sync_file_range is none: it leaves the file's length and the disk's own cache as they are.
 _CALLS = ",".join(f"?{name}" for name in (*_OPENS, *_SYNCS, *_WRITES, "msync"))
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (.+)$")
+# Names of files, which may say anything.
+_NAMES = re.compile(r'"[^"]*"|<[^>]*>')
+_SYNCED = re.compile(r"\bO_D?SYNC\b")
 # Calls that succeeded, each when it is done; descriptors with the files they stand for.
 _STRACE = (
     "strace",
@@ -86,7 +89,8 @@ def counted(log: str) -> int:
             if END in arguments:
                 return count
             counting = counting or BEGIN in arguments
-            (synced.add if "SYNC" in arguments else synced.discard)(result)
+            flags = _NAMES.sub("", arguments)
+            (synced.add if _SYNCED.search(flags) else synced.discard)(result)
         elif counting:
             count += _is_sync(call, arguments, synced)
     raise ValueError("the log of strace ends before the last answer")

@@ -118,8 +118,8 @@ LOG = """\
 11 pwritev2(3</d/db>, [{iov_base=""..., iov_len=5}], 1, 0, RWF_DSYNC) = 5
 11 msync(0x7f0000000000, 4096, MS_ASYNC) = 0
 11 msync(0x7f0000000000, 4096, MS_SYNC) = 0
-10 openat(AT_FDCWD</d>, "/d/log", O_RDWR) = 4</d/log>
-10 write(4</d/log>, ""..., 48) = 48
+10 openat(AT_FDCWD</d/O_SYNC>, "/d/O_SYNC/log", O_RDWR) = 4</d/O_SYNC/log>
+10 write(4</d/O_SYNC/log>, ""..., 48) = 48
 10 openat(AT_FDCWD</d>, "/d/counting-ends", O_WRONLY|O_CREAT, 0666) = 5</d/counting-ends>
 10 fsync(3</d/db>)                 = 0
 +++ exited with 0 +++
