@@ -166,6 +166,8 @@ def by_batch(
     """Record batches, with one ack for all rows, one for each, or none."""
     while count > 0:
         batch = channel.get_batch(QUEUE, min(rows, count), auto_ack=auto_ack)
+        if not batch.num_rows:
+            raise RuntimeError(f"{count} messages did not come")
         count -= batch.num_rows
         if singly:
             for tag in batch["delivery_tag"].to_pylist():
@@ -195,7 +197,10 @@ def _run_acks(order: str, count: int, directory: Path) -> Sample:
         publish_rows(channel, count, BODY_BYTES)
         tags: list[int] = []
         while len(tags) < count:
-            tags += channel.get_batch(QUEUE)["delivery_tag"].to_pylist()
+            got = channel.get_batch(QUEUE)["delivery_tag"].to_pylist()
+            if not got:
+                raise RuntimeError(f"{count - len(tags)} messages did not come")
+            tags += got
         if order == "in random order":
             random.Random(_SEED).shuffle(tags)
         elif order == "last to first":

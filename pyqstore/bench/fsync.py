@@ -228,7 +228,10 @@ def _run_threads(count: int, times: int, delay_us: int, directory: Path) -> Samp
 
     with opened_store(directory, commit_delay_us=delay_us) as store:
         prepared(store, count * times, BODY_BYTES).close()
-        workers = [threading.Thread(target=publish, args=(store,)) for _ in range(count)]
+        # Daemons: whoever is interrupted before all are ready does not wait for them.
+        workers = [
+            threading.Thread(target=publish, args=(store,), daemon=True) for _ in range(count)
+        ]
         for worker in workers:
             worker.start()
         syncs = store.stats()["fdatasyncs"]

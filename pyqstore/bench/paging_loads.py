@@ -60,7 +60,10 @@ def sparse(path: str, messages: int) -> Figures:
         kept += 1
         span = min(left, _SEGMENT) - 1
         while span > 0:
-            span -= subject.take(span)
+            got = subject.take(span)
+            if not got:
+                raise RuntimeError(f"{span} messages did not come")
+            span -= got
     seconds = time.perf_counter() - start
     subject.store.checkpoint()
     _wait_until_quiet(subject)

@@ -78,7 +78,8 @@ def _together(channels: Sequence[pyqstore.Channel], work: Work) -> tuple[float, 
         ready.wait()
         told.append(work(channel, f"q{place}"))
 
-    workers = [threading.Thread(target=go, args=each) for each in enumerate(channels)]
+    # Daemons: whoever is interrupted before all are ready does not wait for them.
+    workers = [threading.Thread(target=go, args=each, daemon=True) for each in enumerate(channels)]
     for worker in workers:
         worker.start()
     ready.wait()

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pyqstore.bench import drawing, floor, machine
+from pyqstore.bench import consume, drawing, floor, machine
 from pyqstore.bench.command import WORKS, _ended_cleanly
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
 from pyqstore.bench.runs import (
@@ -36,6 +36,7 @@ from pyqstore.bench.runs import (
     run_rounds,
     spread,
 )
+from pyqstore.bench.stores import opened, publish_rows
 
 TINY = Options(quick=True, scale=0.01)
 # These works have a stranger to start, or are tested with their own sizes elsewhere.
@@ -383,6 +384,13 @@ def test_a_work_runs_and_reports(name: str, tmp_path: Path) -> None:
         assert drawing.chosen(plot, report), plot.title
     report.png(tmp_path / "report.png")
     report.html(tmp_path / "report.html")
+
+
+def test_messages_that_do_not_come_end_a_round(tmp_path: Path) -> None:
+    with opened(tmp_path) as channel:
+        publish_rows(channel, 3, 10)
+        with pytest.raises(RuntimeError, match="2 messages did not come"):
+            consume.by_batch(channel, 5, rows=3)
 
 
 # The command.
