@@ -311,8 +311,18 @@ def _table(*columns: str) -> Table:
     return table
 
 
+class Paper(Console):
+    """What tables are printed on."""
+
+    def on_broken_pipe(self) -> None:
+        """As for all other output: rich's own exit status is 1, which means damage here."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+        sys.exit(EXIT_FAILED)
+
+
 def _print(*tables: Table) -> None:
-    console = Console(soft_wrap=False, highlight=False, markup=False)
+    console = Paper(soft_wrap=False, highlight=False, markup=False)
     for index, table in enumerate(tables):
         if index:
             console.print()

@@ -23,6 +23,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from ..cli import Paper
 from ..errors import Error
 from . import machine
 from .report import Report
@@ -202,7 +203,7 @@ def _measured(
 
 
 def _print(report: Report) -> None:
-    wide, console = Console(width=_WIDTH_MOST), Console(highlight=False, markup=False)
+    wide, console = Console(width=_WIDTH_MOST), Paper(highlight=False, markup=False)
     for table in report.tables():
         # As wide as it is: a narrower terminal breaks the lines, and no number is cut.
         console.width = Measurement.get(wide, wide.options, table).maximum

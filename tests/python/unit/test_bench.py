@@ -470,6 +470,21 @@ def test_a_fault_of_the_benchmark_shows_where_it_is(tmp_path: Path) -> None:
     assert "ours, rows 10" in done.stderr
 
 
+def test_a_reader_that_goes_away_takes_no_numbers_along(tmp_path: Path) -> None:
+    written = tmp_path / "report.json"
+    work = ("routing", "--quick", "--scale", "0.001", "--rounds", "1", "--json", str(written))
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyqstore", "bench", *work],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(120) == 3
+    assert json.loads(written.read_text())["work"] == "routing"
+
+
 def test_numbers_that_cannot_be_written_are_printed(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():

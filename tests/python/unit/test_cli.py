@@ -240,9 +240,11 @@ def test_help_tells_the_exit_status() -> None:
         assert word in text
 
 
-def test_reader_that_goes_away_is_no_crash(filled: Path) -> None:
+@pytest.mark.parametrize("command", ["dump", "inspect"])
+def test_reader_that_goes_away_is_no_crash(filled: Path, command: str) -> None:
+    queue = ["q"] if command == "dump" else []
     with subprocess.Popen(
-        [sys.executable, "-m", "pyqstore", "dump", str(filled), "q"],
+        [sys.executable, "-m", "pyqstore", command, str(filled), *queue],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
