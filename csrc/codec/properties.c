@@ -327,6 +327,17 @@ struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_by
     return QSI_SLICE_NULL;
 }
 
+struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes)
+{
+    struct cursor cursor = {blob, blob + blob_bytes};
+    struct qsi_slice headers;
+
+    if (find_property(&cursor, QSI_PROPERTY_HEADERS) && take_long_string(&cursor, &headers)) {
+        return headers;
+    }
+    return QSI_SLICE_NULL;
+}
+
 #define VALUE_BYTES_COUNTED -1 /* a 32-bit length comes first */
 #define VALUE_BYTES_UNKNOWN -2
 
@@ -399,6 +410,57 @@ bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out)
     }
     walk->at = cursor.at;
     return true;
+}
+
+static struct qsi_number number_of(int64_t value)
+{
+    return (struct qsi_number){(uint64_t)value, value < 0};
+}
+
+bool qsi_field_integer(const struct qsi_field *field, struct qsi_number *number_out)
+{
+    const uint8_t *value = field->value.data;
+
+    switch (field->type) {
+    case 'b':
+        *number_out = number_of((int8_t)*value);
+        return true;
+    case 'B':
+        *number_out = number_of(*value);
+        return true;
+    case 's':
+        *number_out = number_of((int16_t)qsi_get_be16(value));
+        return true;
+    case 'u':
+        *number_out = number_of(qsi_get_be16(value));
+        return true;
+    case 'I':
+        *number_out = number_of((int32_t)qsi_get_be32(value));
+        return true;
+    case 'i':
+        *number_out = number_of(qsi_get_be32(value));
+        return true;
+    case 'l':
+        *number_out = number_of((int64_t)qsi_get_be64(value));
+        return true;
+    case 'T':
+        *number_out = (struct qsi_number){qsi_get_be64(value), false};
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool qsi_table_find(struct qsi_slice table, struct qsi_slice name, struct qsi_field *field_out)
+{
+    struct qsi_field_walk walk = qsi_table_walk(table);
+
+    while (qsi_field_next(&walk, field_out)) {
+        if (qsi_slice_equals(field_out->name, name)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool qsi_table_check(struct qsi_slice table)

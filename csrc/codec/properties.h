@@ -99,6 +99,7 @@ uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *p
 uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
 uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);
+struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes);
 
 /* One entry of a field table, or one element of a field array (then name is null).
  *
@@ -111,6 +112,14 @@ struct qsi_field {
     struct qsi_slice value;
     uint8_t type;
 };
+
+/* An integer of 64 bits, signed or not: bits as two's complement if it is negative. */
+struct qsi_number {
+    uint64_t bits;
+    bool is_negative;
+};
+/* The value of an integer or a timestamp; false for the other types. */
+bool qsi_field_integer(const struct qsi_field *field, struct qsi_number *number_out);
 
 /* Walks the entries of one table or array, in order; nested ones are walked with a walk of their own. */
 struct qsi_field_walk {
@@ -132,6 +141,9 @@ static inline struct qsi_field_walk qsi_array_walk(struct qsi_slice array)
 
 /* False at the end and at malformed bytes. */
 bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out);
+
+/* The first entry of a table with this name; false when there is none. */
+bool qsi_table_find(struct qsi_slice table, struct qsi_slice name, struct qsi_field *field_out);
 
 /* Whether a field table, without its length word, is well formed to the last nested value. */
 bool qsi_table_check(struct qsi_slice table);

@@ -25,6 +25,8 @@ enum qsi_record_type {
     QSI_RECORD_UNBIND = 8,
     QSI_RECORD_TRANSACTION = 9,
     QSI_RECORD_QUEUE_MODE = 10,
+    QSI_RECORD_EXCHANGE_BIND = 11, /* exchange to exchange */
+    QSI_RECORD_EXCHANGE_UNBIND = 12,
     /* in checkpoints only */
     QSI_RECORD_MESSAGE_FILE = 16,
     QSI_RECORD_QUEUE_STATE = 17,
@@ -281,7 +283,8 @@ qs_status qsi_message_file_record_decode(struct qsi_message_file_record *file_ou
  *
  *   EXCHANGE_DECLARE  flags; name, type, arguments        EXCHANGE_DELETE  name
  *   QUEUE_DECLARE     flags, queue id; name, arguments    QUEUE_DELETE     queue id
- *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key */
+ *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key
+ *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination */
 #define QSI_TOPOLOGY_STRINGS 4
 struct qsi_topology {
     uint8_t type;

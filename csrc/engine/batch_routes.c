@@ -203,9 +203,10 @@ static qs_status add_destination(struct batch *batch, struct qsi_map *known,
 static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batch_route *route,
                          qs_error *error)
 {
+    const struct qsi_routing routing = {.key = route->key};
     const struct qsi_route *found;
 
-    QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, route->key, &found, error));
+    QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, &routing, &found, error));
     if (found->count == 0) {
         return QS_OK;
     }

@@ -83,14 +83,10 @@ static void put_exchange(void *context, const struct qsi_exchange *exchange)
 static void put_binding(void *context, const struct qsi_binding *binding)
 {
     struct topology_visit *visit = context;
-    const struct store_queue *queue = qsi_queue_of(binding->destination);
-    struct qsi_topology topology = {
-        .type = QSI_RECORD_BIND,
-        .number = queue->core.id,
-        .strings = {binding->exchange->name, binding->key, binding->arguments},
-    };
+    struct qsi_topology topology;
+    bool is_durable = qsi_describe_binding(binding, &topology);
 
-    if (visit->status == QS_OK && binding->exchange->durable && queue->core.durable) {
+    if (visit->status == QS_OK && is_durable) {
         visit->status = put_topology(visit->checkpoint, &topology);
     }
 }

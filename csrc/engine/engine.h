@@ -295,6 +295,9 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
                             struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
 void qsi_journal_exchange_deleted(void *context,
                                   const struct qsi_exchange *exchange); /* the router's callback */
+/* The record that makes the binding again; false: one of its ends does not survive a restart. */
+struct qsi_topology;
+bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out);
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Removes the queue from everything; journals nothing. */

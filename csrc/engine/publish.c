@@ -3,6 +3,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "copies.h"
 #include "error.h"
 #include "properties.h"
 
@@ -97,6 +98,8 @@ uint64_t qsi_reserve_bytes(const struct qs_store *store)
 struct publishing {
     struct qs_channel *channel;
     struct qsi_slice exchange, key, properties, body;
+    struct qsi_copies copies;
+    struct qsi_routing routing;
     bool mandatory;
     bool persistent; /* by its delivery mode */
     bool stored;     /* its body is in the message store, and ref tells where */
@@ -117,8 +120,10 @@ static qs_status route(struct publishing *publishing, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
 
-    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, publishing->key,
+    qsi_router_trim(&store->router);
+    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, &publishing->routing,
                              &publishing->route, error));
+    QS_TRY(qsi_copies_check(&publishing->copies, error));
     publishing->durable_count = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         publishing->durable_count +=
@@ -421,6 +426,25 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
     return QS_OK;
 }
 
+/* What of the properties decides about the message's way. */
+static qs_status read_properties(struct publishing *publishing, qs_error *error)
+{
+    QS_TRY(qsi_copies_read(&publishing->copies, publishing->properties, error));
+    if (publishing->copies.properties != NULL) {
+        publishing->properties =
+            qsi_slice_make(publishing->copies.properties, publishing->copies.properties_bytes);
+    }
+    publishing->persistent = qsi_properties_delivery_mode(publishing->properties.data,
+                                                          publishing->properties.bytes) == 2;
+    publishing->routing = (struct qsi_routing){
+        .key = publishing->key,
+        .copies = publishing->copies.keys,
+        .copy_count = publishing->copies.count,
+        .headers = publishing->copies.headers,
+    };
+    return QS_OK;
+}
+
 qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
                              qs_slice properties, qs_slice body, uint32_t flags,
                              qs_receipt *receipt_out, qs_error *error)
@@ -441,11 +465,13 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
-    publishing.persistent =
-        qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
     status = qsi_check_body_bytes(channel->store, body.bytes, error);
+    if (status == QS_OK) {
+        status = read_properties(&publishing, error);
+    }
     if (status == QS_OK) {
         status = publish(&publishing, receipt_out, error);
     }
+    qsi_copies_fini(&publishing.copies);
     return qsi_channel_leave(channel, status);
 }

@@ -211,6 +211,8 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:
+    case QSI_RECORD_EXCHANGE_BIND:
+    case QSI_RECORD_EXCHANGE_UNBIND:
     case QSI_RECORD_QUEUE_MODE:
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return qsi_replay_topology(store, &topology, error);

@@ -192,6 +192,7 @@ static void visit_binding(void *context, const struct qsi_binding *binding)
         .destination = qs_slice_of(binding->destination->name),
         .routing_key = qs_slice_of(binding->key),
         .arguments = qs_slice_of(binding->arguments),
+        .to_exchange = binding->destination->exchange != NULL,
     };
 
     visit->visit(visit->context, &info);

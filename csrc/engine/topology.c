@@ -221,6 +221,14 @@ static qs_status enter_topology(struct qs_channel *channel, uint64_t bytes, qs_e
 
 /* ---- exchanges ---- */
 
+static qs_status check_table(struct qsi_slice arguments, qs_error *error)
+{
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    return QS_OK;
+}
+
 /* An auto-delete exchange lost its last binding, durable or not: replay cannot tell by the durable ones.  The record lies in a
  * chunk of its own, because the caller may have reserved a place in the shared one.  Without memory or room the exchange is back after
  * a restart, without bindings. */
@@ -263,6 +271,7 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
         .internal = (topology->flags & QS_INTERNAL) != 0,
     };
 
+    QS_TRY(check_table(options.arguments, error));
     QS_TRY(reserve_topology(store, topology, &chunk, error));
     QS_TRY(qsi_router_declare(&store->router, topology->strings[0], &options, &created, error));
     if (created && options.durable) {
@@ -285,7 +294,11 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
 
     QS_TRY(enter_topology(channel, arguments.bytes, error));
     if ((flags & QS_PASSIVE) != 0) {
-        status = qsi_router_require(&channel->store->router, topology.strings[0], &found, error);
+        status = qsi_exchange_check_name(topology.strings[0], error);
+        if (status == QS_OK) {
+            status =
+                qsi_router_require(&channel->store->router, topology.strings[0], &found, error);
+        }
     } else {
         status = declare_exchange(channel, &topology, topology.strings[1], &lsn, error);
     }
@@ -304,8 +317,8 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
     struct qsi_chunk *chunk = NULL;
     bool durable;
 
-    if (exchange == NULL) {
-        return QS_OK; /* as a broker: gone is gone */
+    if (exchange == NULL) { /* as a broker: gone is gone */
+        return qsi_exchange_check_delete_name(name, error);
     }
     durable = exchange->durable;
     QS_TRY(qsi_exchange_check_delete(exchange, if_unused, error));
@@ -676,35 +689,86 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
 /* ---- bindings ---- */
 
 struct binding_call {
-    qs_slice queue, exchange, routing_key, arguments;
-    uint8_t type; /* QSI_RECORD_BIND or QSI_RECORD_UNBIND */
+    qs_slice source, destination, routing_key, arguments;
+    bool to_exchange;
+    bool unbind;
 };
+
+bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out)
+{
+    const struct qsi_exchange *onward = binding->destination->exchange;
+
+    *topology_out = (struct qsi_topology){
+        .type = QSI_RECORD_BIND,
+        .strings = {binding->exchange->name, binding->key, binding->arguments},
+    };
+    if (onward != NULL) {
+        topology_out->type = QSI_RECORD_EXCHANGE_BIND;
+        topology_out->strings[3] = onward->name;
+        return binding->exchange->durable && onward->durable;
+    }
+    topology_out->number = qsi_queue_of(binding->destination)->core.id;
+    return binding->exchange->durable && is_journalled(qsi_queue_of(binding->destination));
+}
+
+/* Both ends, in the order in which a broker looks for them. */
+static qs_status find_ends(struct qs_channel *channel, const struct binding_call *call,
+                           struct qsi_exchange **source_out,
+                           struct qsi_destination **destination_out, qs_error *error)
+{
+    struct qsi_router *router = &channel->store->router;
+    struct qsi_slice destination = qsi_slice_of(call->destination);
+    struct qsi_exchange *exchange;
+    struct store_queue *queue;
+
+    QS_TRY(qsi_exchange_check_name(qsi_slice_of(call->source), error));
+    if (call->to_exchange) {
+        QS_TRY(qsi_exchange_check_name(destination, error));
+    }
+    QS_TRY(qsi_router_require(router, qsi_slice_of(call->source), source_out, error));
+    if (call->to_exchange) {
+        QS_TRY(qsi_router_require(router, destination, &exchange, error));
+        *destination_out = &exchange->destination;
+        return QS_OK;
+    }
+    QS_TRY(qsi_require_queue(channel, destination, &queue, error));
+    *destination_out = &queue->destination;
+    return QS_OK;
+}
 
 static qs_status change_binding(struct qs_channel *channel, const struct binding_call *call,
                                 uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
-    struct store_queue *queue;
-    struct qsi_exchange *exchange;
+    struct qsi_exchange *source;
+    struct qsi_destination *destination;
     struct qsi_chunk *chunk = NULL;
-    struct qsi_topology topology = {.type = call->type};
+    struct qsi_topology topology;
     bool changed = false;
     bool durable;
+    qs_status status = find_ends(channel, call, &source, &destination, error);
 
-    QS_TRY(qsi_require_queue(channel, qsi_slice_of(call->queue), &queue, error));
-    QS_TRY(qsi_router_require(&store->router, qsi_slice_of(call->exchange), &exchange, error));
-    topology.number = queue->core.id;
-    topology.strings[0] = qsi_slice_of(call->exchange);
-    topology.strings[1] = qsi_slice_of(call->routing_key);
-    topology.strings[2] = qsi_slice_of(call->arguments);
-    durable = exchange->durable && is_journalled(queue);
+    if (status == QS_NOT_FOUND && call->unbind) {
+        return QS_OK; /* as a broker: what is not there is not bound */
+    }
+    QS_TRY(status);
+    QS_TRY(check_table(qsi_slice_of(call->arguments), error));
+    durable =
+        qsi_describe_binding(&(struct qsi_binding){.exchange = source,
+                                                   .destination = destination,
+                                                   .key = qsi_slice_of(call->routing_key),
+                                                   .arguments = qsi_slice_of(call->arguments)},
+                             &topology);
     QS_TRY(reserve_topology(store, &topology, &chunk, error));
-    if (call->type == QSI_RECORD_BIND) {
-        QS_TRY(qsi_router_bind(&store->router, exchange, &queue->destination, topology.strings[1],
-                               topology.strings[2], &changed, error));
-    } else {
-        QS_TRY(qsi_router_unbind(&store->router, exchange, &queue->destination, topology.strings[1],
+    if (call->unbind) {
+        topology.type = call->to_exchange ? QSI_RECORD_EXCHANGE_UNBIND : QSI_RECORD_UNBIND;
+        topology.strings[0] = qsi_slice_of(call->source); /* the exchange may go */
+        topology.strings[3] = qsi_slice_of(call->to_exchange ? call->destination : (qs_slice){0});
+        QS_TRY(qsi_router_unbind(&store->router, source, destination, topology.strings[1],
                                  topology.strings[2], &changed, error));
+    } else {
+        QS_TRY(qsi_router_bind(&store->router, source, destination, topology.strings[1],
+                               topology.strings[2], &changed, error));
     }
     if (changed && durable) {
         *lsn_out = append_topology(store, &topology, chunk);
@@ -729,7 +793,7 @@ static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding
 qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
                                 qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_BIND};
+    const struct binding_call call = {exchange, queue, routing_key, arguments, false, false};
 
     return bind_or_unbind(channel, &call, error);
 }
@@ -737,7 +801,23 @@ qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice ex
 qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
                                   qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    struct binding_call call = {queue, exchange, routing_key, arguments, QSI_RECORD_UNBIND};
+    const struct binding_call call = {exchange, queue, routing_key, arguments, false, true};
+
+    return bind_or_unbind(channel, &call, error);
+}
+
+qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
+                                   qs_slice routing_key, qs_slice arguments, qs_error *error)
+{
+    const struct binding_call call = {source, destination, routing_key, arguments, true, false};
+
+    return bind_or_unbind(channel, &call, error);
+}
+
+qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination, qs_slice source,
+                                     qs_slice routing_key, qs_slice arguments, qs_error *error)
+{
+    const struct binding_call call = {source, destination, routing_key, arguments, true, true};
 
     return bind_or_unbind(channel, &call, error);
 }
@@ -776,6 +856,7 @@ static qs_status replay_exchange_declare(struct qs_store *store,
         .durable = true,
         .auto_delete = (topology->flags & QS_AUTO_DELETE) != 0,
         .internal = (topology->flags & QS_INTERNAL) != 0,
+        .replayed = true,
     };
     struct qsi_exchange *found = qsi_router_find(&store->router, topology->strings[0]);
     bool created;
@@ -787,22 +868,37 @@ static qs_status replay_exchange_declare(struct qs_store *store,
     return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
 }
 
+/* NULL: it is gone. */
+static struct qsi_destination *replayed_destination(struct qs_store *store,
+                                                    const struct qsi_topology *topology)
+{
+    struct store_queue *queue;
+    struct qsi_exchange *exchange;
+
+    if (topology->type == QSI_RECORD_EXCHANGE_BIND ||
+        topology->type == QSI_RECORD_EXCHANGE_UNBIND) {
+        exchange = qsi_router_find(&store->router, topology->strings[3]);
+        return exchange != NULL ? &exchange->destination : NULL;
+    }
+    queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+    return queue != NULL ? &queue->destination : NULL;
+}
+
 static qs_status replay_binding(struct qs_store *store, const struct qsi_topology *topology,
                                 qs_error *error)
 {
-    struct store_queue *queue =
-        qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
-    struct qsi_exchange *exchange = qsi_router_find(&store->router, topology->strings[0]);
+    struct qsi_destination *destination = replayed_destination(store, topology);
+    struct qsi_exchange *source = qsi_router_find(&store->router, topology->strings[0]);
     bool changed;
 
-    if (queue == NULL || exchange == NULL) {
+    if (destination == NULL || source == NULL) {
         return QS_OK; /* an auto-delete exchange may be gone, and with it the binding */
     }
-    if (topology->type == QSI_RECORD_BIND) {
-        return qsi_router_bind(&store->router, exchange, &queue->destination, topology->strings[1],
+    if (topology->type == QSI_RECORD_BIND || topology->type == QSI_RECORD_EXCHANGE_BIND) {
+        return qsi_router_bind(&store->router, source, destination, topology->strings[1],
                                topology->strings[2], &changed, error);
     }
-    return qsi_router_unbind(&store->router, exchange, &queue->destination, topology->strings[1],
+    return qsi_router_unbind(&store->router, source, destination, topology->strings[1],
                              topology->strings[2], &changed, error);
 }
 

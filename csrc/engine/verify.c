@@ -268,6 +268,8 @@ static qs_status note_record(struct verify *verify, const uint8_t *record, qs_er
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:
+    case QSI_RECORD_EXCHANGE_BIND:
+    case QSI_RECORD_EXCHANGE_UNBIND:
     case QSI_RECORD_TRANSACTION:
     case QSI_RECORD_QUEUE_MODE:
         return qsi_topology_decode(&topology, record, error);

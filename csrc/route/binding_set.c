@@ -2,6 +2,7 @@
  *
  * A destination that several bindings lead to is met several times and taken once: each
  * collection has a number, and a destination is marked with that of the last one that took it.
+ * Exchanges are taken apart from queues: who collects visits them next.
  *
  * Invariant: a set's route names exactly the destinations of its bindings, or is NULL. */
 #include "alloc.h"
@@ -48,26 +49,38 @@ void qsi_route_destroy(const struct qsi_route *route)
 void qsi_collect_begin(struct qsi_router *router)
 {
     qsi_buf_clear(&router->collected);
+    qsi_buf_clear(&router->reached);
     router->mark++;
+    router->has_matched = false;
 }
 
-static struct qsi_binding *binding_at(struct qsi_list *node)
+static struct qsi_binding *binding_at(const struct qsi_list *node)
 {
     return QSI_LIST_OWNER(node, struct qsi_binding, in_set);
 }
 
+qs_status qsi_collect_destination(struct qsi_router *router, struct qsi_destination *destination)
+{
+    router->has_matched = true;
+    if (destination->mark == router->mark) {
+        return QS_OK;
+    }
+    if (destination->exchange != NULL) {
+        QS_TRY(
+            qsi_buf_append(&router->reached, &destination->exchange, sizeof destination->exchange));
+    } else {
+        QS_TRY(qsi_buf_append(&router->collected, &destination, sizeof destination));
+    }
+    destination->mark = router->mark;
+    return QS_OK;
+}
+
 qs_status qsi_collect_add(struct qsi_router *router, const struct qsi_binding_set *set)
 {
-    struct qsi_list *node;
+    const struct qsi_list *node;
 
     for (node = set->bindings.next; node != &set->bindings; node = node->next) {
-        struct qsi_destination *destination = binding_at(node)->destination;
-
-        if (destination->mark == router->mark) {
-            continue;
-        }
-        QS_TRY(qsi_buf_append(&router->collected, &destination, sizeof destination));
-        destination->mark = router->mark;
+        QS_TRY(qsi_collect_destination(router, binding_at(node)->destination));
     }
     return QS_OK;
 }

@@ -21,17 +21,29 @@ void qsi_binding_set_remove(struct qsi_binding *binding);
 qs_status qsi_binding_set_route(struct qsi_router *router, struct qsi_binding_set *set,
                                 const struct qsi_route **route_out) QS_MUST_CHECK;
 
-/* A route put together from several sets: begin, add each, then finish.  One at a time. */
+/* A route put together from several sets: begin, add each, then finish.  One at a time.  Exchanges
+ * that are met go to router->reached, and router->has_matched tells whether anything was met. */
 void qsi_collect_begin(struct qsi_router *router);
+qs_status qsi_collect_destination(struct qsi_router *router,
+                                  struct qsi_destination *destination) QS_MUST_CHECK;
 qs_status qsi_collect_add(struct qsi_router *router,
                           const struct qsi_binding_set *set) QS_MUST_CHECK;
-/* The destinations collected, in route order; until the next begin. */
+/* The queues collected, in route order; until the next begin. */
 struct qsi_route qsi_collect_finish(struct qsi_router *router);
 
 /* A route with the destinations of that one.  Those of none or one destination take no memory. */
 const struct qsi_route *qsi_route_create(const struct qsi_route *model); /* NULL: out of memory */
 void qsi_route_destroy(const struct qsi_route *route);                   /* NULL is fine */
 extern const struct qsi_route qsi_route_empty;
+
+/* NULL: not remembered. */
+const struct qsi_route *qsi_route_cache_get(const struct qsi_route_cache *cache,
+                                            struct qsi_slice key);
+/* Remembers a route with the destinations of model.  QS_ENOMEM. */
+qs_status qsi_route_cache_put(struct qsi_router *router, struct qsi_route_cache *cache,
+                              struct qsi_slice key, const struct qsi_route *model,
+                              const struct qsi_route **route_out) QS_MUST_CHECK;
+void qsi_route_cache_forget(struct qsi_router *router, struct qsi_route_cache *cache);
 
 /* An exchange type.  add and remove keep the matcher such that lookup answers from the bindings
  * of the moment; routes given out earlier may be freed by them (the router raises its version). */
@@ -42,8 +54,15 @@ struct qsi_exchange_type {
     void (*destroy)(struct qsi_router *router, void *matcher);
     qs_status (*add)(struct qsi_router *router, struct qsi_binding *binding); /* QS_ENOMEM */
     void (*remove)(struct qsi_router *router, struct qsi_binding *binding);
+    /* Of a plain exchange: the key decides, and all bindings lead to queues.  NULL: none is plain.
+     * QS_ENOMEM */
     qs_status (*lookup)(struct qsi_router *router, struct qsi_exchange *exchange,
-                        struct qsi_slice key, const struct qsi_route **route_out); /* QS_ENOMEM */
+                        struct qsi_slice key, const struct qsi_route **route_out);
+    /* Adds what the bindings of any exchange lead to.  QS_ENOMEM */
+    qs_status (*collect)(struct qsi_router *router, struct qsi_exchange *exchange,
+                         const struct qsi_routing *routing);
+    /* Whether a binding may have these arguments: QS_PRECONDITION_FAILED.  NULL: any. */
+    qs_status (*check)(struct qsi_slice arguments, qs_error *error);
     /* Drops what is remembered in router->remembered_bytes; NULL: nothing ever is. */
     void (*forget)(struct qsi_router *router, void *matcher);
 };
@@ -52,5 +71,6 @@ extern const struct qsi_exchange_type qsi_match_default; /* of the exchange "" a
 extern const struct qsi_exchange_type qsi_match_direct;
 extern const struct qsi_exchange_type qsi_match_fanout;
 extern const struct qsi_exchange_type qsi_match_topic;
+extern const struct qsi_exchange_type qsi_match_headers;
 
 #endif

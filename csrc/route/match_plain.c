@@ -32,12 +32,31 @@ static qs_status lookup_default(struct qsi_router *router, struct qsi_exchange *
     return QS_OK;
 }
 
+static qs_status collect_named(struct qsi_router *router, struct qsi_slice name)
+{
+    struct qsi_destination *destination = qsi_map_get(&router->destinations, name.data, name.bytes);
+
+    return destination != NULL ? qsi_collect_destination(router, destination) : QS_OK;
+}
+
+static qs_status collect_default(struct qsi_router *router, struct qsi_exchange *exchange,
+                                 const struct qsi_routing *routing)
+{
+    (void)exchange;
+    QS_TRY(collect_named(router, routing->key));
+    for (uint32_t i = 0; i < routing->copy_count; i++) {
+        QS_TRY(collect_named(router, routing->copies[i]));
+    }
+    return QS_OK;
+}
+
 /* No add and no remove: the router refuses to bind to the default exchange. */
 const struct qsi_exchange_type qsi_match_default = {
     .name = {(const uint8_t *)"direct", 6},
     .create = create_nothing,
     .destroy = destroy_nothing,
     .lookup = lookup_default,
+    .collect = collect_default,
 };
 
 /* -- direct ----------------------------------------------------------------------------------- */
@@ -114,6 +133,24 @@ static qs_status lookup_by_key(struct qsi_router *router, struct qsi_exchange *e
     return qsi_binding_set_route(router, set, route_out);
 }
 
+static qs_status collect_key(struct qsi_router *router, const struct qsi_exchange *exchange,
+                             struct qsi_slice key)
+{
+    const struct qsi_binding_set *set = qsi_map_get(exchange->matcher, key.data, key.bytes);
+
+    return set != NULL ? qsi_collect_add(router, set) : QS_OK;
+}
+
+static qs_status collect_keys(struct qsi_router *router, struct qsi_exchange *exchange,
+                              const struct qsi_routing *routing)
+{
+    QS_TRY(collect_key(router, exchange, routing->key));
+    for (uint32_t i = 0; i < routing->copy_count; i++) {
+        QS_TRY(collect_key(router, exchange, routing->copies[i]));
+    }
+    return QS_OK;
+}
+
 const struct qsi_exchange_type qsi_match_direct = {
     .name = {(const uint8_t *)"direct", 6},
     .create = create_map,
@@ -121,6 +158,7 @@ const struct qsi_exchange_type qsi_match_direct = {
     .add = add_by_key,
     .remove = remove_by_key,
     .lookup = lookup_by_key,
+    .collect = collect_keys,
 };
 
 /* -- fanout ----------------------------------------------------------------------------------- */
@@ -165,6 +203,13 @@ static qs_status lookup_all(struct qsi_router *router, struct qsi_exchange *exch
     return qsi_binding_set_route(router, exchange->matcher, route_out);
 }
 
+static qs_status collect_all(struct qsi_router *router, struct qsi_exchange *exchange,
+                             const struct qsi_routing *routing)
+{
+    (void)routing;
+    return qsi_collect_add(router, exchange->matcher);
+}
+
 const struct qsi_exchange_type qsi_match_fanout = {
     .name = {(const uint8_t *)"fanout", 6},
     .create = create_set,
@@ -172,4 +217,5 @@ const struct qsi_exchange_type qsi_match_fanout = {
     .add = add_to_all,
     .remove = remove_from_all,
     .lookup = lookup_all,
+    .collect = collect_all,
 };

@@ -9,8 +9,7 @@
  * binding key has, where trying one way after the other would take time exponential in their
  * number.
  *
- * The answers are remembered by key until a binding comes or goes.  Keys differ far more than
- * routes do, so equal routes are kept once.
+ * The answers are remembered by key until a binding comes or goes.
  *
  * Invariant: every node but the root has a binding in or below it. */
 #include "alloc.h"
@@ -18,9 +17,6 @@
 #include "match.h"
 
 #include <string.h>
-
-/* What a remembered key or route takes besides its bytes: about an entry of a map. */
-#define ENTRY_BYTES 64u
 
 struct node {
     struct node *parent;     /* NULL: the root */
@@ -37,9 +33,7 @@ struct topic {
     uint64_t step;          /* number of the last step of a walk */
     struct qsi_buf entered; /* node *: of this step */
     struct qsi_buf left;    /* node *: of the step before */
-    struct qsi_map keys;    /* key -> its route, remembered */
-    struct qsi_map routes;  /* destinations as bytes -> the route, if it has two or more */
-    uint64_t remembered_bytes;
+    struct qsi_route_cache cache;
 };
 
 /* -- words ------------------------------------------------------------------------------------ */
@@ -258,85 +252,45 @@ static qs_status match(struct qsi_router *router, struct topic *topic, struct qs
     QS_TRY(walk(topic, key));
     entered = (struct node **)(void *)topic->entered.data;
     entered_count = topic->entered.bytes / sizeof *entered;
-    qsi_collect_begin(router);
     for (size_t i = 0; i < entered_count; i++) {
         QS_TRY(qsi_collect_add(router, &entered[i]->set));
     }
     return QS_OK;
 }
 
-/* -- remembering ------------------------------------------------------------------------------ */
+/* -- looking up ------------------------------------------------------------------------------- */
 
-static void forget(struct qsi_router *router, void *matcher)
+static qs_status collect(struct qsi_router *router, struct qsi_exchange *exchange,
+                         const struct qsi_routing *routing)
 {
-    struct topic *topic = matcher;
-    struct qsi_map_cursor cursor = qsi_map_begin(&topic->routes);
-
-    while (qsi_map_next(&topic->routes, &cursor)) {
-        qsi_route_destroy(cursor.value);
+    QS_TRY(match(router, exchange->matcher, routing->key));
+    for (uint32_t i = 0; i < routing->copy_count; i++) {
+        QS_TRY(match(router, exchange->matcher, routing->copies[i]));
     }
-    qsi_map_fini(&topic->routes);
-    qsi_map_fini(&topic->keys);
-    QS_ASSERT(router->remembered_bytes >= topic->remembered_bytes);
-    router->remembered_bytes -= topic->remembered_bytes;
-    topic->remembered_bytes = 0;
-}
-
-/* Whatever is remembered is counted here and in the router. */
-static void count_remembered(struct qsi_router *router, struct topic *topic, uint64_t bytes)
-{
-    topic->remembered_bytes += bytes;
-    router->remembered_bytes += bytes;
-}
-
-static qs_status remember_route(struct qsi_router *router, struct topic *topic,
-                                const struct qsi_route *model, const struct qsi_route **route_out)
-{
-    size_t bytes = model->count * sizeof(struct qsi_destination *);
-    const struct qsi_route *route = qsi_route_create(model);
-
-    if (route == NULL) {
-        return QS_ENOMEM;
-    }
-    if (qsi_map_put(&topic->routes, model->destinations, bytes, (void *)route) != QS_OK) {
-        qsi_route_destroy(route);
-        return QS_ENOMEM;
-    }
-    count_remembered(router, topic, 2 * bytes + ENTRY_BYTES); /* as a key and in the route */
-    *route_out = route;
     return QS_OK;
-}
-
-/* The one route with the destinations of model. */
-static qs_status share_route(struct qsi_router *router, struct topic *topic,
-                             const struct qsi_route *model, const struct qsi_route **route_out)
-{
-    if (model->count <= 1) {
-        *route_out = qsi_route_create(model); /* takes no memory, so there is one of each anyway */
-        return QS_OK;
-    }
-    *route_out = qsi_map_get(&topic->routes, model->destinations,
-                             model->count * sizeof(struct qsi_destination *));
-    return *route_out != NULL ? QS_OK : remember_route(router, topic, model, route_out);
 }
 
 static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
                         struct qsi_slice key, const struct qsi_route **route_out)
 {
     struct topic *topic = exchange->matcher;
-    const struct qsi_route *route = qsi_map_get(&topic->keys, key.data, key.bytes);
+    struct qsi_route collected;
 
-    if (QS_UNLIKELY(route == NULL)) {
-        struct qsi_route collected;
-
-        QS_TRY(match(router, topic, key));
-        collected = qsi_collect_finish(router);
-        QS_TRY(share_route(router, topic, &collected, &route));
-        QS_TRY(qsi_map_put(&topic->keys, key.data, key.bytes, (void *)route));
-        count_remembered(router, topic, key.bytes + ENTRY_BYTES);
+    *route_out = qsi_route_cache_get(&topic->cache, key);
+    if (QS_LIKELY(*route_out != NULL)) {
+        return QS_OK;
     }
-    *route_out = route;
-    return QS_OK;
+    qsi_collect_begin(router);
+    QS_TRY(match(router, topic, key));
+    collected = qsi_collect_finish(router);
+    return qsi_route_cache_put(router, &topic->cache, key, &collected, route_out);
+}
+
+static void forget(struct qsi_router *router, void *matcher)
+{
+    struct topic *topic = matcher;
+
+    qsi_route_cache_forget(router, &topic->cache);
 }
 
 /* -- the type --------------------------------------------------------------------------------- */
@@ -398,5 +352,6 @@ const struct qsi_exchange_type qsi_match_topic = {
     .add = add,
     .remove = remove_binding,
     .lookup = lookup,
+    .collect = collect,
     .forget = forget,
 };

@@ -216,6 +216,14 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
 QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange,
                                                           uint32_t flags, qs_error *error);
 
+/* From one exchange to another.  Every exchange passes a message on once, so circles end. */
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination,
+                                                        qs_slice source, qs_slice routing_key,
+                                                        qs_slice arguments, qs_error *error);
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
+                                                          qs_slice source, qs_slice routing_key,
+                                                          qs_slice arguments, qs_error *error);
+
 typedef struct qs_declare_ok {
     char queue[256]; /* NUL-terminated; the name made up by the store when "" was declared */
     uint64_t message_count, consumer_count;
@@ -248,12 +256,14 @@ typedef struct qs_receipt {
     uint64_t lsn; /* durable when qs_store_durable_lsn() reaches it; 0: nothing to wait for */
 } qs_receipt;
 
-/* qs_channel_publish - hand one message to the queues that exchange and routing_key lead to.
+/* qs_channel_publish - hand one message to the queues that exchange, routing_key and headers lead to.  The strings in the headers
+ * CC and BCC (arrays) are routing keys as well; BCC does not go with the message.
  *
  * In:      properties  encoded (codec: properties), or empty; delivery mode 2 in it makes the message persistent
  *          flags       QS_MANDATORY: an unroutable message comes back as an event
  * Returns: QS_OK accepted, not yet durable; QS_NOT_FOUND no such exchange; QS_ACCESS_REFUSED internal exchange;
- *          QS_PRECONDITION_FAILED body too large; QS_ESTORE_FULL nothing accepted, try again; QS_ESTORE_FAILED
+ *          QS_PRECONDITION_FAILED body too large, or the header CC or BCC is no array; QS_ESTORE_FULL nothing accepted, try
+ *          again; QS_ESTORE_FAILED
  * Blocks:  when too much is waiting to be synced (it then helps to commit), and to write a large body
  * Durable: once receipt_out->lsn is */
 QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,

@@ -20,6 +20,14 @@ static inline struct qsi_slice text(const char *string)
     return qsi_slice_make(string, (uint32_t)strlen(string));
 }
 
+static inline const struct qsi_routing *routing_of(struct qsi_slice key)
+{
+    static struct qsi_routing routing;
+
+    routing = (struct qsi_routing){.key = key};
+    return &routing;
+}
+
 struct queue {
     struct qsi_destination destination;
     char name[16];
@@ -67,7 +75,7 @@ static inline const struct qsi_route *lookup(struct qsi_router *router,
 {
     const struct qsi_route *route = NULL;
 
-    QS_CHECK(qsi_exchange_lookup(router, exchange, key, &route, NULL) == QS_OK);
+    QS_CHECK(qsi_exchange_lookup(router, exchange, routing_of(key), &route, NULL) == QS_OK);
     return route;
 }
 
