@@ -218,29 +218,40 @@ static struct qsi_slice expiration_text(struct qsi_arrow_row *row, uint64_t mill
     return qsi_slice_make(digit, (uint32_t)(end - digit));
 }
 
-/* The row's own headers, their size only: they are written from the map. */
-static uint64_t set_headers(struct qsi_arrow_row *row_out,
-                            const struct qsi_arrow_headers_column *headers, uint64_t row)
+bool qsi_arrow_row_headers(const struct qsi_arrow_batch *batch, uint64_t row,
+                           struct qsi_arrow_entries *entries_out)
 {
+    const struct qsi_arrow_headers_column *headers = &batch->headers;
     const qsi_arrow_i32 *offsets = (const qsi_arrow_i32 *)headers->places + row;
-    uint64_t bytes = 0;
 
-    row_out->headers_from = (uint64_t)(offsets[0] - headers->first);
-    row_out->headers_to = (uint64_t)(offsets[1] - headers->first);
-    for (uint64_t entry = row_out->headers_from; entry < row_out->headers_to; entry++) {
-        bytes += qsi_table_string_bytes(qsi_arrow_bytes(&headers->keys, entry),
-                                        qsi_arrow_bytes(&headers->values, entry));
+    if (!headers->present || qsi_arrow_is_null(headers->validity, headers->validity_offset, row)) {
+        return false;
     }
-    qsi_properties_set(&row_out->properties, QSI_PROPERTY_HEADERS,
-                       qsi_slice_make(NULL, (uint32_t)bytes));
-    return bytes;
+    *entries_out = (struct qsi_arrow_entries){
+        .from = (uint64_t)(offsets[0] - headers->first),
+        .to = (uint64_t)(offsets[1] - headers->first),
+    };
+    for (uint64_t entry = entries_out->from; entry < entries_out->to; entry++) {
+        entries_out->bytes += qsi_table_string_bytes(qsi_arrow_bytes(&headers->keys, entry),
+                                                     qsi_arrow_bytes(&headers->values, entry));
+    }
+    return true;
+}
+
+uint8_t *qsi_arrow_put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
+                               const struct qsi_arrow_entries *entries)
+{
+    for (uint64_t entry = entries->from; entry < entries->to; entry++) {
+        table_out = qsi_table_string_put(table_out, qsi_arrow_bytes(&batch->headers.keys, entry),
+                                         qsi_arrow_bytes(&batch->headers.values, entry));
+    }
+    return table_out;
 }
 
 uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch,
                              uint64_t row, const struct qsi_properties *defaults)
 {
     struct qsi_properties *properties = &row_out->properties;
-    const struct qsi_arrow_headers_column *headers = &batch->headers;
     uint64_t headers_bytes = 0;
     int64_t expiration_ms;
 
@@ -261,8 +272,10 @@ uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arr
         qsi_properties_set(properties, QSI_PROPERTY_EXPIRATION,
                            expiration_text(row_out, (uint64_t)expiration_ms));
     }
-    if (headers->present && !qsi_arrow_is_null(headers->validity, headers->validity_offset, row)) {
-        headers_bytes = set_headers(row_out, headers, row);
+    if (qsi_arrow_row_headers(batch, row, &row_out->headers)) {
+        headers_bytes = row_out->headers.bytes; /* their size only: they are written from the map */
+        qsi_properties_set(properties, QSI_PROPERTY_HEADERS,
+                           qsi_slice_make(NULL, (uint32_t)headers_bytes));
     }
     /* What did not fit the slice still counts, so that the caller sees the size that it must refuse. */
     return qsi_properties_bytes(properties) + (headers_bytes - (uint32_t)headers_bytes);
@@ -271,14 +284,9 @@ uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arr
 void qsi_arrow_row_encode(uint8_t *blob_out, const struct qsi_arrow_row *row,
                           const struct qsi_arrow_batch *batch)
 {
-    const struct qsi_arrow_headers_column *headers = &batch->headers;
     uint8_t *table = qsi_properties_encode(blob_out, &row->properties);
 
-    if (table == NULL || row->properties.text[QSI_PROPERTY_HEADERS].data != NULL) {
-        return;
-    }
-    for (uint64_t entry = row->headers_from; entry < row->headers_to; entry++) {
-        table = qsi_table_string_put(table, qsi_arrow_bytes(&headers->keys, entry),
-                                     qsi_arrow_bytes(&headers->values, entry));
+    if (table != NULL && row->properties.text[QSI_PROPERTY_HEADERS].data == NULL) {
+        qsi_arrow_put_headers(table, batch, &row->headers);
     }
 }

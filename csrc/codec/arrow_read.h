@@ -265,11 +265,22 @@ void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uin
 /* Whether rows can differ in their properties: any column but body, exchange and routing_key. */
 bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch);
 
+/* The header entries of one row, and the size of the table that they make. */
+struct qsi_arrow_entries {
+    uint64_t from, to;
+    uint64_t bytes;
+};
+/* False if the column is absent or the row is null. */
+bool qsi_arrow_row_headers(const struct qsi_arrow_batch *batch, uint64_t row,
+                           struct qsi_arrow_entries *entries_out);
+/* Writes the table; returns its end. */
+uint8_t *qsi_arrow_put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
+                               const struct qsi_arrow_entries *entries);
+
 /* The properties of one row between measuring and writing them.  Not to be moved: it points into itself. */
 struct qsi_arrow_row {
     struct qsi_properties properties;
-    uint64_t headers_from; /* the row's map entries */
-    uint64_t headers_to;
+    struct qsi_arrow_entries headers;
     uint8_t expiration_text[20]; /* any int64 that is not negative */
 };
 

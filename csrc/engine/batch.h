@@ -3,6 +3,7 @@
 #define QSI_BATCH_H
 
 #include "arrow_read.h"
+#include "copies.h"
 #include "error.h"
 #include "properties.h"
 #include "publish.h"
@@ -14,6 +15,7 @@ struct batch_route {
     uint32_t *destinations; /* indexes in destinations */
     uint32_t destination_count;
     bool durable;        /* one of them at least is */
+    bool by_headers;     /* other headers may lead elsewhere */
     uint32_t piece_code; /* in the piece being made, or NO_CODE */
 };
 
@@ -37,7 +39,8 @@ struct batch {
     bool mandatory;
 
     struct qsi_properties defaults;
-    uint8_t *constant; /* the defaults as a blob */
+    struct qsi_copies copies; /* of the defaults */
+    uint8_t *constant;        /* the defaults as a blob */
     uint32_t constant_bytes;
 
     struct batch_route *routes;
@@ -46,9 +49,11 @@ struct batch {
     uint32_t slot_count;
     struct batch_destination *destinations;
     uint32_t destination_count, destination_capacity;
+    struct qsi_map destination_codes; /* queue id -> index + 1 */
 
     uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
+    uint32_t *refined; /* routes of all rows, where headers decide; NULL: nowhere */
     struct pieces pieces;
     struct qsi_list returns;
     uint64_t return_count;
@@ -70,6 +75,18 @@ qs_status qsi_batch_code_rows(struct batch *batch, const struct qsi_arrow_batch 
                               qs_error *error) QS_MUST_CHECK;
 qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+
+/* A route behind the others. */
+qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
+                              uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Where the route leads with these headers, and with the defaults' carbon copies if it is to have them. */
+qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
+                            struct qsi_slice headers, bool has_copies,
+                            qs_error *error) QS_MUST_CHECK;
+
+/* ---- batch_headers.c: rows whose own headers decide where they go; without the lock, which is taken for moments ---- */
+
+qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_pieces.c: the rows as encoded records, in pieces of some size; without the lock ---- */
 

@@ -491,17 +491,24 @@ static qs_status make_piece(struct batch *batch, struct piece_plan *plan, qs_err
 
 qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
 {
+    uint64_t rows_before = 0;
+
     for (size_t i = 0; i < batch->input->array_count; i++) {
         const struct qsi_arrow_batch *array = &batch->arrays[i];
         uint64_t from = 0, longest_row;
         uint64_t longest_bytes = qsi_arrow_body_max(array, &longest_row);
-        if (qsi_batch_has_route_columns(array)) {
+        const uint32_t *codes = NULL;
+        if (batch->refined != NULL) {
+            codes = batch->refined + rows_before;
+        } else if (qsi_batch_has_route_columns(array)) {
             QS_TRY(qsi_batch_code_rows(batch, array, error));
+            codes = batch->codes;
         }
+        rows_before += array->rows;
         while (from < array->rows) {
             struct piece_plan plan = {
                 .array = array,
-                .codes = qsi_batch_has_route_columns(array) ? batch->codes : NULL,
+                .codes = codes,
                 .from = from,
                 .longest_bytes = longest_bytes,
                 .per_row_properties = qsi_arrow_has_properties(array),

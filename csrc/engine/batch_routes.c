@@ -58,6 +58,16 @@ static bool same_names(const struct batch_route *route, struct qsi_slice exchang
            memcmp(route->exchange.data, exchange.data, exchange.bytes) == 0;
 }
 
+qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
+                              uint32_t *code_out, qs_error *error)
+{
+    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
+                sizeof *batch->routes, error));
+    *code_out = batch->route_count++;
+    batch->routes[*code_out] = *route;
+    return QS_OK;
+}
+
 /* The index of the route with these names, new or not. */
 static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key,
                         uint32_t *code_out, qs_error *error)
@@ -77,11 +87,11 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
             return QS_OK;
         }
     }
-    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
-                sizeof *batch->routes, error));
-    *code_out = batch->route_count++;
-    batch->routes[*code_out] =
-        (struct batch_route){.exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE};
+    QS_TRY(qsi_batch_add_route(
+        batch,
+        &(struct batch_route){
+            .exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE},
+        code_out, error));
     batch->slots[slot] = *code_out;
     return QS_OK;
 }
@@ -176,10 +186,10 @@ qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error)
 
 /* ---- looking routes up, under the lock ---- */
 
-static qs_status add_destination(struct batch *batch, struct qsi_map *known,
-                                 const struct store_queue *queue, uint32_t *index_out,
-                                 qs_error *error)
+static qs_status add_destination(struct batch *batch, const struct store_queue *queue,
+                                 uint32_t *index_out, qs_error *error)
 {
+    struct qsi_map *known = &batch->destination_codes;
     uintptr_t found = (uintptr_t)qsi_map_get(known, &queue->core.id, sizeof queue->core.id);
 
     if (found != 0) {
@@ -200,13 +210,19 @@ static qs_status add_destination(struct batch *batch, struct qsi_map *known,
     return QS_OK;
 }
 
-static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batch_route *route,
-                         qs_error *error)
+qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
+                            struct qsi_slice headers, bool has_copies, qs_error *error)
 {
-    const struct qsi_routing routing = {.key = route->key};
+    const struct qsi_routing routing = {
+        .key = route->key,
+        .copies = batch->copies.keys,
+        .copy_count = has_copies ? batch->copies.count : 0,
+        .headers = headers,
+    };
     const struct qsi_route *found;
 
     QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, &routing, &found, error));
+    route->by_headers = batch->store->router.by_headers;
     if (found->count == 0) {
         return QS_OK;
     }
@@ -216,7 +232,7 @@ static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batc
     }
     for (uint32_t i = 0; i < found->count; i++) {
         const struct store_queue *queue = qsi_queue_of(found->destinations[i]);
-        QS_TRY(add_destination(batch, known, queue, &route->destinations[i], error));
+        QS_TRY(add_destination(batch, queue, &route->destinations[i], error));
         route->durable = route->durable || (queue->flags & QS_DURABLE) != 0;
     }
     route->destination_count = found->count;
@@ -225,15 +241,17 @@ static qs_status look_up(struct batch *batch, struct qsi_map *known, struct batc
 
 qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
 {
-    struct qsi_map known = {0};
+    struct qsi_slice headers = qsi_properties_text(&batch->defaults, QSI_PROPERTY_HEADERS);
     qs_status status;
 
     QS_TRY(qsi_channel_enter(batch->channel, error));
     qsi_router_trim(&batch->store->router);
     status = qsi_store_check_failed(batch->store, error);
     for (uint32_t i = 0; status == QS_OK && i < batch->route_count; i++) {
-        status = look_up(batch, &known, &batch->routes[i], error);
+        status = qsi_batch_look_up(batch, &batch->routes[i], headers, true, error);
     }
-    qsi_map_fini(&known);
+    if (status == QS_OK && batch->row_count > 0) {
+        status = qsi_copies_check(&batch->copies, error);
+    }
     return qsi_channel_leave(batch->channel, status);
 }

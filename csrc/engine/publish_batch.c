@@ -2,7 +2,8 @@
  *
  * Everything that costs time per row happens without the lock: checking, finding the distinct routes, copying bodies into
  * a record, listing which rows go to which queue.  The lock is held twice, to look the distinct routes up and to accept the
- * encoded records; neither depends on the number of rows. */
+ * encoded records; neither depends on the number of rows.  Where a headers exchange decides, it is held once more for every
+ * few thousand rows, to look their distinct headers up. */
 #include "alloc.h"
 #include "batch.h"
 
@@ -12,11 +13,14 @@
 
 static qs_status read_defaults(struct batch *batch, qs_error *error)
 {
-    const qs_batch *input = batch->input;
+    struct qsi_slice blob = qsi_slice_of(batch->input->properties);
     uint64_t bytes;
 
-    QS_TRY(qsi_properties_decode(&batch->defaults, input->properties.data,
-                                 (uint32_t)input->properties.bytes, error));
+    QS_TRY(qsi_copies_read(&batch->copies, blob, error));
+    if (batch->copies.properties != NULL) {
+        blob = qsi_slice_make(batch->copies.properties, batch->copies.properties_bytes);
+    }
+    QS_TRY(qsi_properties_decode(&batch->defaults, blob.data, blob.bytes, error));
     if (!qsi_properties_has(&batch->defaults, QSI_PROPERTY_DELIVERY_MODE)) {
         batch->defaults.delivery_mode = 2; /* a batch is persistent unless it says otherwise */
         batch->defaults.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
@@ -113,6 +117,9 @@ static void fini(struct batch *batch)
     qsi_free(batch->slots);
     qsi_free(batch->destinations);
     qsi_free(batch->codes);
+    qsi_free(batch->refined);
+    qsi_map_fini(&batch->destination_codes);
+    qsi_copies_fini(&batch->copies);
     qsi_free(batch->constant);
     qsi_free(batch->arrays);
 }
@@ -144,6 +151,9 @@ qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
     }
     if (status == QS_OK) {
         status = qsi_batch_look_up_routes(&batch, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_batch_refine_routes(&batch, error);
     }
     if (status == QS_OK) {
         status = qsi_batch_make_pieces(&batch, error);

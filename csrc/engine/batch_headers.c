@@ -1,0 +1,301 @@
+/* Rows whose own headers decide where they go.
+ *
+ * A route was looked up once for all of its rows, with the headers they have in common.  If a headers exchange takes part
+ * in it, rows with headers of their own are looked up again: some thousand at a time, equal headers once.  What they come
+ * to is one route for each set of queues, so the records of a batch do not grow with the number of different headers. */
+#include "alloc.h"
+#include "batch.h"
+#include "check.h"
+
+#include <string.h>
+
+#define ROWS_AT_ONCE 4096u
+
+/* Rows of one route with the same headers, among those looked up together. */
+struct variant {
+    uint32_t base; /* the route by name */
+    uint32_t code; /* the one that these headers lead to */
+    uint64_t at;   /* of its headers in refining.tables */
+    uint32_t bytes;
+};
+
+struct refining {
+    struct batch *batch;
+    struct qsi_map known;    /* base and headers -> index in variants + 1 */
+    struct qsi_map finished; /* base and destinations -> code + 1 */
+    struct qsi_buf variants; /* struct variant */
+    struct qsi_buf tables;   /* base and headers of each */
+    struct qsi_buf key;      /* of finished, under construction */
+};
+
+static struct variant *variant_at(const struct refining *refining, uint64_t index)
+{
+    return (struct variant *)(void *)refining->variants.data + index;
+}
+
+/* ---- CC and BCC ---- */
+
+/* A column's values are strings, and a broker takes arrays only. */
+static qs_status refuse_copies(const struct qsi_arrow_batch *array, uint64_t row,
+                               const struct qsi_arrow_entries *entries, qs_error *error)
+{
+    for (uint64_t entry = entries->from; entry < entries->to; entry++) {
+        struct qsi_slice name = qsi_arrow_bytes(&array->headers.keys, entry);
+        if (qsi_is_copies_name(name)) {
+            bool is_null = qsi_slice_is_null(qsi_arrow_bytes(&array->headers.values, entry));
+            qs_status status = qsi_copies_refuse(name, is_null ? 'V' : 'S', error);
+            qsi_error_prefix(error, "row %llu", (unsigned long long)row);
+            return status;
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status check_headers(const struct batch *batch, qs_error *error)
+{
+    uint64_t rows_before = 0;
+
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        const struct qsi_arrow_batch *array = &batch->arrays[i];
+        for (uint64_t row = 0; array->headers.present && row < array->rows; row++) {
+            struct qsi_arrow_entries entries;
+            if (qsi_arrow_row_headers(array, row, &entries)) {
+                QS_TRY(refuse_copies(array, rows_before + row, &entries, error));
+            }
+        }
+        rows_before += array->rows;
+    }
+    return QS_OK;
+}
+
+/* ---- some rows at a time ---- */
+
+/* Do rows of this route with headers of their own go where the others go? */
+static bool is_settled(const struct batch *batch, uint32_t code)
+{
+    return !batch->routes[code].by_headers && batch->copies.count == 0;
+}
+
+/* The variant of a row, new or not; its index replaces the row's code. */
+static qs_status add_row(struct refining *refining, const struct qsi_arrow_batch *array,
+                         const struct qsi_arrow_entries *entries, uint32_t *code_io)
+{
+    struct variant variant = {.base = *code_io, .at = refining->tables.bytes};
+    uint64_t bytes = sizeof variant.base + entries->bytes;
+    uint64_t index = refining->variants.bytes / sizeof variant;
+    uintptr_t found;
+    uint8_t *key;
+
+    QS_TRY(qsi_buf_reserve(&refining->tables, bytes, &key));
+    memcpy(key, &variant.base, sizeof variant.base);
+    qsi_arrow_put_headers(key + sizeof variant.base, array, entries);
+    found = (uintptr_t)qsi_map_get(&refining->known, key, bytes);
+    if (found != 0) {
+        *code_io = (uint32_t)(found - 1);
+        return QS_OK;
+    }
+    variant.at += sizeof variant.base;
+    variant.bytes = (uint32_t)entries->bytes;
+    QS_TRY(qsi_buf_append(&refining->variants, &variant, sizeof variant));
+    QS_TRY(qsi_map_put(&refining->known, key, bytes, (void *)(uintptr_t)(index + 1)));
+    refining->tables.bytes += bytes;
+    *code_io = (uint32_t)index;
+    return QS_OK;
+}
+
+static qs_status make_key(struct refining *refining, uint32_t base, const struct batch_route *route)
+{
+    qsi_buf_clear(&refining->key);
+    QS_TRY(qsi_buf_append(&refining->key, &base, sizeof base));
+    return route->destination_count == 0
+               ? QS_OK
+               : qsi_buf_append(&refining->key, route->destinations,
+                                route->destination_count * sizeof *route->destinations);
+}
+
+/* The one route of these names to these queues: it is taken over, or let go if there is one. */
+static qs_status finish(struct refining *refining, uint32_t base, struct batch_route *route,
+                        uint32_t *code_out, qs_error *error)
+{
+    uintptr_t found;
+    qs_status status = make_key(refining, base, route);
+
+    if (status == QS_OK) {
+        found =
+            (uintptr_t)qsi_map_get(&refining->finished, refining->key.data, refining->key.bytes);
+        if (found != 0) {
+            *code_out = (uint32_t)(found - 1);
+            qsi_free(route->destinations);
+            return QS_OK;
+        }
+        status = qsi_batch_add_route(refining->batch, route, code_out, error);
+    }
+    if (status != QS_OK) {
+        qsi_free(route->destinations);
+        return status;
+    }
+    return qsi_map_put(&refining->finished, refining->key.data, refining->key.bytes,
+                       (void *)((uintptr_t)*code_out + 1));
+}
+
+/* REQUIRES lock. */
+static qs_status look_up_variant(struct refining *refining, struct variant *variant,
+                                 qs_error *error)
+{
+    const struct batch_route *base = &refining->batch->routes[variant->base];
+    struct batch_route route = {
+        .exchange = base->exchange, .key = base->key, .piece_code = NO_CODE};
+    struct qsi_slice headers = qsi_slice_make(refining->tables.data + variant->at, variant->bytes);
+    qs_status status = qsi_batch_look_up(refining->batch, &route, headers, false, error);
+
+    if (status != QS_OK) {
+        qsi_free(route.destinations);
+        return status;
+    }
+    return finish(refining, variant->base, &route, &variant->code, error);
+}
+
+static qs_status look_up_variants(struct refining *refining, qs_error *error)
+{
+    struct batch *batch = refining->batch;
+    uint64_t count = refining->variants.bytes / sizeof(struct variant);
+    qs_status status;
+
+    if (count == 0) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_channel_enter(batch->channel, error));
+    qsi_router_trim(&batch->store->router);
+    status = qsi_store_check_failed(batch->store, error);
+    for (uint64_t i = 0; status == QS_OK && i < count; i++) {
+        status = look_up_variant(refining, variant_at(refining, i), error);
+    }
+    return qsi_channel_leave(batch->channel, status);
+}
+
+/* codes: of the rows [from, to) of the array. */
+static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_batch *array,
+                             uint64_t from, uint64_t to, uint32_t *codes, qs_error *error)
+{
+    bool is_variant[ROWS_AT_ONCE] = {false};
+    struct qsi_arrow_entries entries;
+
+    qsi_map_fini(&refining->known);
+    qsi_buf_clear(&refining->variants);
+    qsi_buf_clear(&refining->tables);
+    for (uint64_t row = from; row < to; row++) {
+        uint32_t *code = &codes[row - from];
+        if (!is_settled(refining->batch, *code) && qsi_arrow_row_headers(array, row, &entries)) {
+            if (entries.bytes > refining->batch->store->options.body_bytes_max) {
+                continue; /* refused when its properties are measured */
+            }
+            QS_TRY(add_row(refining, array, &entries, code));
+            is_variant[row - from] = true;
+        }
+    }
+    QS_TRY(look_up_variants(refining, error));
+    for (uint64_t i = 0; i < to - from; i++) {
+        if (is_variant[i]) {
+            codes[i] = variant_at(refining, codes[i])->code;
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status refine_array(struct refining *refining, const struct qsi_arrow_batch *array,
+                              uint32_t *codes, qs_error *error)
+{
+    for (uint64_t from = 0, to; from < array->rows; from = to) {
+        to = array->rows - from > ROWS_AT_ONCE ? from + ROWS_AT_ONCE : array->rows;
+        QS_TRY(refine_rows(refining, array, from, to, codes + from, error));
+    }
+    return QS_OK;
+}
+
+/* ---- the whole ---- */
+
+/* The routes by name, of all rows; none is added afterwards. */
+static qs_status code_all_rows(struct batch *batch, qs_error *error)
+{
+    uint32_t *codes;
+
+    batch->refined = qsi_zalloc(batch->row_count * sizeof *batch->refined);
+    if (batch->refined == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    codes = batch->refined;
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        const struct qsi_arrow_batch *array = &batch->arrays[i];
+        if (qsi_batch_has_route_columns(array)) {
+            QS_TRY(qsi_batch_code_rows(batch, array, error));
+            if (array->rows > 0) {
+                memcpy(codes, batch->codes, array->rows * sizeof *codes);
+            }
+        }
+        codes += array->rows;
+    }
+    return QS_OK;
+}
+
+static qs_status note_finished(struct refining *refining)
+{
+    struct batch *batch = refining->batch;
+
+    for (uint32_t code = 0; code < batch->route_count; code++) {
+        if (!is_settled(batch, code)) {
+            QS_TRY(make_key(refining, code, &batch->routes[code]));
+            QS_TRY(qsi_map_put(&refining->finished, refining->key.data, refining->key.bytes,
+                               (void *)((uintptr_t)code + 1)));
+        }
+    }
+    return QS_OK;
+}
+
+static bool needs_refining(const struct batch *batch)
+{
+    for (uint32_t code = 0; code < batch->route_count; code++) {
+        if (!is_settled(batch, code)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static qs_status refine(struct refining *refining, qs_error *error)
+{
+    struct batch *batch = refining->batch;
+    uint32_t *codes;
+
+    QS_TRY(code_all_rows(batch, error));
+    QS_TRY(note_finished(refining));
+    codes = batch->refined;
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        QS_TRY(refine_array(refining, &batch->arrays[i], codes, error));
+        codes += batch->arrays[i].rows;
+    }
+    return QS_OK;
+}
+
+qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error)
+{
+    struct refining refining = {.batch = batch};
+    qs_status status;
+
+    if (batch->row_count == 0 || !batch->arrays[0].headers.present) {
+        return QS_OK;
+    }
+    QS_TRY(check_headers(batch, error));
+    if (!needs_refining(batch)) {
+        return QS_OK;
+    }
+    status = refine(&refining, error);
+    qsi_map_fini(&refining.known);
+    qsi_map_fini(&refining.finished);
+    qsi_buf_fini(&refining.variants);
+    qsi_buf_fini(&refining.tables);
+    qsi_buf_fini(&refining.key);
+    if (status == QS_ENOMEM) {
+        qsi_batch_no_memory(error);
+    }
+    return status;
+}
