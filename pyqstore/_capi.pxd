@@ -210,6 +210,11 @@ cdef extern from "qstore/qstore.h" nogil:
                                     qs_slice routing_key, qs_slice arguments, qs_error *error)
     qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
                                       qs_slice routing_key, qs_slice arguments, qs_error *error)
+    qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
+                                       qs_slice routing_key, qs_slice arguments, qs_error *error)
+    qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
+                                         qs_slice source, qs_slice routing_key,
+                                         qs_slice arguments, qs_error *error)
     qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
                                      qs_error *error)
     qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,

@@ -905,8 +905,8 @@ cdef class Channel:
         self.end(status, &error)
 
     def exchange_delete(self, exchange, bint if_unused=False):
-        """Delete an exchange and its bindings.  PreconditionFailed with ``if_unused`` while
-        bindings lead from it."""
+        """Delete an exchange and its bindings, from it and to it.  PreconditionFailed with
+        ``if_unused`` while bindings lead from it; AccessRefused for "" and names from "amq."."""
         cdef qs_slice name
         cdef qs_error error
         cdef qs_status status
@@ -960,6 +960,36 @@ cdef class Channel:
         self.begin(&error)
         with nogil:
             status = qs_channel_queue_unbind(self.handle, name, source, key, table, &error)
+        self.end(status, &error)
+
+    def _exchange_bind(self, destination, source, routing_key, bytes arguments not None):
+        cdef qs_slice to
+        cdef qs_slice origin
+        cdef qs_slice key
+        cdef qs_slice table = bytes_slice(arguments)
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(destination, "destination", &to)
+        text_slice(source, "source", &origin)
+        text_slice(routing_key, "routing_key", &key)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_exchange_bind(self.handle, to, origin, key, table, &error)
+        self.end(status, &error)
+
+    def _exchange_unbind(self, destination, source, routing_key, bytes arguments not None):
+        cdef qs_slice to
+        cdef qs_slice origin
+        cdef qs_slice key
+        cdef qs_slice table = bytes_slice(arguments)
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(destination, "destination", &to)
+        text_slice(source, "source", &origin)
+        text_slice(routing_key, "routing_key", &key)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_exchange_unbind(self.handle, to, origin, key, table, &error)
         self.end(status, &error)
 
     def queue_purge(self, queue):
@@ -1038,17 +1068,18 @@ cdef class Channel:
         return receipt.first_number
 
     def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False):
-        """Hand one message to the queues that ``exchange`` and ``routing_key`` lead to.
+        """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
-        ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
+        The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
+        the message.  ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
         or str (as UTF-8); it is copied.  ``properties`` is a Properties; ``delivery_mode=2`` in it
         makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
         no queue takes comes back to the return listeners; without, it is dropped.
 
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
-        exchange), AccessRefused (an internal one), PreconditionFailed (too large), StoreFull
-        (nothing accepted, try again), StoreFailed, TypeError, ValueError.
+        exchange), AccessRefused (an internal one), PreconditionFailed (too large, or CC or BCC is
+        no list), StoreFull (nothing accepted, try again), StoreFailed, TypeError, ValueError.
         """
         cdef qs_slice data
         cdef Py_buffer view

@@ -104,12 +104,15 @@ class Channel(_core.Channel):
         internal: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        """Make an exchange of ``exchange_type`` ("direct", "fanout", "topic"), unless there is one
-        like it.
+        """Make an exchange of ``exchange_type`` ("direct", "fanout", "headers", "topic"), unless
+        there is one like it.
 
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart and is durable when
-        this returns, ``auto_delete`` goes with its last binding, ``internal`` takes no publishes.
-        PreconditionFailed when it exists and differs; AccessRefused for "" and names from "amq.".
+        this returns, ``auto_delete`` goes with the last binding that leads from it, ``internal``
+        takes no publishes, only what other exchanges pass on.  ``arguments``: what no binding of
+        this exchange matches goes to the one named by "alternate-exchange", if that is there.
+        PreconditionFailed when it exists and differs, or "alternate-exchange" is no str;
+        AccessRefused for "" and names from "amq."; ChannelError (503) for another type.
         """
         flags = (
             (_core.PASSIVE if passive else 0)
@@ -150,15 +153,46 @@ class Channel(_core.Channel):
         """Lead messages of ``exchange`` with ``routing_key`` to ``queue``.  Binding twice is
         binding once.
 
-        NotFound: no such queue or exchange; AccessRefused: the default exchange.
+        A headers exchange compares the messages' headers with ``arguments`` instead: all of them,
+        or with ``"x-match": "any"`` any of them; those whose names begin with "x-" only with
+        "all-with-x" and "any-with-x".  None asks for a header of any value.
+
+        NotFound: no such queue or exchange; AccessRefused: the default exchange;
+        PreconditionFailed: another "x-match".
         """
         self._queue_bind(queue, exchange, routing_key, _encoded(arguments))
 
     def queue_unbind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        """Take back ``queue_bind`` with the same arguments."""
+        """Take back ``queue_bind`` with the same arguments; nothing happens if there was none."""
         self._queue_unbind(queue, exchange, routing_key, _encoded(arguments))
+
+    def exchange_bind(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Lead messages of the exchange ``source`` with ``routing_key`` to the exchange
+        ``destination``, which passes them on by its own bindings.
+
+        A queue gets a message once, whatever the ways to it; circles end.  Arguments and errors
+        are those of ``queue_bind``.
+        """
+        self._exchange_bind(destination, source, routing_key, _encoded(arguments))
+
+    def exchange_unbind(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """Take back ``exchange_bind`` with the same arguments; nothing happens if there was
+        none."""
+        self._exchange_unbind(destination, source, routing_key, _encoded(arguments))
 
     # Publishing.
 
@@ -182,10 +216,11 @@ class Channel(_core.Channel):
         - the one named by ``body``: binary or string of any layout; no nulls.
         - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
           here (None: "").
-        - ``headers``: map<string, string>; ``message_id``, ``correlation_id``, ``type``,
-          ``app_id``, ``content_type``, ``content_encoding``, ``reply_to``, ``user_id``: string or
-          dictionary; ``priority``, ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``:
-          timestamp, or integer seconds.  A column beats ``properties``.
+        - ``headers``: map<string, string>, without CC and BCC, which would be lists;
+          ``message_id``, ``correlation_id``, ``type``, ``app_id``, ``content_type``,
+          ``content_encoding``, ``reply_to``, ``user_id``: string or dictionary; ``priority``,
+          ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp, or integer
+          seconds.  A column beats ``properties``.
 
         Any other column is refused, so that a misspelt name is not lost.
         A message with no delivery mode anywhere is persistent. Raises TypeError for other data;

@@ -37,6 +37,11 @@ def publishing(channel: pyqstore.Channel, frame: pa.Table) -> None:
 
 
 def consuming(channel: pyqstore.Channel) -> None:
+    assert_type(
+        channel.exchange_declare("e", "headers", arguments={"alternate-exchange": "f"}), None
+    )
+    assert_type(channel.exchange_bind("f", "e", "k", {"x-match": "any", "a": 1}), None)
+    assert_type(channel.exchange_unbind("f", "e", "k", {"x-match": "any", "a": 1}), None)
     declared = channel.queue_declare("q", durable=True)
     assert_type(declared.queue, str)
     assert_type(declared.message_count, int)

@@ -110,6 +110,42 @@ static void exchange_life(struct crash_work *work)
     }
 }
 
+static void lead(struct crash_work *work)
+{
+    crash_lead(work);
+}
+
+static void lead_and_publish(struct crash_work *work)
+{
+    crash_fan_out(work, CRASH_CONFIRM_CHANNEL, 150);
+    if (!work->is_over) {
+        crash_fan_out(work, CRASH_CONFIRM_CHANNEL, 150); /* one of the two to the other exchange */
+    }
+}
+
+/* An auto-delete exchange goes with the exchange it leads to: two records. */
+static void exchange_cascade(struct crash_work *work)
+{
+    qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
+
+    if (crash_done(work,
+                   qs_channel_exchange_declare(channel, crash_text("source"), crash_text("topic"),
+                                               QS_DURABLE | QS_AUTO_DELETE, (qs_slice){0},
+                                               QS_ERROR),
+                   "declare exchange") &&
+        crash_done(work,
+                   qs_channel_exchange_declare(channel, crash_text("target"), crash_text("headers"),
+                                               QS_DURABLE, (qs_slice){0}, QS_ERROR),
+                   "declare exchange") &&
+        crash_done(work,
+                   qs_channel_exchange_bind(channel, crash_text("target"), crash_text("source"),
+                                            crash_text("#"), (qs_slice){0}, QS_ERROR),
+                   "bind exchange")) {
+        crash_done(work, qs_channel_exchange_delete(channel, crash_text("target"), 0, QS_ERROR),
+                   "delete exchange");
+    }
+}
+
 static void publish_small(struct crash_work *work)
 {
     crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, 0), 100, true);
@@ -422,6 +458,10 @@ static const struct operation operations[] = {
     {"bind", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, bind_third},
     {"unbind", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, unbind_first},
     {"exchange", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, exchange_life},
+    {"bind an exchange", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, lead},
+    {"unbind an exchange", ON_OPEN_STORE, MAY_HAVE_HAPPENED, lead, lead},
+    {"exchanges that go together", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, exchange_cascade},
+    {"publish through exchanges", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, lead_and_publish},
     {"publish embedded", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_small},
     {"publish stored", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_large},
     {"publish transient", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, publish_transient},

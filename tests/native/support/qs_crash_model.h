@@ -59,6 +59,9 @@ struct crash_queue {
 struct crash_model {
     struct crash_queue queues[CRASH_QUEUES];
     enum crash_certainty fan_exists;
+    enum crash_certainty way_exists; /* an exchange whose alternate is the fanout exchange */
+    enum crash_certainty
+        way_leads; /* bound to it, too: what is published there goes there anyhow */
     enum crash_certainty txs[CRASH_TXS_MAX]; /* committed? */
     uint32_t tx_count;
     bool is_checking;     /* crash_model_check is at work with it */
@@ -423,6 +426,8 @@ static inline void crash_check_txs(struct crash_check *check)
 
 struct crash_topology {
     bool fan_exists;
+    bool way_exists;
+    bool way_leads;
     bool is_bound[CRASH_QUEUES];
     const struct crash_model *model;
 };
@@ -434,12 +439,19 @@ static inline void crash_visit_exchange(void *context, const qs_exchange_info *e
     if (exchange->name.bytes == 3 && memcmp(exchange->name.data, "fan", 3) == 0) {
         topology->fan_exists = true;
     }
+    if (exchange->name.bytes == 3 && memcmp(exchange->name.data, "way", 3) == 0) {
+        topology->way_exists = exchange->arguments.bytes > 0;
+    }
 }
 
 static inline void crash_visit_binding(void *context, const qs_binding_info *binding)
 {
     struct crash_topology *topology = context;
 
+    if (binding->to_exchange) {
+        topology->way_leads = topology->way_leads || binding->source.bytes == 3;
+        return;
+    }
     for (int i = 0; i < CRASH_QUEUES; i++) {
         qs_slice name = crash_queue_name(&topology->model->queues[i]);
 
@@ -474,6 +486,10 @@ static inline void crash_check_topology(struct crash_check *check)
     struct crash_topology topology = crash_topology_of(check->model, check->store);
 
     crash_check_certainty(check, check->model->fan_exists, topology.fan_exists, "the exchange", "");
+    crash_check_certainty(check, check->model->way_exists, topology.way_exists,
+                          "the exchange with an alternate", "");
+    crash_check_certainty(check, check->model->way_leads, topology.way_leads,
+                          "the binding between exchanges", "");
     for (int i = 0; i < CRASH_QUEUES; i++) {
         const struct crash_queue *queue = &check->model->queues[i];
         enum crash_certainty expected = queue->is_bound;
@@ -539,6 +555,8 @@ static inline void crash_model_adopt(struct crash_model *model, qs_store *store)
         model->queues[i].is_bound = topology.is_bound[i] ? CRASH_PRESENT : CRASH_ABSENT;
     }
     model->fan_exists = topology.fan_exists ? CRASH_PRESENT : CRASH_ABSENT;
+    model->way_exists = topology.way_exists ? CRASH_PRESENT : CRASH_ABSENT;
+    model->way_leads = topology.way_leads ? CRASH_PRESENT : CRASH_ABSENT;
     for (uint32_t i = 0; i < model->tx_count; i++) {
         char text[16];
 

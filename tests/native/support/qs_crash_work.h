@@ -271,6 +271,34 @@ static inline void crash_declare_fan(struct crash_work *work)
                                              QS_ERROR));
 }
 
+static inline void crash_declare_way(struct crash_work *work)
+{
+    static const uint8_t arguments[] = "\x12"
+                                       "alternate-exchange"
+                                       "S\0\0\0\3fan";
+
+    CRASH_CHANGE(work, work->model->way_exists, CRASH_PRESENT, "declare exchange",
+                 qs_channel_exchange_declare(
+                     work->channels[CRASH_PLAIN_CHANNEL], crash_text("way"), crash_text("headers"),
+                     QS_DURABLE, (qs_slice){arguments, sizeof arguments - 1}, QS_ERROR));
+}
+
+/* Binds the one exchange to the other, or unbinds it. */
+static inline void crash_lead(struct crash_work *work)
+{
+    qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
+
+    if (work->model->way_leads == CRASH_ABSENT) {
+        CRASH_CHANGE(work, work->model->way_leads, CRASH_PRESENT, "bind exchange",
+                     qs_channel_exchange_bind(channel, crash_text("fan"), crash_text("way"),
+                                              (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+    } else {
+        CRASH_CHANGE(work, work->model->way_leads, CRASH_ABSENT, "unbind exchange",
+                     qs_channel_exchange_unbind(channel, crash_text("fan"), crash_text("way"),
+                                                (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+    }
+}
+
 static inline void crash_bind(struct crash_work *work, struct crash_queue *queue)
 {
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
@@ -306,6 +334,9 @@ static inline void crash_set_up(struct crash_work *work)
     if (work->model->fan_exists != CRASH_PRESENT) {
         crash_declare_fan(work);
     }
+    if (work->model->way_exists != CRASH_PRESENT && !work->is_over) {
+        crash_declare_way(work);
+    }
     for (int i = 0; i < CRASH_QUEUES && !work->is_over; i++) {
         if (work->model->queues[i].exists != CRASH_PRESENT) {
             crash_declare(work, &work->model->queues[i]);
@@ -323,6 +354,9 @@ static inline void crash_work_topology(struct crash_work *work)
         crash_delete(work, queue);
     } else {
         crash_bind(work, queue);
+    }
+    if (!work->is_over && work->model->next_id % 4 == 0) {
+        crash_lead(work);
     }
 }
 
@@ -429,7 +463,9 @@ static inline void crash_fan_out(struct crash_work *work, uint32_t channel, uint
             crash_expect(&work->model->queues[i], id, bytes, true, 0);
         }
     }
-    if (crash_done(work, crash_publish_one(work, channel, "fan", "", id, bytes, true, &receipt),
+    if (crash_done(work,
+                   crash_publish_one(work, channel, id % 2 == 0 ? "fan" : "way", "", id, bytes,
+                                     true, &receipt),
                    "publish to fan")) {
         crash_published(work, id, &receipt);
     }

@@ -100,7 +100,9 @@ def test_reserved_names_are_refused(refused: Callable[..., None]) -> None:
 def test_exchanges_of_amqp_are_there_from_the_start(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
-    for name, kind in (("amq.direct", "direct"), ("amq.fanout", "fanout"), ("amq.topic", "topic")):
+    kinds = {"direct": "direct", "fanout": "fanout", "headers": "headers", "match": "headers"}
+    for name, kind in {**kinds, "topic": "topic"}.items():
+        name = f"amq.{name}"
         channel.exchange_declare(name, passive=True)
         assert store.exchanges()[name].type == kind
 
