@@ -100,6 +100,11 @@ uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
 uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes);
+/* Whether asking for them is worth it. */
+static inline bool qsi_properties_may_have_headers(const uint8_t *blob, uint32_t blob_bytes)
+{
+    return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_HEADERS) >> 8)) != 0;
+}
 
 /* One entry of a field table, or one element of a field array (then name is null).
  *

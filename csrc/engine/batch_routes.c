@@ -58,11 +58,16 @@ static bool same_names(const struct batch_route *route, struct qsi_slice exchang
            memcmp(route->exchange.data, exchange.data, exchange.bytes) == 0;
 }
 
+static inline qs_status reserve_route(struct batch *batch, qs_error *error)
+{
+    return grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
+                sizeof *batch->routes, error);
+}
+
 qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
                               uint32_t *code_out, qs_error *error)
 {
-    QS_TRY(grow((void **)&batch->routes, &batch->route_capacity, batch->route_count + 1,
-                sizeof *batch->routes, error));
+    QS_TRY(reserve_route(batch, error));
     *code_out = batch->route_count++;
     batch->routes[*code_out] = *route;
     return QS_OK;
@@ -87,11 +92,10 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
             return QS_OK;
         }
     }
-    QS_TRY(qsi_batch_add_route(
-        batch,
-        &(struct batch_route){
-            .exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE},
-        code_out, error));
+    QS_TRY(reserve_route(batch, error));
+    *code_out = batch->route_count++;
+    batch->routes[*code_out] =
+        (struct batch_route){.exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE};
     batch->slots[slot] = *code_out;
     return QS_OK;
 }

@@ -34,13 +34,17 @@ void qsi_copies_fini(struct qsi_copies *copies)
 
 /* ---- keys ---- */
 
-static bool has_copies(struct qsi_slice headers)
+/* Both names end in "CC". */
+bool qsi_may_have_copies(struct qsi_slice blob)
 {
-    struct qsi_field_walk walk = qsi_table_walk(headers);
-    struct qsi_field field;
+    const uint8_t *end = blob.data + blob.bytes;
 
-    while (qsi_field_next(&walk, &field)) {
-        if (qsi_is_copies_name(field.name)) {
+    for (const uint8_t *at = blob.data; at < end; at++) {
+        at = memchr(at, 'C', (size_t)(end - at));
+        if (at == NULL) {
+            return false;
+        }
+        if (at + 1 < end && at[1] == 'C') {
             return true;
         }
     }
@@ -132,7 +136,6 @@ static qs_status take_out(struct qsi_copies *copies, struct qsi_slice blob, qs_e
                        qsi_slice_make(left, copy_without(left, table)));
     qsi_properties_encode(copies->properties, &properties);
     copies->properties_bytes = (uint32_t)qsi_properties_bytes(&properties);
-    copies->headers = qsi_properties_headers(copies->properties, copies->properties_bytes);
     qsi_free(left);
     return QS_OK;
 }
@@ -143,8 +146,8 @@ qs_status qsi_copies_read(struct qsi_copies *copies_out, struct qsi_slice blob, 
     struct qsi_field field;
     qs_status status;
 
-    *copies_out = (struct qsi_copies){.headers = headers};
-    if (QS_LIKELY(qsi_slice_is_null(headers) || !has_copies(headers))) {
+    *copies_out = (struct qsi_copies){0};
+    if (qsi_slice_is_null(headers)) {
         return QS_OK;
     }
     status = read_header(copies_out, headers, CC, error);

@@ -12,13 +12,14 @@
 struct qsi_copies {
     struct qsi_slice *keys; /* in the message's headers */
     uint32_t count;
-    struct qsi_slice headers; /* without BCC; null: none */
-    uint8_t *properties;      /* the blob without BCC; NULL: nothing was taken out */
+    uint8_t *properties; /* the blob without BCC; NULL: nothing was taken out */
     uint32_t properties_bytes;
     struct qsi_slice bad_name; /* of a header that is no array; null: none */
     uint8_t bad_type;
 };
 
+/* False: a blob with headers has neither of the two for sure.  Costs next to nothing. */
+bool qsi_may_have_copies(struct qsi_slice blob);
 /* Reads the headers of a property blob, which the keys point into from then on.  What is wrong with
  * them is told by qsi_copies_check: a missing exchange comes first.  QS_ENOMEM, QS_EINVAL. */
 qs_status qsi_copies_read(struct qsi_copies *copies_out, struct qsi_slice blob,

@@ -97,9 +97,9 @@ uint64_t qsi_reserve_bytes(const struct qs_store *store)
 
 struct publishing {
     struct qs_channel *channel;
-    struct qsi_slice exchange, key, properties, body;
-    struct qsi_copies copies;
+    struct qsi_slice exchange, properties, body;
     struct qsi_routing routing;
+    const struct qsi_copies *copies; /* NULL: neither CC nor BCC */
     bool mandatory;
     bool persistent; /* by its delivery mode */
     bool stored;     /* its body is in the message store, and ref tells where */
@@ -116,14 +116,32 @@ static bool is_journalled(const struct publishing *publishing)
     return publishing->persistent && publishing->durable_count > 0;
 }
 
+/* Looks the route up.  The headers are looked for only where they decide. */
+static qs_status look_up(struct publishing *publishing, qs_error *error)
+{
+    struct qsi_router *router = &publishing->channel->store->router;
+    struct qsi_slice properties = publishing->properties;
+
+    QS_TRY(qsi_router_lookup(router, publishing->exchange, &publishing->routing, &publishing->route,
+                             error));
+    if (QS_LIKELY(!router->by_headers || !qsi_slice_is_null(publishing->routing.headers))) {
+        return QS_OK;
+    }
+    publishing->routing.headers = qsi_properties_headers(properties.data, properties.bytes);
+    if (qsi_slice_is_null(publishing->routing.headers)) {
+        return QS_OK;
+    }
+    return qsi_router_lookup(router, publishing->exchange, &publishing->routing, &publishing->route,
+                             error);
+}
+
 static qs_status route(struct publishing *publishing, qs_error *error)
 {
-    struct qs_store *store = publishing->channel->store;
-
-    qsi_router_trim(&store->router);
-    QS_TRY(qsi_router_lookup(&store->router, publishing->exchange, &publishing->routing,
-                             &publishing->route, error));
-    QS_TRY(qsi_copies_check(&publishing->copies, error));
+    qsi_router_trim(&publishing->channel->store->router);
+    QS_TRY(look_up(publishing, error));
+    if (QS_UNLIKELY(publishing->copies != NULL)) {
+        QS_TRY(qsi_copies_check(publishing->copies, error));
+    }
     publishing->durable_count = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         publishing->durable_count +=
@@ -138,7 +156,7 @@ static qs_status lay_out(struct publishing *publishing, qs_error *error)
         .row_count = 1,
         .route_count = 1,
         .destination_count = publishing->route->count,
-        .routes_bytes = qsi_route_bytes(publishing->exchange.bytes, publishing->key.bytes,
+        .routes_bytes = qsi_route_bytes(publishing->exchange.bytes, publishing->routing.key.bytes,
                                         publishing->route->count),
         .properties_bytes = publishing->stored ? 0 : publishing->properties.bytes,
         .bodies_bytes = publishing->stored ? QSI_BODY_REF_BYTES : publishing->body.bytes,
@@ -155,13 +173,13 @@ static void encode_route(const struct publishing *publishing, uint8_t *record)
     qsi_put_u32(at, (uint32_t)(layout->routes_at + 4));
     qsi_put_u32(at + 4, publishing->route->count);
     at[8] = (uint8_t)publishing->exchange.bytes;
-    at[9] = (uint8_t)publishing->key.bytes;
+    at[9] = (uint8_t)publishing->routing.key.bytes;
     qsi_put_u16(at + 10, 0);
     at += 12;
     for (uint32_t i = 0; i < publishing->route->count; i++, at += 4) {
         qsi_put_u32(at, i);
     }
-    put_bytes(put_bytes(at, publishing->exchange), publishing->key);
+    put_bytes(put_bytes(at, publishing->exchange), publishing->routing.key);
 }
 
 static void encode(const struct publishing *publishing, uint8_t *record)
@@ -232,7 +250,7 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->key,
+    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->routing.key,
                            publishing->properties, publishing->body, error));
     channel->store->stats.returned += 1;
     return QS_OK;
@@ -320,7 +338,7 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
     uint32_t envelope_bytes =
-        qsi_envelope_bytes(publishing->exchange, publishing->key, publishing->properties);
+        qsi_envelope_bytes(publishing->exchange, publishing->routing.key, publishing->properties);
     uint8_t *envelope = qsi_alloc(envelope_bytes);
     qs_part parts[2] = {{envelope, envelope_bytes},
                         {publishing->body.data, publishing->body.bytes}};
@@ -332,7 +350,7 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     status = qsi_message_store_reserve(store->messages, envelope_bytes, publishing->body.bytes,
                                        &publishing->place, error);
     if (status == QS_OK) {
-        qsi_envelope_encode(envelope, publishing->exchange, publishing->key,
+        qsi_envelope_encode(envelope, publishing->exchange, publishing->routing.key,
                             publishing->properties);
         qsi_mutex_unlock(&store->mutex);
         status = qsi_message_store_write(store->messages, &publishing->place, parts, 2,
@@ -426,23 +444,28 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
     return QS_OK;
 }
 
-/* What of the properties decides about the message's way. */
-static qs_status read_properties(struct publishing *publishing, qs_error *error)
+static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *receipt,
+                                     qs_error *error)
 {
-    QS_TRY(qsi_copies_read(&publishing->copies, publishing->properties, error));
-    if (publishing->copies.properties != NULL) {
-        publishing->properties =
-            qsi_slice_make(publishing->copies.properties, publishing->copies.properties_bytes);
+    struct qsi_copies copies;
+    qs_status status;
+
+    QS_TRY(qsi_copies_read(&copies, publishing->properties, error));
+    if (copies.properties != NULL) {
+        publishing->properties = qsi_slice_make(copies.properties, copies.properties_bytes);
     }
-    publishing->persistent = qsi_properties_delivery_mode(publishing->properties.data,
-                                                          publishing->properties.bytes) == 2;
-    publishing->routing = (struct qsi_routing){
-        .key = publishing->key,
-        .copies = publishing->copies.keys,
-        .copy_count = publishing->copies.count,
-        .headers = publishing->copies.headers,
-    };
-    return QS_OK;
+    publishing->copies = &copies;
+    publishing->routing.copies = copies.keys;
+    publishing->routing.copy_count = copies.count;
+    status = publish(publishing, receipt, error);
+    qsi_copies_fini(&copies);
+    return status;
+}
+
+static bool may_have_copies(struct qsi_slice properties)
+{
+    return qsi_properties_may_have_headers(properties.data, properties.bytes) &&
+           qsi_may_have_copies(properties);
 }
 
 qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
@@ -461,17 +484,17 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     memset(&publishing, 0, sizeof publishing);
     publishing.channel = channel;
     publishing.exchange = qsi_slice_of(exchange);
-    publishing.key = qsi_slice_of(routing_key);
+    publishing.routing.key = qsi_slice_of(routing_key);
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
+    publishing.persistent =
+        qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
     status = qsi_check_body_bytes(channel->store, body.bytes, error);
     if (status == QS_OK) {
-        status = read_properties(&publishing, error);
+        status = may_have_copies(publishing.properties)
+                     ? publish_with_copies(&publishing, receipt_out, error)
+                     : publish(&publishing, receipt_out, error);
     }
-    if (status == QS_OK) {
-        status = publish(&publishing, receipt_out, error);
-    }
-    qsi_copies_fini(&publishing.copies);
     return qsi_channel_leave(channel, status);
 }

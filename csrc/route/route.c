@@ -664,9 +664,10 @@ static qs_status walk_or_remember(struct qsi_router *router, struct qsi_exchange
     return QS_OK;
 }
 
-qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
-                              const struct qsi_routing *routing, const struct qsi_route **route_out,
-                              qs_error *error)
+/* Inline: every message takes this way. */
+static inline qs_status look_up(struct qsi_router *router, struct qsi_exchange *exchange,
+                                const struct qsi_routing *routing,
+                                const struct qsi_route **route_out, qs_error *error)
 {
     qs_status status;
 
@@ -677,6 +678,13 @@ qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *ex
         status = walk_or_remember(router, exchange, routing, route_out);
     }
     return QS_LIKELY(status == QS_OK) ? QS_OK : out_of_memory(error);
+}
+
+qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                              const struct qsi_routing *routing, const struct qsi_route **route_out,
+                              qs_error *error)
+{
+    return look_up(router, exchange, routing, route_out, error);
 }
 
 qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
@@ -690,7 +698,7 @@ qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange
         return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'",
                         PRINT(exchange));
     }
-    return qsi_exchange_lookup(router, found, routing, route_out, error);
+    return look_up(router, found, routing, route_out, error);
 }
 
 static struct qsi_exchange *exchange_at(const struct qsi_list *node)
@@ -698,11 +706,8 @@ static struct qsi_exchange *exchange_at(const struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_exchange, in_router);
 }
 
-void qsi_router_trim(struct qsi_router *router)
+void qsi_router_forget(struct qsi_router *router)
 {
-    if (router->remembered_bytes <= QSI_ROUTE_CACHE_BYTES_MAX) {
-        return;
-    }
     for (struct qsi_list *node = router->exchanges.next; node != &router->exchanges;
          node = node->next) {
         struct qsi_exchange *exchange = exchange_at(node);

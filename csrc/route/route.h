@@ -232,10 +232,16 @@ qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange
 qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
                               const struct qsi_routing *routing, const struct qsi_route **route_out,
                               qs_error *error) QS_MUST_CHECK;
-/* Forgets all remembered routes when they take more than QSI_ROUTE_CACHE_BYTES_MAX.
- * Lookups only add: call this once in an operation, where no route is held (before the rows of a
- * batch are looked up). */
-void qsi_router_trim(struct qsi_router *router);
+/* Forgets all remembered routes. */
+void qsi_router_forget(struct qsi_router *router);
+/* The same when they take more than QSI_ROUTE_CACHE_BYTES_MAX.  Lookups only add: call this once in
+ * an operation, where no route is held (before the rows of a batch are looked up). */
+static inline void qsi_router_trim(struct qsi_router *router)
+{
+    if (router->remembered_bytes > QSI_ROUTE_CACHE_BYTES_MAX) {
+        qsi_router_forget(router);
+    }
+}
 
 /* ---- visiting ---- */
 
