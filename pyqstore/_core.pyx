@@ -1071,7 +1071,9 @@ cdef class Channel:
         """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
         The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
-        the message.  ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
+        the message.
+
+        ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
         or str (as UTF-8); it is copied.  ``properties`` is a Properties; ``delivery_mode=2`` in it
         makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
         no queue takes comes back to the return listeners; without, it is dropped.
