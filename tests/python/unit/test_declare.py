@@ -95,6 +95,20 @@ def test_reserved_names_are_refused(refused: Callable[..., None]) -> None:
         "exchange",
         lambda c: (c.queue_declare("d"), c.queue_bind("d", "", "d")),
     )
+    refused(pyqstore.AccessRefused, "amq", lambda c: c.exchange_delete("amq.none"))
+    for do in (
+        lambda c: c.exchange_declare("", passive=True),
+        lambda c: c.queue_bind("none", "", "d"),
+        lambda c: c.queue_unbind("none", "", "d"),
+    ):
+        refused(pyqstore.AccessRefused, "default exchange", do)
+
+
+def test_unbinding_succeeds_when_an_end_is_gone(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q")
+    channel.queue_unbind("q", "none", "k")
+    channel.queue_unbind("none", "amq.direct", "k")
+    channel.queue_unbind("q", "amq.direct", "k")
 
 
 def test_exchanges_of_amqp_are_there_from_the_start(

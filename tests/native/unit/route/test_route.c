@@ -167,6 +167,8 @@ static void test_delete_is_checked_and_drops_the_bindings(void)
              QS_ACCESS_REFUSED);
     QS_CHECK(qsi_exchange_check_delete(qsi_router_find(&router, text("amq.topic")), false, NULL) ==
              QS_ACCESS_REFUSED);
+    QS_CHECK(qsi_exchange_check_delete_name(text("amq.none"), NULL) == QS_ACCESS_REFUSED);
+    QS_CHECK(qsi_exchange_check_delete_name(text("x"), NULL) == QS_OK);
     qsi_router_fini(&router);
 }
 
