@@ -137,7 +137,8 @@ class Channel(_core.Channel):
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
         messages, and is durable when this returns, ``exclusive`` belongs to this channel and goes
         with it, ``auto_delete`` goes with its last consumer. PreconditionFailed when it exists and
-        differs; ResourceLocked for another channel's exclusive queue.
+        differs; ResourceLocked for another channel's exclusive queue, and for ``exclusive`` other
+        than before.
         """
         flags = (
             (_core.PASSIVE if passive else 0)

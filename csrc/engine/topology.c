@@ -386,9 +386,12 @@ static qs_status check_equivalent(const struct store_queue *queue, uint32_t flag
     static const struct {
         uint32_t flag;
         const char *name;
-    } checked[] = {
-        {QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}, {QS_EXCLUSIVE, "exclusive"}};
+    } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}};
 
+    if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
+        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' was declared with exclusive '%s'",
+                        NAME(queue->name), yes_no(queue->flags, QS_EXCLUSIVE));
+    }
     for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
         if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
             return qsi_fail(

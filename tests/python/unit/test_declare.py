@@ -111,6 +111,19 @@ def test_unbinding_succeeds_when_an_end_is_gone(channel: pyqstore.Channel) -> No
     channel.queue_unbind("q", "amq.direct", "k")
 
 
+def test_redeclaring_with_another_exclusive_is_locked(
+    store: pyqstore.Store, refused: Callable[..., None]
+) -> None:
+    refused(
+        pyqstore.ResourceLocked,
+        "mine",
+        lambda c: (c.queue_declare("mine", exclusive=True), c.queue_declare("mine")),
+    )
+    with store.channel() as owner:
+        owner.queue_declare("all")
+    refused(pyqstore.ResourceLocked, "all", lambda c: c.queue_declare("all", exclusive=True))
+
+
 def test_exchanges_of_amqp_are_there_from_the_start(
     store: pyqstore.Store, channel: pyqstore.Channel
 ) -> None:
