@@ -122,7 +122,8 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
         return false;
     }
     extent = extent_at(unacked, index);
-    return extent->first_tag <= tag && (extent->outstanding >> (tag - extent->first_tag) & 1) != 0;
+    return extent->first_tag <= tag &&
+           ((extent->outstanding & ~extent->spoken_for) >> (tag - extent->first_tag) & 1) != 0;
 }
 
 /* The bits of an extent's tags within [first_tag, last_tag]. */
@@ -137,6 +138,24 @@ static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag,
         bits &= low_bits((uint32_t)(last_tag - extent->first_tag + 1));
     }
     return bits;
+}
+
+void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
+{
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        struct qsi_extent *extent = extent_at(unacked, i);
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        extent->spoken_for |= bits_within(extent, first_tag, last_tag);
+    }
+}
+
+void qsi_unacked_give_back(struct qsi_unacked *unacked)
+{
+    for (uint32_t i = 0; i < unacked->count; i++) {
+        extent_at(unacked, i)->spoken_for = 0;
+    }
 }
 
 /* Empty extents go from the front at once, from the middle when they are most of all. */
@@ -178,6 +197,7 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
             continue;
         }
         extent->outstanding &= ~bits;
+        extent->spoken_for &= ~bits;
         unacked->outstanding_count -= (uint32_t)__builtin_popcountll(bits);
         unacked->empty_count += extent->outstanding == 0 ? 1 : 0;
         visit(context, extent, bits);

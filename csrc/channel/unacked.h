@@ -11,6 +11,7 @@
 struct qsi_extent {
     uint64_t first_tag;
     uint64_t outstanding; /* bit i: tag first_tag + i */
+    uint64_t spoken_for;  /* of those: settled in a transaction that is open */
     struct qsi_queue *queue;
     struct qsi_segment *segment;
     void *consumer; /* whose credit the messages hold, or NULL */
@@ -55,8 +56,12 @@ static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t co
 /* The consumer is gone: its messages hold nobody's credit from now on. */
 void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer);
 
-/* Is this tag outstanding? */
+/* Is this tag outstanding, and not spoken for? */
 bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
+
+/* A transaction settles these tags: nothing else may, until it takes them out or gives them back. */
+void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+void qsi_unacked_give_back(struct qsi_unacked *unacked);
 
 /* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.  visit gets each extent with the
  * bits taken, already cleared. */

@@ -166,6 +166,7 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     if (qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction");
     }
+    qsi_unacked_speak_for(&channel->unacked, first_tag, last_tag);
     return QS_OK;
 }
 

@@ -44,6 +44,9 @@ void qsi_tx_drop(struct qs_channel *channel)
         qsi_free(channel->tx_pieces);
         channel->tx_pieces = NULL;
     }
+    if (channel->tx_settles.bytes > 0) {
+        qsi_unacked_give_back(&channel->unacked);
+    }
     qsi_buf_clear(&channel->tx_settles);
     qsi_free_return_list(&channel->tx_returns);
 }

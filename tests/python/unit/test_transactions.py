@@ -43,6 +43,22 @@ def test_rollback_drops_publishes_and_takes_acks_back(
     assert store.queue_status(queue)["messages_unacked"] == 0
 
 
+def test_delivery_is_settled_once_in_a_transaction(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    for body in (b"1", b"2", b"3"):
+        channel.basic_publish("", queue, body)
+    channel.tx_select()
+    tags = [message.delivery_tag for message in channel.consume(queue, inactivity_timeout=0)]
+    channel.basic_ack(tags[1])
+    channel.tx_rollback()
+    channel.basic_ack(tags[1])
+    channel.basic_ack(tags[2], multiple=True)
+    with pytest.raises(pyqstore.PreconditionFailed, match=f"unknown delivery tag {tags[0]}"):
+        channel.basic_nack(tags[0])
+    assert store.queue_status(queue)["messages_ready"] == 3
+
+
 def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path, bodies: Take) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("a", durable=True)

@@ -76,6 +76,24 @@ static void test_tags_count_up(void)
     qsi_unacked_fini(&unacked);
 }
 
+static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+
+    add(&unacked, &segments[0], 0, 5, NULL);
+    add(&unacked, &segments[1], 0, 5, NULL);
+    qsi_unacked_speak_for(&unacked, 4, 6);
+    for (uint64_t tag = 1; tag <= 10; tag++) {
+        QS_CHECK(qsi_unacked_has(&unacked, tag) == (tag < 4 || tag > 6));
+    }
+    QS_CHECK(take(&unacked, 5, 5, &taken) == 1);
+    qsi_unacked_give_back(&unacked);
+    QS_CHECK(qsi_unacked_has(&unacked, 4) && qsi_unacked_has(&unacked, 6));
+    QS_CHECK(!qsi_unacked_has(&unacked, 5) && unacked.outstanding_count == 9);
+    qsi_unacked_fini(&unacked);
+}
+
 static void test_neighbours_share_an_extent(void)
 {
     struct qsi_unacked unacked = {0};
@@ -281,6 +299,7 @@ int main(int argc, char **argv)
     random_state = qs_test_seed(argc, argv);
     qs_test_alloc_install(&memory);
     test_tags_count_up();
+    test_tags_that_are_spoken_for_can_be_taken_and_given_back();
     test_neighbours_share_an_extent();
     test_an_empty_extent_is_not_continued();
     test_stretches_bound_what_is_taken();
