@@ -1,0 +1,582 @@
+"""The two that are compared, with one face: a store of pyqstore, and a RabbitMQ node through pika.
+
+Each script channel has a connection of its own on the broker's side: there an error of a connection
+ends one channel, and an exclusive queue belongs to one, as in a store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
+import pyqstore
+
+from .broker import Broker
+
+PROPERTY_NAMES = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+CONFIRM_SECONDS = 10
+POLL_SECONDS = 0.004
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is compared of a delivery, and its tag, which is not always."""
+
+    tag: int = field(compare=False)
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    body: bytes
+    properties: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An AMQP error."""
+
+    code: int
+    text: str
+
+
+@dataclass
+class Events:
+    """What came to a channel unasked during one operation."""
+
+    deliveries: dict[str, list[Message]] = field(default_factory=dict)
+    tags: set[int] = field(default_factory=set)
+    returned: list[tuple[int, str, str, str, bytes, str]] = field(default_factory=list)
+    acked: set[int] = field(default_factory=set)
+    nacked: set[int] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    # Places where a return came behind the confirm of its message.
+    late_returns: list[bytes] = field(default_factory=list)
+
+    def deliver(self, consumer_tag: str, message: Message) -> None:
+        self.deliveries.setdefault(consumer_tag, []).append(message)
+        self.tags.add(message.tag)
+
+
+def described(properties: object) -> str:
+    """Properties as text: equal values are equal texts, whatever type carried them."""
+    present = {name: getattr(properties, name) for name in PROPERTY_NAMES}
+    return repr({name: plain(value) for name, value in present.items() if value is not None})
+
+
+def plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return ("time", int(value.timestamp()))
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in sorted(value.items())}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)  # pika has a type of its own for large ones
+    return value
+
+
+class Names:
+    """Aliases of what the server named, and back."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
+
+    def set(self, alias: str, name: str) -> None:
+        self._names[alias] = name
+        self._aliases[name] = alias
+
+    def name(self, alias: str) -> str:
+        return self._names.get(alias, alias)
+
+    def alias(self, name: str) -> str:
+        return self._aliases.get(name, name)
+
+    def aliased(self, text: str) -> str:
+        for name, alias in self._aliases.items():
+            text = text.replace(name, alias)
+        return text
+
+
+class Confirms:
+    """Publish numbers of a channel, and which of them are open."""
+
+    def __init__(self) -> None:
+        self.selected = False
+        self.bodies: dict[int, bytes] = {}
+        self._last = 0
+        self._settled: dict[bytes, bool] = {}
+
+    def published(self, body: bytes) -> None:
+        if self.selected:
+            self._last += 1
+            self.bodies[self._last] = body
+
+    def settled(self, number: int, multiple: bool) -> set[int]:
+        numbers = {each for each in self.bodies if each <= number} if multiple else {number}
+        for each in numbers:
+            self._settled[self.bodies.pop(each)] = True
+        return numbers
+
+    def is_settled(self, body: bytes) -> bool:
+        return bool(body) and body in self._settled
+
+
+class Side:
+    """What both have: names, events, and verbs found by name."""
+
+    def __init__(self, channels: int) -> None:
+        self.names = Names()
+        self.events = [Events() for _ in range(channels)]
+        self.confirms = [Confirms() for _ in range(channels)]
+
+    def begin(self) -> None:
+        self.events = [Events() for _ in self.events]
+
+    def on_return(
+        self, channel: int, code: int, text: str, exchange: str, key: str, body: bytes, of: object
+    ) -> None:
+        events = self.events[channel]
+        if self.confirms[channel].is_settled(body):
+            events.late_returns.append(body)
+        events.returned.append((code, text, exchange, self.names.alias(key), body, described(of)))
+
+
+class StoreSide(Side):
+    def __init__(self, path: Path, channels: int) -> None:
+        super().__init__(channels)
+        self._store = pyqstore.open(path, sync="none")
+        self._channels = [self._new_channel(index) for index in range(channels)]
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        self._store.close()
+
+    def apply(self, index: int, verb: str, arguments: Mapping[str, Any]) -> object:
+        """The operation's result, or its Failure."""
+        try:
+            return getattr(self, verb)(index, **arguments)
+        except pyqstore.ChannelError as error:
+            return Failure(error.reply_code, self.names.aliased(error.reply_text))
+
+    def closed(self, index: int) -> bool:
+        return self._channels[index].closed
+
+    def reopen(self, index: int) -> None:
+        self._channels[index].close()
+        self.confirms[index] = Confirms()
+        self._channels[index] = self._new_channel(index)
+
+    def settle(self) -> None:
+        """Let everything happen that is to happen."""
+        for index, channel in enumerate(self._channels):
+            if self.confirms[index].selected and not channel.closed:
+                channel.wait_for_confirms(CONFIRM_SECONDS)
+        while any(not channel.closed and channel.process_events() for channel in self._channels):
+            pass
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Ready messages and consumers of each queue."""
+        counts = {}
+        for name in self._store.queues():
+            status = self._store.queue_status(name)
+            counts[self.names.alias(name)] = (status["messages_ready"], status["consumers"])
+        return counts
+
+    def exchanges(self) -> set[str]:
+        return set(self._store.exchanges())
+
+    def _new_channel(self, index: int) -> pyqstore.Channel:
+        def on_confirm(number: int, multiple: bool) -> None:
+            self.events[index].acked |= self.confirms[index].settled(number, multiple)
+
+        def on_refusal(number: int, multiple: bool) -> None:
+            self.events[index].nacked |= self.confirms[index].settled(number, multiple)
+
+        def on_return(message: pyqstore.ReturnedMessage) -> None:
+            code, text = message.reply_code, message.reply_text
+            exchange, key, body = message.exchange, message.routing_key, message.body
+            self.on_return(index, code, text, exchange, key, body, message.properties)
+
+        channel = self._store.channel()
+        channel.add_confirm_listener(on_confirm, on_refusal)
+        channel.add_return_listener(on_return)
+        channel.add_cancel_listener(lambda tag: self.events[index].cancelled.add(tag))
+        return channel
+
+    def _message(self, message: pyqstore.Message) -> Message:
+        return Message(
+            message.delivery_tag,
+            message.exchange,
+            self.names.alias(message.routing_key),
+            message.redelivered,
+            message.body,
+            described(message.properties),
+        )
+
+    # Verbs.
+
+    def exchange_declare(self, index: int, exchange: str, **options: Any) -> None:
+        self._channels[index].exchange_declare(exchange, **options)
+
+    def exchange_delete(self, index: int, exchange: str, if_unused: bool) -> None:
+        self._channels[index].exchange_delete(exchange, if_unused)
+
+    def exchange_bind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_bind(**arguments)  # type: ignore[attr-defined]
+
+    def exchange_unbind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_unbind(**arguments)  # type: ignore[attr-defined]
+
+    def queue_declare(self, index: int, queue: str, passive: bool, **flags: Any) -> object:
+        made_up = queue.startswith("@") and not passive
+        name = "" if made_up else self.names.name(queue)
+        answer = self._channels[index].queue_declare(name, passive=passive, **flags)
+        if made_up:
+            self.names.set(queue, answer.queue)
+        return (self.names.alias(answer.queue), answer.message_count, answer.consumer_count)
+
+    def queue_delete(self, index: int, queue: str, if_unused: bool, if_empty: bool) -> int:
+        return self._channels[index].queue_delete(self.names.name(queue), if_unused, if_empty)
+
+    def queue_purge(self, index: int, queue: str) -> int:
+        return self._channels[index].queue_purge(self.names.name(queue))
+
+    def queue_bind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_bind(self.names.name(queue), **arguments)
+
+    def queue_unbind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_unbind(self.names.name(queue), **arguments)
+
+    def publish(
+        self,
+        index: int,
+        exchange: str,
+        routing_key: str,
+        bodies: Iterable[bytes],
+        properties: Mapping[str, Any],
+        mandatory: bool,
+    ) -> None:
+        channel, key = self._channels[index], self.names.name(routing_key)
+        of = pyqstore.Properties(**properties)
+        for body in bodies:
+            channel.basic_publish(exchange, key, body, of, mandatory)
+            self.confirms[index].published(body)
+
+    def confirm_select(self, index: int) -> None:
+        self._channels[index].confirm_select()
+        self.confirms[index].selected = True
+
+    def tx_select(self, index: int) -> None:
+        self._channels[index].tx_select()
+
+    def tx_commit(self, index: int) -> None:
+        self._channels[index].tx_commit()
+
+    def tx_rollback(self, index: int) -> None:
+        self._channels[index].tx_rollback()
+
+    def get(self, index: int, queue: str, auto_ack: bool) -> Message | None:
+        message = self._channels[index].basic_get(self.names.name(queue), auto_ack)
+        return None if message is None else self._message(message)
+
+    def consume(self, index: int, queue: str, tag: str, auto_ack: bool, exclusive: bool) -> None:
+        def on_message(message: pyqstore.Message) -> None:
+            self.events[index].deliver(tag, self._message(message))
+
+        self._channels[index].basic_consume(
+            self.names.name(queue),
+            on_message,
+            auto_ack=auto_ack,
+            consumer_tag=tag,
+            exclusive=exclusive,
+        )
+
+    def cancel(self, index: int, tag: str) -> None:
+        self._channels[index].basic_cancel(tag)
+
+    def ack(self, index: int, tag: int, multiple: bool) -> None:
+        self._channels[index].basic_ack(tag, multiple)
+
+    def nack(self, index: int, tag: int, multiple: bool, requeue: bool) -> None:
+        self._channels[index].basic_nack(tag, multiple, requeue)
+
+    def reject(self, index: int, tag: int, requeue: bool) -> None:
+        self._channels[index].basic_reject(tag, requeue)
+
+    def recover(self, index: int, requeue: bool) -> None:
+        self._channels[index].basic_recover(requeue)
+
+    def qos(self, index: int, count: int, global_: bool) -> None:
+        self._channels[index].basic_qos(count, global_)
+
+    def close_channel(self, index: int) -> None:
+        self._channels[index].close()
+
+
+class BrokerSide(Side):
+    """pika's blocking channels.  Confirms and returns are taken from the channel beneath, which
+    tells them in the order in which they come and waits for none."""
+
+    def __init__(self, broker: Broker, channels: int) -> None:
+        super().__init__(channels)
+        self._parameters = broker.parameters()
+        self._connections: list[BlockingConnection] = []
+        self._channels: list[BlockingChannel] = []
+        self._observers: dict[BlockingConnection, BlockingChannel] = {}
+        self._owners: dict[str, int] = {}  # of exclusive queues
+        self._control = BlockingConnection(self._parameters)
+        for index in range(channels):
+            connection = BlockingConnection(self._parameters)
+            self._connections.append(connection)
+            self._channels.append(self._new_channel(index, connection))
+
+    def close(self) -> None:
+        for connection in (*self._connections, self._control):
+            self._close_connection(connection)
+
+    def clear(self, queues: Iterable[str], exchanges: Iterable[str], timeout: float) -> None:
+        """Delete what a script may have left, once its channels are gone."""
+        for connection in self._connections:
+            self._close_connection(connection)
+        deadline = time.monotonic() + timeout
+        for alias in queues:
+            while not self._deleted(self.names.name(alias)):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"queue {alias!r} is still locked")
+        for exchange in exchanges:
+            self._observer(self._control).exchange_delete(exchange)
+
+    def apply(self, index: int, verb: str, arguments: Mapping[str, Any]) -> object:
+        """The operation's result, or its Failure."""
+        try:
+            result = getattr(self, verb)(index, **arguments)
+            if self._channels[index].is_open:
+                self._channels[index].flow(True)  # answered behind what the channel did before
+        except (
+            pika.exceptions.ChannelClosedByBroker,
+            pika.exceptions.ConnectionClosedByBroker,
+        ) as error:
+            return Failure(error.reply_code, self.names.aliased(error.reply_text))
+        return result
+
+    def closed(self, index: int) -> bool:
+        return not self._channels[index].is_open
+
+    def end(self, index: int) -> None:
+        """A channel that is closed takes its connection with it."""
+        self._close_connection(self._connections[index])
+
+    def reopen(self, index: int) -> None:
+        self.end(index)
+        self.confirms[index] = Confirms()
+        self._connections[index] = BlockingConnection(self._parameters)
+        self._channels[index] = self._new_channel(index, self._connections[index])
+
+    def pump(self, wait: bool) -> None:
+        """Take what has come; ``wait`` a moment for it."""
+        for connection in self._connections:
+            if connection.is_open:
+                connection.process_data_events(POLL_SECONDS if wait else 0)
+
+    def count(self, alias: str) -> tuple[int, int] | int:
+        """Ready messages and consumers of a queue, or the code of the error."""
+        connection = self._connections[self._owners[alias]] if alias in self._owners else None
+        if connection is None or not connection.is_open:
+            connection = self._control
+        try:
+            answer = self._observer(connection).queue_declare(self.names.name(alias), passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            return int(error.reply_code)
+        return (answer.method.message_count, answer.method.consumer_count)
+
+    def has_exchange(self, name: str) -> bool:
+        try:
+            self._observer(self._control).exchange_declare(name, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            if error.reply_code != 404:
+                raise
+            return False
+        return True
+
+    def _deleted(self, name: str) -> bool:
+        try:
+            self._observer(self._control).queue_delete(name)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            if error.reply_code != 405:
+                raise
+            return False
+        return True
+
+    def _observer(self, connection: BlockingConnection) -> BlockingChannel:
+        """A channel beside the script's: looking must change nothing there."""
+        channel = self._observers.get(connection)
+        if channel is None or not channel.is_open:
+            channel = self._observers[connection] = connection.channel()
+        return channel
+
+    def _close_connection(self, connection: BlockingConnection) -> None:
+        self._observers.pop(connection, None)
+        with suppress(pika.exceptions.AMQPError):
+            if connection.is_open:
+                connection.close()
+
+    def _new_channel(self, index: int, connection: BlockingConnection) -> BlockingChannel:
+        def on_return(_: object, method: Any, properties: object, body: bytes) -> None:
+            code, text = method.reply_code, method.reply_text
+            self.on_return(index, code, text, method.exchange, method.routing_key, body, properties)
+
+        def on_cancel(frame: Any) -> None:
+            self.events[index].cancelled.add(frame.method.consumer_tag)
+
+        channel = connection.channel()
+        channel._impl.add_on_return_callback(on_return)
+        channel.add_on_cancel_callback(on_cancel)
+        return channel
+
+    def _message(self, method: Any, properties: object, body: bytes) -> Message:
+        return Message(
+            method.delivery_tag,
+            method.exchange,
+            self.names.alias(method.routing_key),
+            method.redelivered,
+            body,
+            described(properties),
+        )
+
+    # Verbs.
+
+    def exchange_declare(self, index: int, exchange: str, **options: Any) -> None:
+        self._channels[index].exchange_declare(exchange, **options)
+
+    def exchange_delete(self, index: int, exchange: str, if_unused: bool) -> None:
+        self._channels[index].exchange_delete(exchange, if_unused)
+
+    def exchange_bind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_bind(**arguments)
+
+    def exchange_unbind(self, index: int, **arguments: Any) -> None:
+        self._channels[index].exchange_unbind(**arguments)
+
+    def queue_declare(self, index: int, queue: str, passive: bool, **flags: Any) -> object:
+        made_up = queue.startswith("@") and not passive
+        name = "" if made_up else self.names.name(queue)
+        answer = self._channels[index].queue_declare(name, passive=passive, **flags).method
+        if made_up:
+            self.names.set(queue, answer.queue)
+        if flags.get("exclusive") and not passive:
+            self._owners[queue] = index
+        elif not passive:
+            self._owners.pop(queue, None)
+        return (self.names.alias(answer.queue), answer.message_count, answer.consumer_count)
+
+    def queue_delete(self, index: int, queue: str, if_unused: bool, if_empty: bool) -> int:
+        channel, name = self._channels[index], self.names.name(queue)
+        return int(channel.queue_delete(name, if_unused, if_empty).method.message_count)
+
+    def queue_purge(self, index: int, queue: str) -> int:
+        answer = self._channels[index].queue_purge(self.names.name(queue))
+        return int(answer.method.message_count)
+
+    def queue_bind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_bind(self.names.name(queue), **arguments)
+
+    def queue_unbind(self, index: int, queue: str, **arguments: Any) -> None:
+        self._channels[index].queue_unbind(self.names.name(queue), **arguments)
+
+    def publish(
+        self,
+        index: int,
+        exchange: str,
+        routing_key: str,
+        bodies: Iterable[bytes],
+        properties: Mapping[str, Any],
+        mandatory: bool,
+    ) -> None:
+        channel, key = self._channels[index], self.names.name(routing_key)
+        of = pika.BasicProperties(**properties)
+        for body in bodies:
+            self.confirms[index].published(body)
+            channel.basic_publish(exchange, key, body, of, mandatory)
+
+    def confirm_select(self, index: int) -> None:
+        def on_confirm(frame: Any) -> None:
+            method, events = frame.method, self.events[index]
+            numbers = self.confirms[index].settled(method.delivery_tag, method.multiple)
+            if isinstance(method, pika.spec.Basic.Ack):
+                events.acked |= numbers
+            else:
+                events.nacked |= numbers
+
+        if self.confirms[index].selected:
+            return
+        self._channels[index]._impl.confirm_delivery(on_confirm)
+        self._channels[index].flow(True)  # or the error
+        self.confirms[index].selected = True
+
+    def tx_select(self, index: int) -> None:
+        self._channels[index].tx_select()
+
+    def tx_commit(self, index: int) -> None:
+        self._channels[index].tx_commit()
+
+    def tx_rollback(self, index: int) -> None:
+        self._channels[index].tx_rollback()
+
+    def get(self, index: int, queue: str, auto_ack: bool) -> Message | None:
+        name = self.names.name(queue)
+        method, properties, body = self._channels[index].basic_get(name, auto_ack)
+        return None if method is None else self._message(method, properties, body)
+
+    def consume(self, index: int, queue: str, tag: str, auto_ack: bool, exclusive: bool) -> None:
+        def on_message(_: object, method: Any, properties: object, body: bytes) -> None:
+            self.events[index].deliver(tag, self._message(method, properties, body))
+
+        self._channels[index].basic_consume(
+            self.names.name(queue), on_message, auto_ack, exclusive, tag
+        )
+
+    def cancel(self, index: int, tag: str) -> None:
+        self._channels[index].basic_cancel(tag)
+
+    def ack(self, index: int, tag: int, multiple: bool) -> None:
+        self._channels[index].basic_ack(tag, multiple)
+
+    def nack(self, index: int, tag: int, multiple: bool, requeue: bool) -> None:
+        self._channels[index].basic_nack(tag, multiple, requeue)
+
+    def reject(self, index: int, tag: int, requeue: bool) -> None:
+        self._channels[index].basic_reject(tag, requeue)
+
+    def recover(self, index: int, requeue: bool) -> None:
+        self._channels[index].basic_recover(requeue)
+
+    def qos(self, index: int, count: int, global_: bool) -> None:
+        self._channels[index].basic_qos(prefetch_count=count, global_qos=global_)
+
+    def close_channel(self, index: int) -> None:
+        self._channels[index].close()
