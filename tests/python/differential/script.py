@@ -76,6 +76,11 @@ class Generator:
         self.queue_flags[QUEUES[3]]["exclusive"] = True
         self.exchange_flags = {name: self.flags("durable", "auto_delete") for name in EXCHANGES}
         self.types = {name: self.random.choice(self.known_types()) for name in EXCHANGES}
+        self.alternates = {
+            name: self.random.choice((None, *EXCHANGES, "nowhere"))
+            for name in EXCHANGES
+            if "alternate-exchange" in groups
+        }
         # What there should be: queues with their owners if they are exclusive, and so on.
         self.queues: dict[str, int | None] = {}
         self.exchanges: set[str] = set()
@@ -202,16 +207,14 @@ class Generator:
             self.exchanges.add(name)
         if self.chance(0.03):
             name = self.random.choice(("", "amq.direct", "amq.own", "amq.topic"))
-        arguments = {}
-        if "alternate-exchange" in self.groups and self.chance(0.3):
-            arguments["alternate-exchange"] = self.random.choice((*EXCHANGES, "nowhere"))
+        alternate = self.alternates.get(name)
         return {
             "exchange": name,
             "exchange_type": kind,
             "passive": passive,
             "internal": self.chance(0.01),
             **flags,
-            "arguments": arguments,
+            "arguments": {} if alternate is None else {"alternate-exchange": alternate},
         }
 
     def exchange_delete(self) -> Mapping[str, Any]:
