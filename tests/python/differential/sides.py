@@ -204,7 +204,8 @@ class StoreSide(Side):
         counts = {}
         for name in self._store.queues():
             status = self._store.queue_status(name)
-            counts[self.names.alias(name)] = (status["messages_ready"], status["consumers"])
+            ready, consumers = int(status["messages_ready"]), int(status["consumers"])
+            counts[self.names.alias(name)] = (ready, consumers)
         return counts
 
     def exchanges(self) -> set[str]:
@@ -349,6 +350,7 @@ class BrokerSide(Side):
         self._channels: list[BlockingChannel] = []
         self._observers: dict[BlockingConnection, BlockingChannel] = {}
         self._owners: dict[str, int] = {}  # of exclusive queues
+        self._bound: list[Mapping[str, Any]] = []  # exchanges to others, which may outlive them all
         self._control = BlockingConnection(self._parameters)
         for index in range(channels):
             connection = BlockingConnection(self._parameters)
@@ -368,6 +370,8 @@ class BrokerSide(Side):
             while not self._deleted(self.names.name(alias)):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"queue {alias!r} is still locked")
+        for binding in self._bound:
+            self._observer(self._control).exchange_unbind(**binding)
         for exchange in exchanges:
             self._observer(self._control).exchange_delete(exchange)
 
@@ -478,6 +482,7 @@ class BrokerSide(Side):
 
     def exchange_bind(self, index: int, **arguments: Any) -> None:
         self._channels[index].exchange_bind(**arguments)
+        self._bound.append(arguments)
 
     def exchange_unbind(self, index: int, **arguments: Any) -> None:
         self._channels[index].exchange_unbind(**arguments)

@@ -37,7 +37,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         started.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_store_does_what_rabbitmq_does(seed: int, broker: Broker) -> None:
     script = Generator(seed).operations(OPERATIONS)
