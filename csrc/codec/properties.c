@@ -338,6 +338,23 @@ struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes
     return QSI_SLICE_NULL;
 }
 
+qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out, qs_error *error)
+{
+    uint64_t ms = 0;
+
+    for (uint32_t i = 0; i < text.bytes && ms <= QSI_EXPIRATION_MS_MAX; i++) {
+        uint8_t digit = (uint8_t)(text.data[i] - '0');
+        ms = digit <= 9 ? 10 * ms + digit : UINT64_MAX;
+    }
+    if (text.bytes == 0 || ms > QSI_EXPIRATION_MS_MAX) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "invalid expiration '%.*s': milliseconds as a decimal number, %u at most",
+                        (int)text.bytes, (const char *)text.data, QSI_EXPIRATION_MS_MAX);
+    }
+    *ms_out = (uint32_t)ms;
+    return QS_OK;
+}
+
 #define VALUE_BYTES_COUNTED -1 /* a 32-bit length comes first */
 #define VALUE_BYTES_UNKNOWN -2
 

@@ -36,6 +36,11 @@ static uint64_t stored_bytes(uint8_t flags, uint32_t row_count)
     return (flags & QSI_MESSAGES_HAS_STORED) != 0 ? ((uint64_t)row_count + 7) / 8 : 0;
 }
 
+static uint64_t expirations_bytes(uint8_t flags, uint32_t row_count)
+{
+    return (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0 ? 4 * (uint64_t)row_count : 0;
+}
+
 static uint8_t code_width(uint32_t route_count)
 {
     if (route_count <= 1) {
@@ -54,6 +59,8 @@ qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *erro
     at += 4 * (uint64_t)layout->route_count + layout->routes_bytes;
     layout->row_routes_at = at;
     at += (uint64_t)layout->row_count * layout->row_route_width;
+    layout->expirations_at = at;
+    at += expirations_bytes(layout->flags, layout->row_count);
     layout->properties_at = at;
     at += (layout->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count)
                                                                  : 4;
@@ -82,6 +89,7 @@ void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layou
     qsi_put_u32(record + 28, (uint32_t)layout->properties_at);
     qsi_put_u32(record + 32, (uint32_t)layout->bodies_at);
     qsi_put_u32(record + 36, 0);
+    qsi_messages_put_time(record, 0);
     memset(record + layout->record_bytes - QSI_RECORD_ALIGN, 0, QSI_RECORD_ALIGN);
     if ((layout->flags & QSI_MESSAGES_HAS_STORED) != 0) {
         memset(record + layout->bodies_at, 0, stored_bytes(layout->flags, layout->row_count));
@@ -172,6 +180,9 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
         .destinations = record + QSI_MESSAGES_HEADER_BYTES,
         .routes = record + qsi_get_u32(record + 20),
         .row_routes = record + qsi_get_u32(record + 24),
+        .expirations = (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0
+                           ? record + qsi_get_u32(record + 28) - expirations_bytes(flags, row_count)
+                           : NULL,
         .properties = record + qsi_get_u32(record + 28),
         .stored = bitmap_bytes > 0 ? bodies : NULL,
         .body_offsets = bodies + bitmap_bytes,
@@ -246,7 +257,9 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
     if (routes_at != QSI_MESSAGES_HEADER_BYTES +
                          (uint64_t)view.destination_count * QSI_MESSAGES_DESTINATION_BYTES ||
         routes_at + 4 * (uint64_t)view.route_count > row_routes_at ||
-        row_routes_at + (uint64_t)view.row_count * view.row_route_width != properties_at ||
+        row_routes_at + (uint64_t)view.row_count * view.row_route_width +
+                expirations_bytes(view.flags, view.row_count) !=
+            properties_at ||
         properties_at + 4 > bodies_at ||
         bodies_at + stored_bytes(view.flags, view.row_count) + offsets_bytes(view.row_count) >
             bytes) {

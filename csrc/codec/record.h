@@ -58,8 +58,9 @@ bool qsi_record_fits(const uint8_t *at, uint64_t bytes);
  * that go there count up from it.  A route is an exchange, a routing key and the destinations they lead to; a row
  * names its route.  One published message is a batch of one row. */
 
-#define QSI_MESSAGES_HEADER_BYTES 40
+#define QSI_MESSAGES_HEADER_BYTES 48
 #define QSI_MESSAGES_DESTINATION_BYTES 24
+#define QSI_NO_EXPIRATION UINT32_MAX /* ms: the row lives as long as its queue lets it */
 
 enum {
     QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* else one blob serves all rows */
@@ -67,6 +68,7 @@ enum {
         2, /* a bitmap tells the rows whose body cell is a message store reference */
     QSI_MESSAGES_HAS_TRANSIENT =
         4, /* rows with delivery mode 1 are among them and end with the process */
+    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column tells how long each row lives, by its properties */
 };
 
 /* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
@@ -80,7 +82,7 @@ struct qsi_messages_layout {
     uint8_t flags;
     /* filled in: */
     uint8_t row_route_width; /* 0 with one route, else 1, 2 or 4 */
-    uint64_t routes_at, row_routes_at, properties_at, bodies_at, record_bytes;
+    uint64_t routes_at, row_routes_at, expirations_at, properties_at, bodies_at, record_bytes;
 };
 /* One route's bytes in the record. */
 static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
@@ -104,7 +106,8 @@ struct qsi_messages {
     uint8_t row_route_width;
     const uint8_t *destinations;
     const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
-    const uint8_t *row_routes; /* row_count codes of row_route_width bytes */
+    const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
+    const uint8_t *expirations; /* row_count of u32 ms, or NULL */
     const uint8_t *
         properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
     const uint8_t *stored;       /* bitmap, or NULL */
@@ -128,6 +131,26 @@ static inline void qsi_messages_put_destination(uint8_t *record, uint32_t index,
     qsi_put_u32(at + 16, row_count);
     qsi_put_u32(at + 20, 0);
 }
+/* When the messages were published, in us since 1970; 0 where nobody asks. */
+static inline void qsi_messages_put_time(uint8_t *record, uint64_t time_us)
+{
+    qsi_put_u64(record + 40, time_us);
+}
+static inline uint64_t qsi_messages_time(const uint8_t *record)
+{
+    return qsi_get_u64(record + 40);
+}
+static inline bool qsi_messages_has_expiration(const uint8_t *record)
+{
+    return (record[5] & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+}
+/* REQUIRES the column. */
+static inline void qsi_messages_put_expiration(uint8_t *record,
+                                               const struct qsi_messages_layout *layout,
+                                               uint32_t row, uint32_t ms)
+{
+    qsi_put_u32(record + layout->expirations_at + 4 * (size_t)row, ms);
+}
 /* Routes are written in order; *at_io starts at 0 and counts the bytes of routes written so far. */
 void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
                             uint32_t index, uint64_t *at_io, struct qsi_slice exchange,
@@ -144,6 +167,12 @@ uint8_t *qsi_messages_stored_place(uint8_t *record,
                                    const struct qsi_messages_layout *layout); /* the bitmap */
 uint8_t *qsi_messages_body_offsets_place(uint8_t *record, const struct qsi_messages_layout *layout);
 uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_layout *layout);
+
+static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, uint32_t row)
+{
+    return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
+                                     : QSI_NO_EXPIRATION;
+}
 
 struct qsi_route_view {
     struct qsi_slice exchange;

@@ -13,7 +13,7 @@
 #define ENTRY_BYTES 48u
 #define STORE_STATE_BYTES 16u
 
-enum { ENTRY_AREA = 3, ENTRY_PACKED = 4, ENTRY_HAS_STORED = 8 };
+enum { ENTRY_AREA = 3, ENTRY_PACKED = 4, ENTRY_HAS_STORED = 8, ENTRY_HAS_EXPIRIES = 16 };
 
 void qsi_checkpoint_name(char name_out[QSI_CHECKPOINT_NAME_BYTES], uint64_t number)
 {
@@ -115,7 +115,8 @@ qs_status qsi_queue_state_encode(struct qsi_buf *out, const struct qsi_queue_sta
         qsi_put_u32(at + 36, entries[i].live_count);
         qsi_put_u32(at + 40, entries[i].seen_end);
         qsi_put_u32(at + 44, (uint32_t)file->state_area | (file->packed ? ENTRY_PACKED : 0) |
-                                 (entries[i].has_stored ? ENTRY_HAS_STORED : 0));
+                                 (entries[i].has_stored ? ENTRY_HAS_STORED : 0) |
+                                 (entries[i].has_expiries ? ENTRY_HAS_EXPIRIES : 0));
     }
     return QS_OK;
 }
@@ -164,6 +165,7 @@ void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t
         .live_count = qsi_get_u32(at + 36),
         .seen_end = qsi_get_u32(at + 40),
         .has_stored = (flags & ENTRY_HAS_STORED) != 0,
+        .has_expiries = (flags & ENTRY_HAS_EXPIRIES) != 0,
     };
 }
 

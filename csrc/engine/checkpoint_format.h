@@ -33,6 +33,7 @@ struct qsi_segment_entry {
     uint32_t live_count;
     uint32_t seen_end;
     bool has_stored;
+    bool has_expiries;
 };
 /* A queue: what it holds below base_seq is in these segments; what lies from there on follows as messages records. */
 struct qsi_queue_state {

@@ -248,6 +248,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
         .live_count = live_below(&queue->core, segment, base_seq),
         .seen_end = segment->seen_end,
         .has_stored = segment->has_stored,
+        .has_expiries = segment->expiries != NULL || segment->earliest != QSI_NEVER,
     };
     uint64_t below = base_seq - qsi_segment_first_seq(queue->core.shared, segment);
     uint32_t entries = checkpoint->store->shared.entries;

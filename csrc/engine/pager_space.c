@@ -67,11 +67,11 @@ static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
     uint32_t words = qsi_bitmap_words(store->shared.entries);
     struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
                                       .seen = qsi_zalloc(words * sizeof(uint64_t))};
-    bool has_deliveries;
+    uint32_t columns;
     qs_status status = QS_ENOMEM;
 
     if (state.settled != NULL && state.seen != NULL) {
-        status = qsi_segment_read_state(index, file, &state, &has_deliveries, error);
+        status = qsi_segment_read_state(index, file, &state, &columns, error);
     }
     for (uint32_t i = 0; status == QS_OK && i < words; i++) {
         wanted[i] |= ~state.settled[i];

@@ -298,6 +298,7 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
     uint8_t *stored, *offsets, *bodies;
 
     qsi_messages_begin(out, layout);
+    qsi_messages_put_time(out, qsi_messages_time(view->record));
     QS_TRY(copy_routes(out, layout, view));
     copy_properties(out, layout, view);
     stored = qsi_messages_stored_place(out, layout);
@@ -307,6 +308,9 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
         qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_REF_BYTES);
         stored[row / 8] |= (uint8_t)(1u << (row % 8));
         qsi_body_ref_encode(bodies + (size_t)row * QSI_BODY_REF_BYTES, &refs[row]);
+        if (view->expirations != NULL) {
+            qsi_messages_put_expiration(out, layout, row, qsi_messages_expiration(view, row));
+        }
     }
     qsi_put_u32(offsets + 4 * (size_t)view->row_count, view->row_count * QSI_BODY_REF_BYTES);
     for (uint32_t i = 0; i < view->destination_count; i++) {

@@ -42,7 +42,7 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
         }
         next_number = entry.file.number + 1;
         if (qsi_queue_restore(&queue->core, &entry.file, entry.live_count, entry.seen_end,
-                              entry.has_stored) != QS_OK) {
+                              entry.has_stored, entry.has_expiries) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "segments of a queue");
         }
     }

@@ -449,9 +449,9 @@ static qs_status find_live_slots(struct verify *verify, const struct known_queue
     /* Seen is of no interest, and its bitmap the same memory. */
     struct qsi_segment_state state = {.settled = verify->settled, .seen = verify->live};
     uint64_t count = 0;
-    bool has_deliveries;
+    uint32_t columns;
 
-    QS_TRY(qsi_segment_read_state(verify->index, &entry->file, &state, &has_deliveries, error));
+    QS_TRY(qsi_segment_read_state(verify->index, &entry->file, &state, &columns, error));
     memset(verify->live, 0, words * sizeof *verify->live);
     for (uint32_t slot = 0; slot < entries && first_seq + slot < base_seq; slot++) {
         if (!qsi_bitmap_has(verify->settled, slot)) {

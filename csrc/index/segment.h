@@ -118,20 +118,29 @@ qs_status qsi_segment_read_refs(struct qsi_index *index, const struct qsi_segmen
 
 /* ---- state: which messages are settled, and which were seen ---- */
 
+/* What a state may tell of each slot besides. */
+enum qsi_state_column {
+    QSI_STATE_DELIVERIES = 1,
+    QSI_STATE_EXPIRIES = 2,
+    QSI_STATE_SIZES = 4,
+};
 struct qsi_segment_state {
-    uint64_t *settled;   /* bitmaps of entries bits */
-    uint64_t *seen;      /* delivered before */
-    uint8_t *deliveries; /* entries counts of earlier deliveries; NULL: as seen says */
+    uint64_t *settled; /* bitmaps of entries bits */
+    uint64_t *seen;    /* delivered before */
+    /* columns of entries values, or NULL: */
+    uint8_t *deliveries; /* earlier ones; NULL: as seen says */
+    uint64_t *expiries;  /* in us since 1970, UINT64_MAX never; NULL: no message expires */
+    uint32_t *sizes;     /* bytes of bodies; NULL: nobody counts them */
 };
 /* Writes the state into the area that file does not name; file names it from then on.  A file that a checkpoint names in
  * durable_area keeps that one: when both are in use, the one that is not durable_area is overwritten. */
 qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
                                   uint8_t durable_area, const struct qsi_segment_state *state,
                                   qs_error *error) QS_MUST_CHECK;
-/* Fills settled and seen (the caller's).  deliveries: the caller's, entries bytes, or NULL; *has_deliveries_out tells whether
- * the file has any (it is not filled otherwise).  Without a state area: nothing settled but what a packed file lacks. */
+/* Fills settled and seen (the caller's).  The columns: the caller's, or NULL; *columns_out tells which of QSI_STATE_* the file has
+ * (the others are not filled).  Without a state area: nothing settled but what a packed file lacks. */
 qs_status qsi_segment_read_state(struct qsi_index *index, const struct qsi_segment_file *file,
-                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- space ---- */

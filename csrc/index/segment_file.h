@@ -173,7 +173,7 @@ qs_status qsi_segment_fail_slot(qs_error *error, const struct qsi_segment_file *
                                 const struct qsi_row *row);
 /* qsi_segment_read_state() of an open file. */
 qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
-                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- writing a packed file ---- */

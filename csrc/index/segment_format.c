@@ -10,9 +10,9 @@
 #define FILE_MAGIC "QSSEGMT\n"
 #define STATE_MAGIC "QSSEGST\n"
 #define MAGIC_BYTES 8u
-#define FILE_VERSION 1u
+#define FILE_VERSION 2u
 #define FLAG_PACKED 1u
-#define FLAG_DELIVERIES 1u
+#define QSI_STATE_COLUMNS (QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES)
 
 /* Offsets in the file header. */
 enum {
@@ -155,7 +155,7 @@ static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error
     uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
 
     if (version != FILE_VERSION || features != 0) {
-        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 1, 0",
+        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 2, 0",
                         path, version, features);
     }
     return QS_OK;
@@ -192,21 +192,28 @@ qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segmen
 /* -- state ------------------------------------------------------------------------------------ */
 
 static void encode_state_head(uint8_t *head_out, const struct qsi_segment_file *file,
-                              bool has_deliveries)
+                              uint32_t columns)
 {
     memset(head_out, 0, QSI_SEGMENT_STATE_HEAD_BYTES);
     memcpy(head_out + AT_STATE_MAGIC, STATE_MAGIC, MAGIC_BYTES);
-    qsi_put_u32(head_out + AT_STATE_FLAGS, has_deliveries ? FLAG_DELIVERIES : 0);
+    qsi_put_u32(head_out + AT_STATE_FLAGS, columns);
     qsi_put_u32(head_out + AT_STATE_GENERATION, file->generation);
     qsi_put_u64(head_out + AT_STATE_QUEUE, file->queue_id);
     qsi_put_u64(head_out + AT_STATE_NUMBER, file->number);
     qsi_put_u64(head_out + AT_STATE_SALT, file->salt);
 }
 
-static uint64_t used_state_bytes(uint32_t entries, bool has_deliveries)
+uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns)
 {
     return QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
-           (has_deliveries ? entries : 0);
+           ((columns & QSI_STATE_DELIVERIES) != 0 ? entries : 0) +
+           ((columns & QSI_STATE_EXPIRIES) != 0 ? 8 * (uint64_t)entries : 0) +
+           ((columns & QSI_STATE_SIZES) != 0 ? 4 * (uint64_t)entries : 0);
+}
+
+uint32_t qsi_segment_state_columns(const uint8_t *head)
+{
+    return qsi_get_u32(head + AT_STATE_FLAGS) & QSI_STATE_COLUMNS;
 }
 
 static uint32_t state_crc(const uint8_t *area, uint64_t bytes)
@@ -219,42 +226,79 @@ uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
                                   const struct qsi_segment_file *file, uint32_t entries,
                                   const struct qsi_segment_state *state)
 {
-    bool has_deliveries = state->deliveries != NULL;
+    uint32_t columns = (state->deliveries != NULL ? QSI_STATE_DELIVERIES : 0) |
+                       (state->expiries != NULL ? QSI_STATE_EXPIRIES : 0) |
+                       (state->sizes != NULL ? QSI_STATE_SIZES : 0);
     uint32_t words = qsi_bitmap_words(entries);
-    uint8_t *bitmaps = area_out + QSI_SEGMENT_STATE_HEAD_BYTES;
+    uint8_t *at = area_out + QSI_SEGMENT_STATE_HEAD_BYTES;
     uint32_t crc;
 
-    encode_state_head(area_out, file, has_deliveries);
-    qsi_bitmap_encode(bitmaps, state->settled, words);
-    qsi_bitmap_encode(bitmaps + 8 * (size_t)words, state->seen, words);
-    if (has_deliveries) {
-        memcpy(bitmaps + 16 * (size_t)words, state->deliveries, entries);
+    encode_state_head(area_out, file, columns);
+    qsi_bitmap_encode(at, state->settled, words);
+    qsi_bitmap_encode(at + 8 * (size_t)words, state->seen, words);
+    at += 16 * (size_t)words;
+    if (state->deliveries != NULL) {
+        memcpy(at, state->deliveries, entries);
+        at += entries;
     }
-    *bytes_out = used_state_bytes(entries, has_deliveries);
+    for (uint32_t i = 0; state->expiries != NULL && i < entries; i++, at += 8) {
+        qsi_put_u64(at, state->expiries[i]);
+    }
+    for (uint32_t i = 0; state->sizes != NULL && i < entries; i++, at += 4) {
+        qsi_put_u32(at, state->sizes[i]);
+    }
+    *bytes_out = qsi_segment_state_used(entries, columns);
     crc = state_crc(area_out, *bytes_out);
     qsi_put_u32(area_out + AT_STATE_CRC, crc);
     return crc;
 }
 
 qs_status qsi_segment_state_check(const uint8_t *area, const struct qsi_segment_file *file,
-                                  uint32_t entries, bool *has_deliveries_out, qs_error *error)
+                                  uint32_t entries, qs_error *error)
 {
-    bool has_deliveries = qsi_get_u32(area + AT_STATE_FLAGS) == FLAG_DELIVERIES;
+    uint32_t columns = qsi_segment_state_columns(area);
     uint64_t at = qsi_segment_state_at(entries, file->state_area);
     uint8_t expected[QSI_SEGMENT_STATE_HEAD_BYTES];
     char path[QSI_SEGMENT_PATH_BYTES];
 
     qsi_segment_path(path, file);
-    encode_state_head(expected, file, has_deliveries);
+    encode_state_head(expected, file, columns);
     if (memcmp(area, expected, AT_STATE_CRC) != 0) {
         return qsi_fail_corrupt(error, path, at, "state area: not the head expected");
     }
     if (qsi_get_u32(area + AT_STATE_CRC) != file->state_crc ||
-        state_crc(area, used_state_bytes(entries, has_deliveries)) != file->state_crc) {
+        state_crc(area, qsi_segment_state_used(entries, columns)) != file->state_crc) {
         return qsi_fail_corrupt(error, path, at, "state area: checksum mismatch");
     }
-    *has_deliveries_out = has_deliveries;
     return QS_OK;
+}
+
+void qsi_segment_state_decode(const uint8_t *area, uint32_t entries,
+                              struct qsi_segment_state *state)
+{
+    uint32_t columns = qsi_segment_state_columns(area);
+    uint32_t words = qsi_bitmap_words(entries);
+    const uint8_t *at = area + QSI_SEGMENT_STATE_HEAD_BYTES;
+
+    qsi_bitmap_decode(state->settled, at, words);
+    qsi_bitmap_decode(state->seen, at + 8 * (size_t)words, words);
+    at += 16 * (size_t)words;
+    if ((columns & QSI_STATE_DELIVERIES) != 0) {
+        if (state->deliveries != NULL) {
+            memcpy(state->deliveries, at, entries);
+        }
+        at += entries;
+    }
+    if ((columns & QSI_STATE_EXPIRIES) != 0) {
+        for (uint32_t i = 0; state->expiries != NULL && i < entries; i++) {
+            state->expiries[i] = qsi_get_u64(at + 8 * (size_t)i);
+        }
+        at += 8 * (size_t)entries;
+    }
+    for (uint32_t i = 0; (columns & QSI_STATE_SIZES) != 0 && state->sizes != NULL && i < entries;
+         i++) {
+        state->sizes[i] = qsi_get_u32(at + 4 * (size_t)i);
+    }
 }
 
 /* -- slots ------------------------------------------------------------------------------------ */

@@ -4,7 +4,7 @@
  *
  *   header             H bytes: 128 + entries / 8 + 4, rounded up to 4096
  *     0  magic         8   "QSSEGMT\n"
- *     8  version       4   1
+ *     8  version       4   2
  *    12  features      4   0: a reader refuses bits it does not know
  *    16  uuid         16   of the store
  *    32  queue_id      8
@@ -19,9 +19,9 @@
  *        zeros
  *   H-4  crc32c        4   of all before it
  *
- *   two state areas    S bytes each: 64 + 2 * bitmap + entries, rounded up to 4096
+ *   two state areas    S bytes each: 64 + 2 * bitmap + 13 * entries, rounded up to 4096
  *     0  magic         8   "QSSEGST\n"
- *     8  flags         4   bit 0: has deliveries
+ *     8  flags         4   bit 0: has deliveries, bit 1: expiries, bit 2: sizes
  *    12  generation    4   this and the next three: the file's
  *    16  queue_id      8
  *    24  number        8
@@ -30,7 +30,9 @@
  *    60  crc32c        4   of the 60 bytes before it and of what follows
  *    64  settled           bitmap in words of 8 bytes, as the next
  *        seen
- *        deliveries        entries bytes, with the flag only
+ *        deliveries        entries bytes, with the flag only, as the next
+ *        expiries          entries words of 8 bytes: us since 1970, all ones: never
+ *        sizes             entries words of 4 bytes: bytes of the bodies
  *
  *   slots              32 bytes each; dense: slot i at 32 * i, packed: at 32 * (its rank among those present)
  *     0  kind          1   0 none, 1 embedded, 2 stored
@@ -85,7 +87,8 @@ static inline uint64_t qsi_segment_bitmaps_bytes(uint32_t entries)
 /* Of one area. */
 static inline uint64_t qsi_segment_state_bytes(uint32_t entries)
 {
-    return qsi_round_up(QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) + entries,
+    return qsi_round_up(QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
+                            13 * (uint64_t)entries,
                         QSI_SEGMENT_PAGE);
 }
 
@@ -137,10 +140,16 @@ void qsi_bitmap_decode(uint64_t *bits_out, const uint8_t *bytes, uint32_t words)
 uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
                                   const struct qsi_segment_file *file, uint32_t entries,
                                   const struct qsi_segment_state *state);
-/* area: qsi_segment_state_bytes() bytes. */
+/* How much of an area with these columns is used. */
+uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns);
+/* Which columns the head of an area, checked or not, says that it has. */
+uint32_t qsi_segment_state_columns(const uint8_t *head);
+/* area: as much as its head says that is used. */
 qs_status qsi_segment_state_check(const uint8_t *area, const struct qsi_segment_file *file,
-                                  uint32_t entries, bool *has_deliveries_out,
-                                  qs_error *error) QS_MUST_CHECK;
+                                  uint32_t entries, qs_error *error) QS_MUST_CHECK;
+/* Of a checked area: bitmaps, and those columns that state has room for. */
+void qsi_segment_state_decode(const uint8_t *area, uint32_t entries,
+                              struct qsi_segment_state *state);
 
 /* -- slots ------------------------------------------------------------------------------------ */
 

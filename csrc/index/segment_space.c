@@ -325,14 +325,14 @@ static qs_status check_view(const struct qsi_segment_view *view, const uint64_t 
     uint32_t words = qsi_bitmap_words(view->index->entries);
     uint64_t *bits = qsi_alloc(2 * words * sizeof *bits);
     struct qsi_segment_state state = {.settled = bits, .seen = bits + words};
-    bool has_deliveries;
+    uint32_t columns;
     qs_status status;
 
     if (bits == NULL) {
         return qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "checking a segment"),
                                 view->file);
     }
-    status = qsi_segment_view_state(view, &state, &has_deliveries, error);
+    status = qsi_segment_view_state(view, &state, &columns, error);
     for (uint32_t i = 0; i < words; i++) {
         bits[i] = ~bits[i];
     }

@@ -79,26 +79,27 @@ qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_fi
 /* -- reading ---------------------------------------------------------------------------------- */
 
 static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
-                           struct qsi_segment_state *state, bool *has_deliveries_out,
+                           struct qsi_segment_state *state, uint32_t *columns_out,
                            qs_error *error)
 {
     uint32_t entries = view->index->entries;
-    uint32_t words = qsi_bitmap_words(entries);
-    const uint8_t *bitmaps = area + QSI_SEGMENT_STATE_HEAD_BYTES;
+    uint64_t at = qsi_segment_state_at(entries, view->file->state_area);
+    uint64_t common = qsi_segment_state_used(entries, QSI_STATE_DELIVERIES), used;
 
-    QS_TRY(qsi_segment_view_read(view, area, (size_t)qsi_segment_state_bytes(entries),
-                                 qsi_segment_state_at(entries, view->file->state_area), error));
-    QS_TRY(qsi_segment_state_check(area, view->file, entries, has_deliveries_out, error));
-    qsi_bitmap_decode(state->settled, bitmaps, words);
-    qsi_bitmap_decode(state->seen, bitmaps + 8 * (size_t)words, words);
-    if (*has_deliveries_out && state->deliveries != NULL) {
-        memcpy(state->deliveries, bitmaps + 16 * (size_t)words, entries);
+    QS_TRY(qsi_segment_view_read(view, area, (size_t)common, at, error));
+    used = qsi_segment_state_used(entries, qsi_segment_state_columns(area));
+    if (used > common) { /* rare, and most of the area */
+        QS_TRY(qsi_segment_view_read(view, area + common, (size_t)(used - common), at + common,
+                                     error));
     }
+    QS_TRY(qsi_segment_state_check(area, view->file, entries, error));
+    qsi_segment_state_decode(area, entries, state);
+    *columns_out = qsi_segment_state_columns(area);
     return QS_OK;
 }
 
 qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
-                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error)
 {
     uint32_t entries = view->index->entries;
@@ -106,12 +107,12 @@ qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
     qs_status status = QS_OK;
     uint8_t *area;
 
-    *has_deliveries_out = false;
+    *columns_out = 0;
     memset(state->settled, 0, words * sizeof *state->settled);
     memset(state->seen, 0, words * sizeof *state->seen);
     if (view->file->state_area != 0) {
         area = alloc_area(view->index, view->file, error);
-        status = area == NULL ? QS_ENOMEM : read_area(view, area, state, has_deliveries_out, error);
+        status = area == NULL ? QS_ENOMEM : read_area(view, area, state, columns_out, error);
         qsi_free(area);
     }
     /* Whatever was said of them, the messages that a packed file lacks are no more. */
@@ -122,14 +123,14 @@ qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
 }
 
 qs_status qsi_segment_read_state(struct qsi_index *index, const struct qsi_segment_file *file,
-                                 struct qsi_segment_state *state, bool *has_deliveries_out,
+                                 struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error)
 {
     struct qsi_segment_view view;
     qs_status status;
 
     QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_READ, error));
-    status = qsi_segment_view_state(&view, state, has_deliveries_out, error);
+    status = qsi_segment_view_state(&view, state, columns_out, error);
     qsi_segment_view_close(&view);
     return status;
 }

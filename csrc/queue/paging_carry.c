@@ -32,7 +32,8 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
         .destination_count = 1,
         .routes_bytes = qsi_route_bytes(route.exchange.bytes, route.key.bytes, 1),
         .properties_bytes = properties.bytes,
-        .flags = group->stored ? QSI_MESSAGES_HAS_STORED : 0,
+        .flags = (uint8_t)((group->stored ? QSI_MESSAGES_HAS_STORED : 0) |
+                           (group->view.flags & QSI_MESSAGES_HAS_EXPIRATION)),
     };
     uint8_t *record, *at, *offsets;
     uint64_t route_at = 0;
@@ -45,6 +46,7 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
     QS_TRY(qsi_buf_reserve(out, layout.record_bytes, &record));
     out->bytes += layout.record_bytes;
     qsi_messages_begin(record, &layout);
+    qsi_messages_put_time(record, qsi_messages_time(group->record));
     qsi_messages_put_route(record, &layout, 0, &route_at, route.exchange, route.key, &destination,
                            1);
     at = qsi_messages_properties_place(record, &layout);
@@ -61,6 +63,10 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
             memcpy(at + body_at, body.data, body.bytes);
         }
         body_at += body.bytes;
+        if (group->view.expirations != NULL) {
+            qsi_messages_put_expiration(record, &layout, i,
+                                        qsi_messages_expiration(&group->view, group_row(group, i)));
+        }
         if (group->stored) {
             qsi_messages_stored_place(record, &layout)[i / 8] |= (uint8_t)(1u << (i % 8));
         }

@@ -110,7 +110,43 @@ static void free_state_write(struct qsi_state_write *write)
     qsi_free(write->state.settled);
     qsi_free(write->state.seen);
     qsi_free(write->state.deliveries);
+    qsi_free(write->state.expiries);
+    qsi_free(write->state.sizes);
     memset(write, 0, sizeof *write);
+}
+
+/* A column of the whole segment; what the segment in memory does not cover is filled with fill. */
+static void *copy_column(const struct qsi_segment *segment, const void *column, size_t value_bytes,
+                         uint32_t words, int fill)
+{
+    size_t slot_bytes = QSI_WORD_BITS * value_bytes;
+    uint8_t *copy = qsi_alloc(words * slot_bytes);
+
+    if (copy != NULL) {
+        memset(copy, fill, words * slot_bytes);
+        memcpy(copy + segment->word_base * slot_bytes, column, segment->word_count * slot_bytes);
+    }
+    return copy;
+}
+
+static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_segment *segment,
+                              uint32_t words)
+{
+    if (segment->deliveries != NULL) {
+        state->deliveries = copy_column(segment, segment->deliveries, 1, words, 0);
+    }
+    if (segment->expiries != NULL) {
+        state->expiries =
+            copy_column(segment, segment->expiries, sizeof *state->expiries, words, 0xff);
+    }
+    if (segment->sizes != NULL) {
+        state->sizes = copy_column(segment, segment->sizes, sizeof *state->sizes, words, 0);
+    }
+    return (segment->deliveries != NULL && state->deliveries == NULL) ||
+                   (segment->expiries != NULL && state->expiries == NULL) ||
+                   (segment->sizes != NULL && state->sizes == NULL)
+               ? QS_ENOMEM
+               : QS_OK;
 }
 
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
@@ -128,11 +164,8 @@ qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue 
     write->durable_area = segment->durable_area;
     write->state.settled = qsi_zalloc(words * sizeof(uint64_t));
     write->state.seen = qsi_zalloc(words * sizeof(uint64_t));
-    if (segment->deliveries != NULL) {
-        write->state.deliveries = qsi_zalloc((size_t)words * QSI_WORD_BITS);
-    }
     if (write->state.settled == NULL || write->state.seen == NULL ||
-        (segment->deliveries != NULL && write->state.deliveries == NULL)) {
+        copy_columns(&write->state, segment, words) != QS_OK) {
         free_state_write(write);
         return QS_ENOMEM;
     }
@@ -143,10 +176,6 @@ qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue 
     }
     for (uint32_t at = 0; segment->transient != NULL && at < segment->word_count; at++) {
         write->state.settled[base + at] |= segment->transient[at];
-    }
-    if (segment->deliveries != NULL) {
-        memcpy(write->state.deliveries + base * QSI_WORD_BITS, segment->deliveries,
-               (size_t)segment->word_count * QSI_WORD_BITS);
     }
     segment->busy += 1;
     return QS_OK;

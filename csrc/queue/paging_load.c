@@ -107,6 +107,8 @@ static void free_page_in(struct qsi_page_in *page_in)
     qsi_free(page_in->state.settled);
     qsi_free(page_in->state.seen);
     qsi_free(page_in->state.deliveries);
+    qsi_free(page_in->state.expiries);
+    qsi_free(page_in->state.sizes);
     qsi_free((void *)(uintptr_t)page_in->load.wanted);
     qsi_chunk_unref(page_in->load.chunk);
     qsi_free(page_in->load.rows);
@@ -117,6 +119,7 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
 {
     struct qsi_queue *queue = segment->queue;
     size_t bytes = qsi_queue_words(queue) * sizeof(uint64_t);
+    size_t slots = (size_t)qsi_queue_words(queue) * QSI_WORD_BITS;
 
     memset(page_in, 0, sizeof *page_in);
     page_in->queue = queue;
@@ -125,9 +128,12 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     page_in->of_state = true;
     page_in->state.settled = qsi_zalloc(bytes);
     page_in->state.seen = qsi_zalloc(bytes);
-    page_in->state.deliveries = qsi_zalloc((size_t)qsi_queue_words(queue) * QSI_WORD_BITS);
+    page_in->state.deliveries = qsi_zalloc(slots);
+    page_in->state.expiries = qsi_zalloc(slots * sizeof *page_in->state.expiries);
+    page_in->state.sizes = qsi_zalloc(slots * sizeof *page_in->state.sizes);
     if (page_in->state.settled == NULL || page_in->state.seen == NULL ||
-        page_in->state.deliveries == NULL) {
+        page_in->state.deliveries == NULL || page_in->state.expiries == NULL ||
+        page_in->state.sizes == NULL) {
         free_page_in(page_in);
         return QS_ENOMEM;
     }
@@ -206,7 +212,7 @@ qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
 {
     if (page_in->of_state) {
         return qsi_segment_read_state(index, &page_in->file, &page_in->state,
-                                      &page_in->has_deliveries, error);
+                                      &page_in->columns, error);
     }
     return qsi_segment_load(page_in->of_transients ? transient_index : index, &page_in->file,
                             &page_in->load, error);
@@ -231,6 +237,18 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
     return count == segment->ready_count;
 }
 
+/* A column, cut to the words that the segment has. */
+static void *take_column(const struct qsi_segment *segment, void *column, size_t value_bytes)
+{
+    size_t base = (size_t)segment->word_base * QSI_WORD_BITS * value_bytes;
+    size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * value_bytes;
+    void *fitting;
+
+    memmove(column, (uint8_t *)column + base, bytes);
+    fitting = qsi_realloc(column, bytes);
+    return fitting != NULL ? fitting : column;
+}
+
 /* Takes over the counts of the words that the segment has. */
 static void install_deliveries(struct qsi_page_in *page_in)
 {
@@ -238,15 +256,47 @@ static void install_deliveries(struct qsi_page_in *page_in)
     uint8_t *deliveries = page_in->state.deliveries;
     uint32_t base = segment->word_base * QSI_WORD_BITS;
     uint32_t count = segment->word_count * QSI_WORD_BITS;
-    uint8_t *fitting;
 
     for (uint32_t slot = base; slot < base + count && slot < segment->seen_end; slot++) {
         deliveries[slot] = deliveries[slot] > 0 ? deliveries[slot] : 1;
     }
-    memmove(deliveries, deliveries + base, count);
-    fitting = qsi_realloc(deliveries, count);
-    segment->deliveries = fitting != NULL ? fitting : deliveries;
+    segment->deliveries = take_column(segment, deliveries, 1);
     page_in->state.deliveries = NULL;
+}
+
+/* When the first ready message expires is known from now on. */
+static void install_expiries(struct qsi_page_in *page_in)
+{
+    struct qsi_segment *segment = page_in->segment;
+
+    segment->expiries = take_column(segment, page_in->state.expiries, sizeof *segment->expiries);
+    page_in->state.expiries = NULL;
+    segment->earliest = QSI_NEVER;
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        uint64_t ready = qsi_segment_ready(page_in->queue, segment, segment->word_base + at);
+        for (; ready != 0; ready &= ready - 1) {
+            uint64_t expiry = segment->expiries[at * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(ready)];
+            segment->earliest = expiry < segment->earliest ? expiry : segment->earliest;
+        }
+    }
+}
+
+static void install_columns(struct qsi_page_in *page_in)
+{
+    struct qsi_segment *segment = page_in->segment;
+
+    if ((page_in->columns & QSI_STATE_DELIVERIES) != 0) {
+        install_deliveries(page_in);
+    }
+    segment->earliest = QSI_NEVER;
+    if ((page_in->columns & QSI_STATE_EXPIRIES) != 0) {
+        install_expiries(page_in);
+    }
+    if ((page_in->columns & QSI_STATE_SIZES) != 0) {
+        segment->sizes = take_column(segment, page_in->state.sizes, sizeof *segment->sizes);
+        page_in->state.sizes = NULL;
+    }
+    qsi_queue_count_columns(page_in->queue, segment);
 }
 
 static qs_status install_state(struct qsi_page_in *page_in)
@@ -263,9 +313,7 @@ static qs_status install_state(struct qsi_page_in *page_in)
         segment->seen[word - first] =
             page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
     }
-    if (page_in->has_deliveries) {
-        install_deliveries(page_in);
-    }
+    install_columns(page_in);
     return QS_OK;
 }
 

@@ -23,6 +23,7 @@ void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, ui
     queue->id = id;
     queue->durable = durable;
     queue->retired_number = UINT64_MAX;
+    queue->ttl_us = queue->earliest = QSI_NEVER;
 }
 
 void qsi_queue_fini(struct qsi_queue *queue)
@@ -43,13 +44,24 @@ void qsi_queue_fini(struct qsi_queue *queue)
 
 /* ---- delivering ---- */
 
-enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
-                             struct qsi_stretch *stretch_out)
+void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                    uint64_t mask)
+{
+    uint32_t count = qsi_popcount(mask);
+
+    segment->out[word - segment->word_base] |= mask;
+    segment->ready_count -= count;
+    segment->out_count += count;
+    queue->ready_count -= count;
+    queue->out_count += count;
+    qsi_queue_count_unready(queue, segment, word, mask);
+}
+
+/* The segment and the bit of its first_word where the first ready message is. */
+static enum qsi_take find_head(struct qsi_queue *queue, struct qsi_segment **segment_out,
+                               uint64_t *ready_out)
 {
     struct qsi_segment *segment;
-    const struct qsi_run *run;
-    uint64_t ready, seq, left;
-    uint32_t bit, count, index;
 
     while (queue->scan < queue->segment_count &&
            qsi_queue_segment_at(queue, queue->scan)->ready_count == 0) {
@@ -62,9 +74,25 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     if (segment->settled == NULL) {
         return QSI_TAKE_PAGED;
     }
-    while ((ready = qsi_segment_ready(queue, segment, segment->first_word)) == 0) {
+    while ((*ready_out = qsi_segment_ready(queue, segment, segment->first_word)) == 0) {
         segment->first_word += 1;
         QS_ASSERT(segment->first_word < segment->word_base + segment->word_count);
+    }
+    *segment_out = segment;
+    return QSI_TAKE_TAKEN;
+}
+
+enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
+                             struct qsi_stretch *stretch_out)
+{
+    struct qsi_segment *segment = NULL;
+    const struct qsi_run *run;
+    uint64_t ready = 0, seq, left;
+    uint32_t bit, count, index;
+    enum qsi_take found = find_head(queue, &segment, &ready);
+
+    if (found != QSI_TAKE_TAKEN) {
+        return found;
     }
     bit = (uint32_t)__builtin_ctzll(ready);
     seq = qsi_segment_first_seq(queue->shared, segment) +
@@ -80,13 +108,56 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     count = count < left ? count : (uint32_t)left;
     *stretch_out = (struct qsi_stretch){segment, run, segment->first_word * QSI_WORD_BITS + bit,
                                         (uint32_t)(seq - run->first_seq), count};
-    segment->out[segment->first_word - segment->word_base] |= qsi_stretch_mask(stretch_out);
-    segment->ready_count -= count;
-    segment->out_count += count;
-    queue->ready_count -= count;
-    queue->out_count += count;
+    qsi_queue_hold(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
     queue->taken_count += count;
     return QSI_TAKE_TAKEN;
+}
+
+enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
+                                  struct qsi_stretch *stretch_out)
+{
+    struct qsi_segment *segment = NULL;
+    uint64_t ready = 0;
+    uint32_t bit, count;
+    enum qsi_take found = find_head(queue, &segment, &ready);
+
+    if (found != QSI_TAKE_TAKEN) {
+        return found;
+    }
+    bit = (uint32_t)__builtin_ctzll(ready);
+    count = ones_from(ready, bit);
+    count = count < max_count ? count : max_count;
+    *stretch_out = (struct qsi_stretch){
+        .segment = segment, .slot = segment->first_word * QSI_WORD_BITS + bit, .count = count};
+    qsi_queue_hold(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
+    return QSI_TAKE_TAKEN;
+}
+
+bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_stretch *stretch_out)
+{
+    uint32_t entries = queue->shared->entries;
+
+    while (*seq_io < queue->next_seq) {
+        struct qsi_segment *segment = qsi_queue_find_segment(queue, *seq_io / entries);
+        uint32_t slot = (uint32_t)(*seq_io & (entries - 1)), word = slot / QSI_WORD_BITS, bit;
+        uint64_t ready = 0;
+        if (segment != NULL) {
+            QS_ASSERT(segment->settled != NULL);
+            ready = qsi_segment_ready(queue, segment, word) & qsi_word_range(word, slot, entries);
+        }
+        if (ready == 0) {
+            *seq_io += segment != NULL ? QSI_WORD_BITS - slot % QSI_WORD_BITS : entries - slot;
+            continue;
+        }
+        bit = (uint32_t)__builtin_ctzll(ready);
+        *stretch_out = (struct qsi_stretch){.segment = segment,
+                                            .slot = word * QSI_WORD_BITS + bit,
+                                            .count = ones_from(ready, bit)};
+        *seq_io += stretch_out->slot - slot + stretch_out->count;
+        qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
+        return true;
+    }
+    return false;
 }
 
 /* Some messages of a word are ready again. */
@@ -103,6 +174,7 @@ static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uin
     queue->out_count -= count;
     segment->first_word = word < segment->first_word ? word : segment->first_word;
     queue->scan = index < queue->scan ? index : queue->scan;
+    qsi_queue_count_ready(queue, segment, word, mask);
 }
 
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
@@ -268,6 +340,7 @@ void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment
         segment->ready_count -= qsi_popcount(mask);
         queue->ready_count -= qsi_popcount(mask);
         if (mask != 0) {
+            qsi_queue_count_unready(queue, segment, word, mask);
             settle_word(queue, segment, word, mask);
         }
         from = end;
@@ -291,6 +364,8 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
         qsi_queue_settle_ready(queue, segment, 0, queue->shared->entries);
         qsi_segment_retire_if_done(queue, segment);
     }
+    queue->ready_bytes = 0; /* those of states that are on the disk too */
+    queue->earliest = QSI_NEVER;
     return dropped;
 }
 

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #define QSI_WORD_BITS 64
+#define QSI_NEVER UINT64_MAX /* when a message expires that does not */
 
 /* What the queues of a store have in common. */
 struct qsi_queue_shared {
@@ -76,6 +77,9 @@ struct qsi_segment {
     uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
     uint8_t *
         deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
+    uint64_t *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
+    uint32_t *sizes; /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
+    uint64_t earliest; /* no ready message expires before; 0 until a state that has expiries was read */
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
     uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
@@ -120,6 +124,11 @@ struct qsi_queue {
     uint64_t ram_bytes;                            /* of runs */
     uint64_t ram_count;                            /* live messages of runs */
     uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
+    uint64_t ttl_us;      /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
+    uint64_t ttl_least_us; /* expiring at once means so much later: while a consumer may take them */
+    uint64_t earliest;    /* no ready message expires before; QSI_NEVER: none does */
+    uint64_t ready_bytes; /* of bodies, if it counts them */
+    bool counts_bytes;
     uint64_t reserving;                            /* scratch of who reserves for several batches */
     uint64_t
         reserved_seq; /* there is state for what is pushed below it, whatever is settled before */
@@ -164,6 +173,8 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
 uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored);
+/* Room to note when the next count messages expire, which say so themselves; REQUIRES the other room. */
+qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints: the next message shares no
  * page of slots with the last). */
 qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq) QS_MUST_CHECK;
@@ -225,6 +236,28 @@ static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t 
     return run->chunk->data + run->record_at;
 }
 
+/* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no run ---- */
+
+/* The first ready messages; TAKE_PAGED: the state of their segment is not in memory. */
+enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
+                                  struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  REQUIRES their states in memory. */
+bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io,
+                         struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* A walk over what has expired, in one hold of the lock. */
+struct qsi_expiry_walk {
+    uint64_t now_us;
+    uint64_t number; /* of the segment at hand */
+    uint32_t word;
+    uint64_t earliest; /* of what is left in it, so far */
+    struct qsi_segment *lacks_state; /* the first segment that may have some, and whose state is not in memory */
+};
+/* The next expired messages; false at the end, when queue->earliest tells when to come again. */
+bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
+                            struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* Recovery, all states in memory: how many bytes of bodies are ready. */
+void qsi_queue_recount_bytes(struct qsi_queue *queue);
+
 /* ---- settling: masks of messages that are out, in one word (slot / 64) of a segment ---- */
 
 /* Acked or dropped.  May retire the segment. */
@@ -253,7 +286,8 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
 
 /* A segment that a checkpoint names; in order of their numbers, before anything is pushed.  live_count: all ready. */
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
-                            uint32_t live_count, uint32_t seen_end, bool has_stored) QS_MUST_CHECK;
+                            uint32_t live_count, uint32_t seen_end, bool has_stored,
+                            bool has_expiries) QS_MUST_CHECK;
 /* The next segment whose state must be loaded before the settle is replayed: one that it divides, or any that it requeues;
  * NULL: none. */
 struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,

@@ -42,6 +42,8 @@ static inline uint64_t qsi_word_range(uint32_t word, uint32_t from, uint32_t to)
 /* Which slots of a word have been given out. */
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
                               uint32_t word);
+/* What the state takes of the budget. */
+uint64_t qsi_segment_state_ram(const struct qsi_segment *segment);
 /* The state is no longer what the state area tells. */
 void qsi_segment_dirty_state(struct qsi_segment *segment);
 /* Which messages of a word end with the process. */
@@ -96,7 +98,30 @@ void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segmen
 void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                       uint64_t mask);
 
+/* ---- columns (queue_columns.c) ---- */
+
+/* Room for the columns that the queue wants of the next count messages. */
+qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+/* Notes them for the run's messages [row, row + count), in slots from slot on. */
+void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                            const struct qsi_run *run, uint32_t row, uint32_t count);
+static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
+{
+    return queue->ttl_us != QSI_NEVER || queue->counts_bytes;
+}
+/* Columns that were loaded count in the budget from now on. */
+void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment);
+/* Messages of one word became ready, or are not any more. */
+void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                           uint64_t mask);
+void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *segment,
+                             uint32_t word, uint64_t mask);
+
 /* ---- settling (queue.c) ---- */
+
+/* Ready messages of one word are out. */
+void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                    uint64_t mask);
 
 /* Settles all that is ready in a segment whose state is on the disk: nothing of it is in memory. */
 void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment);

@@ -30,6 +30,7 @@ qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_
 {
     QS_TRY(qsi_queue_reserve_runs(queue, run_count));
     QS_TRY(qsi_queue_cover_next(queue, message_count));
+    QS_TRY(qsi_queue_cover_columns(queue, message_count));
     return queue->durable && any_transient && message_count > 0
                ? cover_transient(queue, message_count)
                : QS_OK;
@@ -54,6 +55,9 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
     uint32_t entries = queue->shared->entries;
     uint64_t seq = run->first_seq + row;
     uint64_t count = run->count - row;
+    uint32_t record_row;
+    bool columns = qsi_queue_wants_columns(queue) ||
+                   qsi_messages_has_expiration(qsi_run_record(run, row, &record_row));
 
     queue->next_seq = seq + count;
     queue->ready_count += count;
@@ -78,6 +82,9 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
         queue->scan = index < queue->scan ? index : queue->scan;
         if (queue->durable && (!run->journalled || run->has_transient)) {
             mark_transient(segment, slot, run, row, here);
+        }
+        if (columns) {
+            qsi_queue_note_columns(queue, segment, slot, run, row, here);
         }
         seq += here;
         row += here;
@@ -163,6 +170,7 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
 {
     QS_TRY(reserve_single(queue, chunk, journalled));
     QS_TRY(qsi_queue_cover_next(queue, 1));
+    QS_TRY(qsi_queue_cover_columns(queue, 1));
     return queue->durable && !journalled ? cover_transient(queue, 1) : QS_OK;
 }
 

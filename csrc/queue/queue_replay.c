@@ -5,7 +5,8 @@
 #include "queue_internal.h"
 
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
-                            uint32_t live_count, uint32_t seen_end, bool has_stored)
+                            uint32_t live_count, uint32_t seen_end, bool has_stored,
+                            bool has_expiries)
 {
     struct qsi_segment *segment;
 
@@ -17,6 +18,8 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_fi
     segment->ready_count = live_count;
     segment->seen_end = seen_end;
     segment->has_stored = has_stored;
+    segment->earliest = has_expiries ? 0 : QSI_NEVER;
+    queue->earliest = has_expiries ? 0 : queue->earliest;
     queue->ready_count += live_count;
     return QS_OK;
 }

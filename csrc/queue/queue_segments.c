@@ -20,9 +20,14 @@ void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
 
 /* ---- the state of a segment ---- */
 
-static uint64_t state_bytes(const struct qsi_segment *segment)
+uint64_t qsi_segment_state_ram(const struct qsi_segment *segment)
 {
-    return segment->settled != NULL ? 3 * (uint64_t)segment->word_count * sizeof(uint64_t) : 0;
+    uint64_t slots = (uint64_t)segment->word_count * QSI_WORD_BITS;
+
+    return segment->settled == NULL
+               ? 0
+               : 3 * slots / 8 + (segment->expiries != NULL ? slots * sizeof(uint64_t) : 0) +
+                     (segment->sizes != NULL ? slots * sizeof(uint32_t) : 0);
 }
 
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
@@ -82,6 +87,18 @@ void qsi_segment_dirty_state(struct qsi_segment *segment)
     segment->state_version += 1;
 }
 
+/* A column of old_count values with room for count, in memory of its own; what is new is filled with fill. */
+static void *widen_column(const void *column, size_t old_bytes, size_t bytes, int fill)
+{
+    uint8_t *wide = qsi_alloc(bytes);
+
+    if (wide != NULL) {
+        memcpy(wide, column, old_bytes);
+        memset(wide + old_bytes, fill, bytes - old_bytes);
+    }
+    return wide;
+}
+
 /* Widens the bitmaps to word_count words from their base on. */
 static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word_count)
 {
@@ -89,42 +106,56 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     uint64_t *bits = qsi_zalloc(3 * (size_t)word_count * sizeof *bits);
     uint64_t *transient = NULL;
     uint8_t *deliveries = NULL;
+    uint64_t *expiries = NULL;
+    uint32_t *sizes = NULL;
+    size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
 
     if (segment->transient != NULL) {
-        transient = qsi_zalloc(word_count * sizeof *transient);
+        transient = widen_column(segment->transient, old * sizeof *transient,
+                                 word_count * sizeof *transient, 0);
     }
     if (segment->deliveries != NULL) {
-        deliveries = qsi_zalloc((size_t)word_count * QSI_WORD_BITS);
+        deliveries = widen_column(segment->deliveries, old_slots, slots, 0);
+    }
+    if (segment->expiries != NULL) {
+        expiries = widen_column(segment->expiries, old_slots * sizeof *expiries,
+                                slots * sizeof *expiries, 0xff);
+    }
+    if (segment->sizes != NULL) {
+        sizes =
+            widen_column(segment->sizes, old_slots * sizeof *sizes, slots * sizeof *sizes, 0);
     }
     if (bits == NULL || (segment->transient != NULL && transient == NULL) ||
-        (segment->deliveries != NULL && deliveries == NULL)) {
+        (segment->deliveries != NULL && deliveries == NULL) ||
+        (segment->expiries != NULL && expiries == NULL) ||
+        (segment->sizes != NULL && sizes == NULL)) {
         qsi_free(bits);
         qsi_free(transient);
         qsi_free(deliveries);
+        qsi_free(expiries);
+        qsi_free(sizes);
         return QS_ENOMEM;
     }
-    qsi_budget_sub(queue->shared->budget, state_bytes(segment));
+    qsi_budget_sub(queue->shared->budget, qsi_segment_state_ram(segment));
     if (old > 0) {
         memcpy(bits, segment->settled, old * sizeof *bits);
         memcpy(bits + word_count, segment->out, old * sizeof *bits);
         memcpy(bits + 2 * (size_t)word_count, segment->seen, old * sizeof *bits);
     }
-    if (transient != NULL) {
-        memcpy(transient, segment->transient, old * sizeof *transient);
-    }
-    if (deliveries != NULL) {
-        memcpy(deliveries, segment->deliveries, (size_t)old * QSI_WORD_BITS);
-    }
     qsi_free(segment->settled);
     qsi_free(segment->transient);
     qsi_free(segment->deliveries);
+    qsi_free(segment->expiries);
+    qsi_free(segment->sizes);
     segment->settled = bits;
     segment->out = bits + word_count;
     segment->seen = bits + 2 * (size_t)word_count;
     segment->transient = transient;
     segment->deliveries = deliveries;
+    segment->expiries = expiries;
+    segment->sizes = sizes;
     segment->word_count = word_count;
-    qsi_budget_add(queue->shared->budget, state_bytes(segment));
+    qsi_budget_add(queue->shared->budget, qsi_segment_state_ram(segment));
     return QS_OK;
 }
 
@@ -138,12 +169,16 @@ qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *se
 
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
 {
-    qsi_budget_sub(budget, state_bytes(segment));
+    qsi_budget_sub(budget, qsi_segment_state_ram(segment));
     qsi_free(segment->settled);
     qsi_free(segment->transient);
     qsi_free(segment->deliveries);
+    qsi_free(segment->expiries);
+    qsi_free(segment->sizes);
     segment->settled = segment->out = segment->seen = segment->transient = NULL;
     segment->deliveries = NULL;
+    segment->expiries = NULL;
+    segment->sizes = NULL;
 }
 
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
@@ -247,6 +282,7 @@ qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
     if (number == queue->retired_number) {
         segment->file.generation = segment->transient_file.generation = queue->retired_generation;
     }
+    segment->earliest = QSI_NEVER;
     qsi_list_init(&segment->in_shared);
     queue->segments[queue->first_segment + queue->segment_count++] = segment;
     *segment_out = segment;

@@ -15,7 +15,7 @@ static uint8_t deliveries[ENTRIES] = {1, 2, 3, 4, 5, 6, 7, 8};
 /* Sixteen slots but two, in two envelopes; state with deliveries. */
 static void write_small(struct fixture *fixture, bool packed)
 {
-    struct qsi_segment_state state = {settled, seen, deliveries};
+    struct qsi_segment_state state = {settled, seen, deliveries, NULL, NULL};
     struct qsi_segment_file to;
 
     model_init(&model, ENTRIES, 3, 12);
@@ -61,8 +61,8 @@ static struct answers ask_all(struct fixture *fixture)
         .from = 0, .to = ENTRIES, .wanted = model.put, .bytes_max = UINT64_MAX};
     uint64_t bits[2];
     uint8_t counts[ENTRIES];
-    struct qsi_segment_state state = {bits, bits + 1, counts};
-    bool has;
+    struct qsi_segment_state state = {bits, bits + 1, counts, NULL, NULL};
+    uint32_t has;
 
     answers.load = qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR);
     QS_CHECK(is_answer(answers.load) && (answers.load == QS_OK) == (load.chunk != NULL));
@@ -168,7 +168,7 @@ static void check_refused(struct fixture *fixture, const struct qsi_segment_file
     struct qsi_segment_file before = model.file;
     struct qsi_segment_file to;
     struct qsi_segment_writer *writer;
-    struct qsi_segment_state state = {settled, seen, NULL};
+    struct qsi_segment_state state = {settled, seen, NULL, NULL, NULL};
     struct answers answers;
 
     model.file = *file;
@@ -319,10 +319,10 @@ static void survive(struct fixture *fixture, uint64_t *random, bool has_slots_on
                                     .bytes_max = qsi_splitmix_next(random) >> random[0] % 64};
     uint64_t bits[2];
     uint8_t counts[ENTRIES];
-    struct qsi_segment_state state = {bits, bits + 1, counts};
+    struct qsi_segment_state state = {bits, bits + 1, counts, NULL, NULL};
     struct qsi_segment_file to;
     uint32_t count = 0;
-    bool has;
+    uint32_t has;
     qs_status status = qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR);
 
     /* A slot may lose its own message, not the others. */

@@ -13,7 +13,9 @@ struct segment {
     uint64_t settled[ENTRIES_LIMIT / 64]; /* as written last */
     uint64_t seen[ENTRIES_LIMIT / 64];
     uint8_t deliveries[ENTRIES_LIMIT];
-    bool has_deliveries;
+    uint64_t expiries[ENTRIES_LIMIT];
+    uint32_t sizes[ENTRIES_LIMIT];
+    uint32_t columns; /* that the state was written with */
     struct qsi_segment_file durable; /* what a checkpoint would name; queue_id 0: nothing */
     uint64_t durable_settled[ENTRIES_LIMIT / 64];
     uint32_t next; /* slot */
@@ -111,14 +113,21 @@ static void new_state(struct segment *segment)
                                                                 : clear_bit)(segment->settled, i);
         (below(2) == 0 ? set_bit : clear_bit)(segment->seen, i);
         segment->deliveries[i] = (uint8_t)below(256);
+        segment->expiries[i] = below(2) == 0 ? UINT64_MAX : UINT64_C(1000003) * below(1u << 30);
+        segment->sizes[i] = (uint32_t)below(1u << 31);
     }
-    segment->has_deliveries = below(2) == 0;
+    segment->columns = (uint32_t)below(8);
 }
 
 static struct qsi_segment_state state_of(struct segment *segment)
 {
-    return (struct qsi_segment_state){segment->settled, segment->seen,
-                                      segment->has_deliveries ? segment->deliveries : NULL};
+    return (struct qsi_segment_state){
+        segment->settled,
+        segment->seen,
+        (segment->columns & QSI_STATE_DELIVERIES) != 0 ? segment->deliveries : NULL,
+        (segment->columns & QSI_STATE_EXPIRIES) != 0 ? segment->expiries : NULL,
+        (segment->columns & QSI_STATE_SIZES) != 0 ? segment->sizes : NULL,
+    };
 }
 
 static void write_state(struct fixture *fixture, struct segment *segment)
@@ -147,8 +156,10 @@ static void check_state(struct fixture *fixture, struct segment *segment,
 {
     uint64_t bits[2 * ENTRIES_LIMIT / 64];
     uint8_t counts[ENTRIES_LIMIT];
-    struct qsi_segment_state state = {bits, bits + ENTRIES_LIMIT / 64, counts};
-    bool has;
+    uint64_t expiries[ENTRIES_LIMIT];
+    uint32_t sizes[ENTRIES_LIMIT];
+    struct qsi_segment_state state = {bits, bits + ENTRIES_LIMIT / 64, counts, expiries, sizes};
+    uint32_t has;
 
     QS_CHECK_OK(qsi_segment_read_state(fixture->index, file, &state, &has, QS_ERROR));
     for (uint32_t i = 0; i < entries; i++) {
@@ -157,8 +168,10 @@ static void check_state(struct fixture *fixture, struct segment *segment,
                   (file->packed && !qsi_bitmap_has(segment->model.put, i))));
         if (file->state_area != 0 && settled == segment->settled) {
             QS_CHECK(qsi_bitmap_has(state.seen, i) == qsi_bitmap_has(segment->seen, i));
-            QS_CHECK(has == segment->has_deliveries);
-            QS_CHECK(!has || counts[i] == segment->deliveries[i]);
+            QS_CHECK(has == segment->columns);
+            QS_CHECK((has & QSI_STATE_DELIVERIES) == 0 || counts[i] == segment->deliveries[i]);
+            QS_CHECK((has & QSI_STATE_EXPIRIES) == 0 || expiries[i] == segment->expiries[i]);
+            QS_CHECK((has & QSI_STATE_SIZES) == 0 || sizes[i] == segment->sizes[i]);
         }
     }
 }

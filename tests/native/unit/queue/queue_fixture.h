@@ -491,10 +491,10 @@ static inline void release_segment(struct fixture *fixture, struct qsi_segment *
     if (segment->release_rest) {
         struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
                                           .seen = qsi_zalloc(words * sizeof(uint64_t))};
-        bool has_deliveries;
+        uint32_t columns;
         QS_CHECK(state.settled != NULL && state.seen != NULL);
         QS_CHECK_OK(
-            qsi_segment_read_state(index, &segment->file, &state, &has_deliveries, QS_ERROR));
+            qsi_segment_read_state(index, &segment->file, &state, &columns, QS_ERROR));
         for (uint32_t i = 0; i < words; i++) {
             wanted[i] |= ~state.settled[i];
         }

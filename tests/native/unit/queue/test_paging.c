@@ -624,7 +624,7 @@ static void test_a_cut_takes_nothing_that_was_named(void)
 
         start_in(&after, cut, 256, true);
         after.shared.messages = NULL; /* its counts are not what this is about */
-        QS_CHECK_OK(qsi_queue_restore(&after.queue, &named, 80, 0, true));
+        QS_CHECK_OK(qsi_queue_restore(&after.queue, &named, 80, 0, true, false));
         after.queue.next_seq = after.queue.flushed_seq = 100;
         load_state(&after, qsi_queue_segment_at(&after.queue, 0));
         QS_CHECK(take_some(&after, 1, &stretch) && stretch.slot == 20);

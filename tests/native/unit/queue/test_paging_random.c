@@ -976,7 +976,7 @@ static void step_crash(struct run *run)
     enter_next_life(run);
     for (uint32_t i = 0; i < saved->file_count; i++) {
         QS_CHECK_OK(qsi_queue_restore(queue, &saved->files[i], saved->live_counts[i],
-                                      saved->seen_ends[i], saved->has_stored[i]));
+                                      saved->seen_ends[i], saved->has_stored[i], false));
     }
     queue->next_seq = queue->flushed_seq = saved->base_seq;
     last = qsi_queue_find_segment(queue, saved->base_seq / entries);

@@ -1,0 +1,279 @@
+/* Columns: what is noted of each message where somebody asks: when it expires, and how long its body is.  Invariants: a segment has a
+ * column from the first message on that is noted in it, and slots before that say never, or 0; no ready message expires before
+ * its segment's earliest, nor that before the queue's; ready_bytes is the sum over ready messages, if the queue counts bytes. */
+#include "alloc.h"
+#include "body_ref.h"
+#include "check.h"
+#include "queue_internal.h"
+
+#include <string.h>
+
+#define US_PER_MS 1000u
+
+/* ---- room ---- */
+
+static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->expiries;
+
+    if (segment->expiries != NULL) {
+        return QS_OK;
+    }
+    segment->expiries = qsi_alloc(bytes);
+    if (segment->expiries == NULL) {
+        return QS_ENOMEM;
+    }
+    memset(segment->expiries, 0xff, bytes);
+    qsi_budget_add(queue->shared->budget, bytes);
+    return QS_OK;
+}
+
+static qs_status cover_sizes(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->sizes;
+
+    if (segment->sizes != NULL) {
+        return QS_OK;
+    }
+    segment->sizes = qsi_zalloc(bytes);
+    if (segment->sizes == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_budget_add(queue->shared->budget, bytes);
+    return QS_OK;
+}
+
+static qs_status cover(struct qsi_queue *queue, uint64_t count, bool expiries, bool sizes)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t last = (queue->next_seq + count - 1) / entries;
+
+    for (uint64_t number = queue->next_seq / entries; count > 0 && number <= last; number++) {
+        struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
+        if (expiries) {
+            QS_TRY(cover_expiries(queue, segment));
+        }
+        if (sizes) {
+            QS_TRY(cover_sizes(queue, segment));
+        }
+    }
+    return QS_OK;
+}
+
+qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count)
+{
+    return qsi_queue_wants_columns(queue)
+               ? cover(queue, count, queue->ttl_us != QSI_NEVER, queue->counts_bytes)
+               : QS_OK;
+}
+
+qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
+{
+    return cover(queue, count, true, false);
+}
+
+/* ---- noting ---- */
+
+/* The queue's time to live, or the message's own if that is shorter. */
+static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messages *view,
+                          uint32_t row)
+{
+    uint32_t own_ms = qsi_messages_expiration(view, row);
+    uint64_t ttl_us = queue->ttl_us;
+
+    if (own_ms != QSI_NO_EXPIRATION && own_ms * (uint64_t)US_PER_MS < ttl_us) {
+        ttl_us = own_ms * (uint64_t)US_PER_MS;
+    }
+    if (ttl_us == QSI_NEVER) {
+        return QSI_NEVER;
+    }
+    ttl_us = ttl_us > queue->ttl_least_us ? ttl_us : queue->ttl_least_us;
+    return qsi_messages_time(view->record) + ttl_us;
+}
+
+static uint32_t size_of(const struct qsi_messages *view, uint32_t row)
+{
+    struct qsi_slice body = qsi_messages_body(view, row);
+    struct qsi_body_ref ref;
+
+    if (!qsi_messages_is_stored(view, row) || body.bytes != QSI_BODY_REF_BYTES) {
+        return body.bytes;
+    }
+    qsi_body_ref_decode(&ref, body.data);
+    return ref.file != 0 ? ref.body_bytes : 0;
+}
+
+void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                            const struct qsi_run *run, uint32_t row, uint32_t count)
+{
+    uint32_t base = segment->word_base * QSI_WORD_BITS;
+    const uint8_t *viewed = NULL;
+    struct qsi_messages view;
+
+    qsi_segment_dirty_state(segment);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t record_row, at = slot + i - base;
+        const uint8_t *record = qsi_run_record(run, row + i, &record_row);
+        if (record != viewed) {
+            qsi_messages_view(&view, record);
+            viewed = record;
+        }
+        if (segment->expiries != NULL) {
+            segment->expiries[at] = expiry_of(queue, &view, record_row);
+            segment->earliest = segment->expiries[at] < segment->earliest ? segment->expiries[at]
+                                                                          : segment->earliest;
+        }
+        if (segment->sizes != NULL) {
+            segment->sizes[at] = size_of(&view, record_row);
+            queue->ready_bytes += segment->sizes[at];
+        }
+    }
+    queue->earliest = segment->earliest < queue->earliest ? segment->earliest : queue->earliest;
+}
+
+void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    size_t slots = (size_t)segment->word_count * QSI_WORD_BITS;
+
+    qsi_budget_add(queue->shared->budget,
+                   (segment->expiries != NULL ? slots * sizeof *segment->expiries : 0) +
+                       (segment->sizes != NULL ? slots * sizeof *segment->sizes : 0));
+}
+
+/* ---- ready, or not any more ---- */
+
+static uint64_t bytes_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    const uint32_t *sizes = segment->sizes + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
+    uint64_t bytes = 0;
+
+    for (; mask != 0; mask &= mask - 1) {
+        bytes += sizes[__builtin_ctzll(mask)];
+    }
+    return bytes;
+}
+
+void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *segment,
+                             uint32_t word, uint64_t mask)
+{
+    if (segment->sizes != NULL) {
+        queue->ready_bytes -= bytes_of(segment, word, mask);
+    }
+}
+
+void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                           uint64_t mask)
+{
+    if (segment->sizes != NULL) {
+        queue->ready_bytes += bytes_of(segment, word, mask);
+    }
+    for (; segment->expiries != NULL && mask != 0; mask &= mask - 1) {
+        uint64_t expiry = segment->expiries[(size_t)(word - segment->word_base) * QSI_WORD_BITS +
+                                            (uint32_t)__builtin_ctzll(mask)];
+        segment->earliest = expiry < segment->earliest ? expiry : segment->earliest;
+    }
+    queue->earliest = segment->earliest < queue->earliest ? segment->earliest : queue->earliest;
+}
+
+void qsi_queue_recount_bytes(struct qsi_queue *queue)
+{
+    queue->ready_bytes = 0;
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        for (uint32_t at = 0; segment->sizes != NULL && at < segment->word_count; at++) {
+            uint32_t word = segment->word_base + at;
+            queue->ready_bytes += bytes_of(segment, word, qsi_segment_ready(queue, segment, word));
+        }
+    }
+}
+
+/* ---- what has expired ---- */
+
+/* Of the ready messages of one word, those that have expired.  The others move *earliest_io. */
+static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                           uint32_t word, uint64_t now_us, uint64_t *earliest_io)
+{
+    const uint64_t *expiries =
+        segment->expiries + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
+    uint64_t expired = 0;
+
+    for (uint64_t rest = qsi_segment_ready(queue, segment, word); rest != 0; rest &= rest - 1) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(rest);
+        if (expiries[bit] <= now_us) {
+            expired |= UINT64_C(1) << bit;
+        } else {
+            *earliest_io = expiries[bit] < *earliest_io ? expiries[bit] : *earliest_io;
+        }
+    }
+    return expired;
+}
+
+/* The next stretch of one segment; false: it has no more, and says when it will. */
+static bool hold_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
+                            struct qsi_expiry_walk *walk, struct qsi_stretch *stretch_out)
+{
+    uint32_t end = segment->word_base + segment->word_count;
+    uint32_t word = walk->word > segment->word_base ? walk->word : segment->word_base;
+
+    for (; segment->expiries != NULL && word < end; word++) {
+        uint64_t earliest = walk->earliest;
+        uint64_t expired = expired_of(queue, segment, word, walk->now_us, &earliest);
+        uint64_t rest;
+        uint32_t bit;
+        walk->word = word;
+        if (expired == 0) {
+            walk->earliest = earliest;
+            continue;
+        }
+        /* The word is looked at again, until nothing in it has expired. */
+        bit = (uint32_t)__builtin_ctzll(expired);
+        rest = ~(expired >> bit);
+        *stretch_out = (struct qsi_stretch){
+            .segment = segment,
+            .slot = word * QSI_WORD_BITS + bit,
+            .count = rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest),
+        };
+        qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
+        return true;
+    }
+    segment->earliest = walk->earliest;
+    return false;
+}
+
+static void tell_earliest(struct qsi_queue *queue)
+{
+    queue->earliest = QSI_NEVER;
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        uint64_t earliest = qsi_queue_segment_at(queue, i)->earliest;
+        queue->earliest = earliest < queue->earliest ? earliest : queue->earliest;
+    }
+}
+
+bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
+                            struct qsi_stretch *stretch_out)
+{
+    uint32_t i = qsi_queue_segment_index(queue, walk->number);
+
+    for (; i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->number != walk->number || walk->word == 0) {
+            walk->number = segment->number;
+            walk->word = 0;
+            walk->earliest = QSI_NEVER;
+        }
+        if (walk->word == 0 && segment->earliest > walk->now_us) {
+            continue;
+        }
+        if (segment->settled == NULL) {
+            walk->lacks_state = walk->lacks_state == NULL ? segment : walk->lacks_state;
+            continue;
+        }
+        if (hold_in_segment(queue, segment, walk, stretch_out)) {
+            return true;
+        }
+        walk->number = segment->number + 1;
+        walk->word = 0;
+    }
+    tell_earliest(queue);
+    return false;
+}
