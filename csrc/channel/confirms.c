@@ -6,26 +6,29 @@
 
 #include <string.h>
 
-static qs_status reserve(struct qsi_number_ranges *ranges)
+static qs_status reserve(struct qsi_number_ranges *ranges, uint64_t more)
 {
-    uint32_t capacity = ranges->capacity < 16 ? 16 : ranges->capacity * 2;
+    uint64_t capacity = ranges->capacity < 16 ? 16 : ranges->capacity * UINT64_C(2);
     struct qsi_number_range *items;
 
-    if (ranges->first + ranges->count < ranges->capacity) {
+    if (ranges->first + ranges->count + more <= ranges->capacity) {
         return QS_OK;
     }
     if (ranges->first > ranges->capacity / 2) {
         memmove(ranges->items, ranges->items + ranges->first,
                 ranges->count * sizeof *ranges->items);
         ranges->first = 0;
-        return QS_OK;
+        return reserve(ranges, more);
     }
-    items = qsi_realloc(ranges->items, capacity * sizeof *items);
+    while (capacity < ranges->first + ranges->count + more) {
+        capacity *= 2;
+    }
+    items = capacity <= UINT32_MAX ? qsi_realloc(ranges->items, capacity * sizeof *items) : NULL;
     if (items == NULL) {
         return QS_ENOMEM;
     }
     ranges->items = items;
-    ranges->capacity = capacity;
+    ranges->capacity = (uint32_t)capacity;
     return QS_OK;
 }
 
@@ -61,14 +64,22 @@ void qsi_confirms_fini(struct qsi_confirms *confirms)
 {
     qsi_free(confirms->pending.items);
     qsi_free(confirms->immediate.items);
+    qsi_free(confirms->refused.items);
     memset(confirms, 0, sizeof *confirms);
 }
 
 qs_status qsi_confirms_reserve(struct qsi_confirms *confirms)
 {
-    qs_status status = reserve(&confirms->pending);
+    qs_status status = reserve(&confirms->pending, 1);
 
-    return status == QS_OK ? reserve(&confirms->immediate) : status;
+    return status == QS_OK ? reserve(&confirms->immediate, 1) : status;
+}
+
+qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count)
+{
+    QS_TRY(reserve(&confirms->pending, count));
+    QS_TRY(reserve(&confirms->immediate, count));
+    return reserve(&confirms->refused, count);
 }
 
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
@@ -81,6 +92,36 @@ uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_
         push(&confirms->immediate, first, confirms->last_number, 0);
     } else {
         push(&confirms->pending, first, confirms->last_number, lsn);
+    }
+    return first;
+}
+
+static bool is_refused(const uint64_t *refused, uint64_t row)
+{
+    return (refused[row / 64] >> (row % 64) & 1) != 0;
+}
+
+uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
+                                const uint64_t *refused)
+{
+    uint64_t first = confirms->last_number + 1;
+
+    if (refused == NULL) {
+        return qsi_confirms_add(confirms, count, lsn);
+    }
+    for (uint64_t row = 0; row < count;) {
+        uint64_t end = row + 1;
+        while (end < count && is_refused(refused, end) == is_refused(refused, row)) {
+            end += 1;
+        }
+        if (is_refused(refused, row)) {
+            push(&confirms->refused, first + row, first + end - 1, 0);
+            confirms->last_number = first + end - 1;
+            confirms->nacked = true;
+        } else {
+            qsi_confirms_add(confirms, end - row, lsn);
+        }
+        row = end;
     }
     return first;
 }
@@ -120,22 +161,36 @@ static uint64_t take_covered(struct qsi_confirms *confirms, uint64_t upto)
     return count;
 }
 
+/* The first number of a list, alone. */
+static void take_one(struct qsi_number_ranges *ranges, uint64_t *number_out, bool *multiple_out,
+                     uint64_t *count_out)
+{
+    struct qsi_number_range *range = front(ranges);
+
+    *number_out = range->first;
+    *multiple_out = false;
+    *count_out = 1;
+    if (range->first++ == range->last) {
+        pop_front(ranges);
+    }
+}
+
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
                                    uint64_t *number_out, bool *multiple_out, uint64_t *count_out)
 {
-    uint64_t count = take_pending(confirms, durable_lsn, number_out);
-    bool ack = count > 0;
+    uint64_t count;
+    bool ack;
 
+    if (confirms->refused.count > 0) { /* a multiple ack behind them says nothing of them then */
+        take_one(&confirms->refused, number_out, multiple_out, count_out);
+        return QSI_VERDICT_NACK;
+    }
+    count = take_pending(confirms, durable_lsn, number_out);
+    ack = count > 0;
     if (ack) {
         count += take_covered(confirms, *number_out);
     } else if (confirms->immediate.count > 0) {
-        struct qsi_number_range *range = front(&confirms->immediate);
-        *number_out = range->first;
-        *multiple_out = false;
-        *count_out = 1;
-        if (range->first++ == range->last) {
-            pop_front(&confirms->immediate);
-        }
+        take_one(&confirms->immediate, number_out, multiple_out, count_out);
         return QSI_VERDICT_ACK;
     } else if (failed) {
         count = take_pending(confirms, UINT64_MAX, number_out);

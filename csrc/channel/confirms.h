@@ -31,6 +31,7 @@ struct qsi_confirms {
     uint64_t reported;                  /* highest number acked or nacked with multiple */
     struct qsi_number_ranges pending;   /* wait for their LSN */
     struct qsi_number_ranges immediate; /* may be reported now, each on its own */
+    struct qsi_number_ranges refused;   /* nacks, before anything else */
 };
 
 void qsi_confirms_fini(struct qsi_confirms *confirms);
@@ -38,6 +39,11 @@ void qsi_confirms_fini(struct qsi_confirms *confirms);
 qs_status qsi_confirms_reserve(struct qsi_confirms *confirms) QS_MUST_CHECK;
 /* count messages were accepted; lsn 0: nothing to wait for.  REQUIRES room.  Returns the first number. */
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn);
+/* Room for one more publish of count messages, any of which may be refused. */
+qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count) QS_MUST_CHECK;
+/* As add; those of the bitmap refused (NULL: none) are nacked instead.  REQUIRES that room. */
+uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn,
+                                const uint64_t *refused);
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 

@@ -113,17 +113,25 @@ void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consum
     }
 }
 
-bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
+const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag)
 {
     uint32_t index = find(unacked, tag);
     const struct qsi_extent *extent;
 
     if (index == unacked->count) {
-        return false;
+        return NULL;
     }
     extent = extent_at(unacked, index);
-    return extent->first_tag <= tag &&
-           ((extent->outstanding & ~extent->spoken_for) >> (tag - extent->first_tag) & 1) != 0;
+    return tag >= extent->first_tag && (extent->outstanding >> (tag - extent->first_tag) & 1) != 0
+               ? extent
+               : NULL;
+}
+
+bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
+{
+    const struct qsi_extent *extent = qsi_unacked_find(unacked, tag);
+
+    return extent != NULL && (extent->spoken_for >> (tag - extent->first_tag) & 1) == 0;
 }
 
 /* The bits of an extent's tags within [first_tag, last_tag]. */

@@ -56,6 +56,8 @@ static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t co
 /* The consumer is gone: its messages hold nobody's credit from now on. */
 void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer);
 
+/* The extent of an outstanding tag; NULL: it is not outstanding. */
+const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag);
 /* Is this tag outstanding, and not spoken for? */
 bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 

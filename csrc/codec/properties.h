@@ -107,7 +107,8 @@ static inline bool qsi_properties_may_have_headers(const uint8_t *blob, uint32_t
 }
 /* The milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of QSI_EXPIRATION_MS_MAX at most. */
 #define QSI_EXPIRATION_MS_MAX (UINT32_MAX - 1)
-qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out,
+                               qs_error *error) QS_MUST_CHECK;
 
 /* One entry of a field table, or one element of a field array (then name is null).
  *

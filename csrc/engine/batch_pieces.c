@@ -9,6 +9,7 @@
 struct piece_plan {
     const struct qsi_arrow_batch *array;
     const uint32_t *codes; /* of the array's rows; NULL: route 0 */
+    uint64_t array_row;    /* of the array's first, in the batch */
     uint64_t from, to;
     uint64_t longest_bytes; /* of the array's bodies */
     bool per_row_properties;
@@ -191,6 +192,39 @@ static qs_status encode_routes(struct batch *batch, const struct piece_plan *pla
         qsi_messages_put_row_routes(record, &plan->layout, codes);
     }
     qsi_free(codes);
+    return QS_OK;
+}
+
+static bool has_expirations(const struct batch *batch, const struct piece_plan *plan)
+{
+    return plan->array->expiration_ms.present ||
+           qsi_properties_has(&batch->defaults, QSI_PROPERTY_EXPIRATION);
+}
+
+/* How long each row lives: its own column, or what all have. */
+static qs_status encode_expirations(const struct batch *batch, const struct piece_plan *plan,
+                                    uint8_t *record, qs_error *error)
+{
+    struct qsi_slice text = qsi_properties_text(&batch->defaults, QSI_PROPERTY_EXPIRATION);
+    uint32_t common_ms = QSI_NO_EXPIRATION;
+
+    if (text.data != NULL) {
+        QS_TRY(qsi_expiration_parse(text, &common_ms, error));
+    }
+    for (uint32_t i = 0; i < plan->layout.row_count; i++) {
+        int64_t own_ms;
+        uint32_t ms = common_ms;
+        if (qsi_arrow_int(&plan->array->expiration_ms, plan->from + i, &own_ms)) {
+            if (own_ms > QSI_EXPIRATION_MS_MAX) {
+                return qsi_fail(error, QS_PRECONDITION_FAILED,
+                                "row %llu: invalid expiration '%lld': %u milliseconds at most",
+                                (unsigned long long)(plan->array_row + plan->from + i),
+                                (long long)own_ms, QSI_EXPIRATION_MS_MAX);
+            }
+            ms = (uint32_t)own_ms;
+        }
+        qsi_messages_put_expiration(record, &plan->layout, i, ms);
+    }
     return QS_OK;
 }
 
@@ -379,10 +413,15 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
     qsi_chunk_populate(piece->chunk);
     qsi_chunk_charge(piece->chunk, batch->store->budget);
     piece->row_count = layout->row_count;
+    piece->first_row = plan->array_row + plan->from;
+    piece->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
     piece->chunk->used = layout->record_bytes;
     record = piece->chunk->data;
     qsi_messages_begin(record, layout);
     QS_TRY(encode_routes(batch, plan, record, error));
+    if (piece->has_expiration) {
+        QS_TRY(encode_expirations(batch, plan, record, error));
+    }
     if (!plan->per_row_properties) {
         properties = qsi_messages_properties_place(record, layout);
         qsi_put_u32(properties, batch->constant_bytes);
@@ -422,7 +461,8 @@ static qs_status finish_plan(struct batch *batch, struct piece_plan *plan, qs_er
     layout->properties_bytes += plan->per_row_properties ? 0 : batch->constant_bytes;
     layout->flags = (uint8_t)((plan->per_row_properties ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
                               (plan->stored_count > 0 ? QSI_MESSAGES_HAS_STORED : 0) |
-                              (plan->any_transient ? QSI_MESSAGES_HAS_TRANSIENT : 0));
+                              (plan->any_transient ? QSI_MESSAGES_HAS_TRANSIENT : 0) |
+                              (has_expirations(batch, plan) ? QSI_MESSAGES_HAS_EXPIRATION : 0));
     QS_TRY(qsi_messages_layout(layout, error));
     piece = qsi_pieces_add(&batch->pieces);
     if (piece == NULL) {
@@ -504,11 +544,11 @@ qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
             QS_TRY(qsi_batch_code_rows(batch, array, error));
             codes = batch->codes;
         }
-        rows_before += array->rows;
         while (from < array->rows) {
             struct piece_plan plan = {
                 .array = array,
                 .codes = codes,
+                .array_row = rows_before,
                 .from = from,
                 .longest_bytes = longest_bytes,
                 .per_row_properties = qsi_arrow_has_properties(array),
@@ -516,6 +556,7 @@ qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
             QS_TRY(make_piece(batch, &plan, error));
             from = plan.to;
         }
+        rows_before += array->rows;
     }
     return QS_OK;
 }

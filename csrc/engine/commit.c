@@ -6,7 +6,7 @@
  * steady state no publisher pays for waking it. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "error.h"
 
 #include <sched.h>
@@ -389,6 +389,8 @@ qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
     QS_TRY(qsi_thread_start(&store->checkpointer, "qs-checkpoint", qsi_run_checkpointer, store,
                             error));
     store->checkpointer_running = true;
+    QS_TRY(qsi_thread_start(&store->timer, "qs-timer", qsi_run_timer, store, error));
+    store->timer_running = true;
     return QS_OK;
 }
 
@@ -402,7 +404,11 @@ void qsi_commit_stop_threads(struct qs_store *store)
     qsi_cond_broadcast(&store->paging);
     qsi_cond_broadcast(&store->paged);
     qsi_cond_broadcast(&store->checkpoint_due);
+    qsi_cond_broadcast(&store->departures.due);
     qsi_mutex_unlock(&store->mutex);
+    if (store->timer_running) { /* before those it may wait for */
+        pthread_join(store->timer, NULL);
+    }
     if (store->checkpointer_running) { /* first: it may wait for the others */
         pthread_join(store->checkpointer, NULL);
     }
@@ -423,7 +429,7 @@ void qsi_commit_stop_threads(struct qs_store *store)
         pthread_join(store->helper.thread, NULL);
     }
     store->committer_running = store->maintainer_running = store->helper.running = false;
-    store->pager_running = store->checkpointer_running = false;
+    store->pager_running = store->checkpointer_running = store->timer_running = false;
 }
 
 /* ---- records ---- */

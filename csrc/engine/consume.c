@@ -4,7 +4,7 @@
  * channel) has out. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "error.h"
 #include "record.h"
 
@@ -65,6 +65,14 @@ static void share_names(const struct store_consumer *consumer, qs_message *messa
     message->hold_names = qsi_chunk_ref(consumer->names);
 }
 
+#define GRACE_US 20000u /* a consumer that waits is awake by then */
+
+/* What is to expire at once may still go to a consumer who is there. */
+static void note_consumers(struct store_queue *queue)
+{
+    queue->core.ttl_least_us = queue->consumer_count > 0 ? GRACE_US : 0;
+}
+
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
                               struct qsi_slice tag, uint32_t flags, char *tag_out, qs_error *error)
 {
@@ -93,6 +101,7 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     qsi_list_push_back(&queue->consumers, &consumer->in_queue);
     queue->consumer_count += 1;
     queue->exclusive_consumer = (flags & QS_EXCLUSIVE) != 0;
+    note_consumers(queue);
     memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
     tag_out[consumer->tag.bytes] = '\0';
     return QS_OK;
@@ -126,6 +135,8 @@ static void drop_consumer(struct store_consumer *consumer)
         qsi_list_remove(&consumer->in_queue);
         queue->consumer_count -= 1;
         queue->exclusive_consumer = false;
+        note_consumers(queue);
+        qsi_note_use(store, queue);
         if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
             qsi_delete_queue_now(store, queue);
         }
@@ -330,6 +341,10 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         if (status == QSI_EPAGED) {
             released = true;
             status = qsi_page_in(store, consumer->queue, error);
+        } else if (status ==
+                   QS_EEMPTY) { /* all of them had expired: perhaps another consumer has some */
+            released = true;
+            continue;
         }
         if (status != QS_OK) {
             return status;

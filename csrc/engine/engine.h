@@ -48,8 +48,11 @@ struct store_queue {
     uint32_t consumer_count;
     bool exclusive_consumer;
     struct qsi_list in_deleted;
-    struct qsi_list in_ahead; /* of queues that a consumer reads from the disk */
-    uint64_t read_at_ns;      /* when one last came for what was paged; 0: never */
+    struct qsi_list in_ahead;              /* of queues that a consumer reads from the disk */
+    struct qsi_list in_trimming, in_timed; /* of departures */
+    uint64_t
+        used_at_us; /* when it was last declared, read or consumed from, if it goes for want of use */
+    uint64_t read_at_ns; /* when one last came for what was paged; 0: never */
     /* rates */
     uint64_t rate_at_ns, rate_in, rate_out, rate_settled;
     double ingress_rate, egress_rate, ack_rate;
@@ -85,11 +88,26 @@ struct readers {
     uint32_t epoch;
 };
 
+/* Messages on their way out of queues that no consumer took: departures.h. */
+struct departures {
+    struct qs_channel *holder; /* they are unacked there; not among the store's channels */
+    struct qsi_buf fresh;      /* struct departure */
+    struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
+    struct qsi_list trimming;  /* queues with too many messages */
+    struct qsi_list timed;     /* queues that the timer looks after */
+    bool is_busy;              /* somebody sees them off */
+    struct qsi_cond due;       /* for the timer */
+    struct qsi_cond quiet;     /* nobody sees them off any more */
+    uint64_t wakes_at_us;      /* when the timer comes next */
+    bool is_stirred;           /* since the timer looked, something is due earlier */
+};
+
 struct store_stats {
     uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
         segments_written;
     uint64_t commits, published, routed, confirmed, returned, delivered, acked, requeued;
     uint64_t message_syncs;
+    uint64_t expired, dead_lettered, refused;
 };
 
 struct qs_store {
@@ -148,8 +166,8 @@ struct qs_store {
     uint64_t batch_began_ns; /* first append of the open batch */
     bool preparing;
     bool maintenance_failed; /* until the next roll or full store asks again */
-    pthread_t committer, maintainer, pager, checkpointer;
-    bool committer_running, maintainer_running, pager_running, checkpointer_running;
+    pthread_t committer, maintainer, pager, checkpointer, timer;
+    bool committer_running, maintainer_running, pager_running, checkpointer_running, timer_running;
 
     /* paging (pager.c) */
     bool flushing;       /* a flush is under way: one at a time */
@@ -180,6 +198,7 @@ struct qs_store {
         checkpoint_failed_ns; /* when one could not be made for want of space; 0: the last one went well */
     struct readers readers;
     struct sync_helper helper;
+    struct departures departures;
 
     struct store_stats stats;
     struct qsi_histogram commit_latency;
@@ -216,6 +235,8 @@ struct tx_settle {
     uint64_t first_tag, last_tag;
     uint8_t kind; /* QSI_SETTLE_* */
 };
+/* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters, if it has any. */
+#define QSI_SETTLE_REJECT 3
 
 struct qs_channel {
     struct qs_store *store;
@@ -347,6 +368,10 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
 qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
                                bool *released_out, qs_error *error) QS_MUST_CHECK;
 
+/* A message of a run; the body of a stored one is not read yet: hold is NULL then, and *ref_out tells where it is. */
+qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
+                           struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;
+
 /* ---- consume.c ---- */
 
 void qsi_drop_consumers(struct qs_channel *channel);
@@ -360,6 +385,10 @@ void qsi_drop_consumers(struct qs_channel *channel);
  * gone afterwards. */
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue,
                       qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; releases it meanwhile.  Brings the content of a message that is out, or waits for whoever does. */
+qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
+                          struct qsi_segment *segment, uint32_t slot,
+                          qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Somebody takes messages: the next segment is read before he comes to it. */
 void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue);
 /* REQUIRES lock; may release it meanwhile, and tells so.  Returns when memory is within the budget, or cannot be brought there. */
@@ -433,6 +462,9 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;
+/* The states of all its segments. */
+qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
+                              qs_error *error) QS_MUST_CHECK;
 /* The state of the segment where the first ready messages are. */
 qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue,
                         qs_error *error) QS_MUST_CHECK;
@@ -448,6 +480,9 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
 
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
 void qsi_tx_drop(struct qs_channel *channel);
+/* REQUIRES lock; may release it meanwhile.  The channel's open transaction as one group of the journal; *lsn_out: durable when that is. */
+qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out,
+                       qs_error *error) QS_MUST_CHECK;
 
 /* ---- recover.c ---- */
 

@@ -51,12 +51,10 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     return status;
 }
 
-qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
+/* REQUIRES lock; releases it meanwhile.  Goes on with a job as its begin said. */
+static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
+                           struct qsi_page_in *job, qs_status status, qs_error *error)
 {
-    struct qsi_page_in job;
-    qs_status status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
-
-    queue->read_at_ns = store->env->monotonic_ns(store->env);
     if (status == QS_EEMPTY) {
         return QS_OK;
     }
@@ -70,7 +68,26 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_erro
     if (status != QS_OK) {
         return qsi_fail(error, status, "messages from the disk");
     }
-    return qsi_pager_run_page_in(store, queue, &job, error);
+    return qsi_pager_run_page_in(store, queue, job, error);
+}
+
+qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    struct qsi_page_in job;
+    qs_status status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
+
+    queue->read_at_ns = store->env->monotonic_ns(store->env);
+    return run_begun(store, queue, &job, status, error);
+}
+
+qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
+                          struct qsi_segment *segment, uint32_t slot, qs_error *error)
+{
+    struct qsi_page_in job;
+    qs_status status =
+        qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
+
+    return run_begun(store, queue, &job, status, error);
 }
 
 double qsi_pager_average_bytes(const struct store_queue *queue)

@@ -1,6 +1,7 @@
 /* Pieces: encoded records between publish and accept. */
 #include "alloc.h"
 #include "check.h"
+#include "departures.h"
 #include "error.h"
 #include "publish.h"
 
@@ -62,13 +63,26 @@ static void count_messages(struct qs_store *store, const struct pieces *pieces)
             const struct piece *piece = &pieces->items[i];
             for (uint32_t k = 0; k < piece->destination_count; k++) {
                 struct store_queue *queue = find(store, piece->destinations[k].queue_id);
-                if (queue != NULL) {
-                    queue->core.reserving =
-                        pass == 0 ? 0 : queue->core.reserving + piece->destinations[k].run->count;
+                const struct qsi_run *run = piece->destinations[k].run;
+                if (queue == NULL) {
+                    continue;
                 }
+                if (pass == 0) {
+                    queue->core.reserving = queue->core.reserving_bytes = 0;
+                    continue;
+                }
+                queue->core.reserving += run->count;
+                queue->core.reserving_bytes +=
+                    queue->core.counts_bytes ? qsi_run_body_bytes(run) : 0;
             }
         }
     }
+}
+
+static qs_status no_memory(const struct store_queue *queue, qs_error *error)
+{
+    return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                    (const char *)queue->name.data);
 }
 
 qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
@@ -83,8 +97,11 @@ qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces
             if (queue != NULL &&
                 qsi_queue_reserve(&queue->core, pieces->count, queue->core.reserving,
                                   !run->journalled || run->has_transient) != QS_OK) {
-                return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
-                                (const char *)queue->name.data);
+                return no_memory(queue, error);
+            }
+            if (queue != NULL && piece->has_expiration &&
+                qsi_queue_reserve_expiries(&queue->core, queue->core.reserving) != QS_OK) {
+                return no_memory(queue, error);
             }
         }
     }
@@ -94,8 +111,26 @@ qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces
     return QS_OK;
 }
 
-static void push(struct qs_store *store, struct piece *piece)
+/* Messages that expire are told when they were published. */
+static void stamp(struct qs_store *store, const struct piece *piece)
 {
+    bool expires = piece->has_expiration;
+
+    for (uint32_t i = 0; !expires && i < piece->destination_count; i++) {
+        const struct store_queue *queue = find(store, piece->destinations[i].queue_id);
+        expires = queue != NULL && queue->core.ttl_us != QSI_NEVER;
+    }
+    if (expires) {
+        qsi_messages_put_time(piece->chunk->data, store->env->wall_us(store->env));
+    }
+}
+
+/* refusals NULL: no queue refuses any.  Returns how many records refusals have got. */
+static uint32_t push(struct qs_store *store, struct piece *piece, struct refusals *refusals)
+{
+    uint32_t refused = 0;
+
+    stamp(store, piece);
     for (uint32_t i = 0; i < piece->destination_count; i++) {
         struct piece_destination *destination = &piece->destinations[i];
         struct store_queue *queue = find(store, destination->queue_id);
@@ -106,12 +141,33 @@ static void push(struct qs_store *store, struct piece *piece)
         }
         seq = qsi_queue_push_run(&queue->core, destination->run);
         qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, seq, count);
+        if (refusals != NULL && qsi_queue_refuses(queue)) {
+            refused += qsi_refusals_take(refusals, store, queue, piece, destination->run);
+        }
         destination->run = NULL;
         store->stats.routed += count;
+        qsi_note_growth(store, queue);
+    }
+    return refused;
+}
+
+static void mark_bodies(struct qs_store *store, const struct piece *piece)
+{
+    for (uint32_t k = 0; piece->journalled && k < piece->place_count; k++) {
+        qsi_message_store_mark(store->messages, &piece->places[k]);
     }
 }
 
-uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group, bool goes_on)
+static void tell(struct qs_store *store, uint64_t lsn)
+{
+    if (lsn != 0) {
+        qsi_commit_kick(store);
+    }
+    qsi_pager_kick(store);
+    qsi_events_announce(store);
+}
+
+uint64_t qsi_pieces_accept_group(struct qs_store *store, struct pieces *pieces, bool goes_on)
 {
     uint64_t lsn = 0;
     uint32_t journalled = 0; /* that are still to come */
@@ -121,20 +177,35 @@ uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool g
     }
     for (uint32_t i = 0; i < pieces->count; i++) {
         struct piece *piece = &pieces->items[i];
-        push(store, piece);
-        for (uint32_t k = 0; piece->journalled && k < piece->place_count; k++) {
-            qsi_message_store_mark(store->messages, &piece->places[k]);
-        }
+        (void)push(store, piece, NULL);
+        mark_bodies(store, piece);
         if (piece->journalled) {
             journalled -= 1;
             lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1,
-                                   group && (goes_on || journalled > 0));
+                                   goes_on || journalled > 0);
         }
     }
-    if (lsn != 0 && !goes_on) {
-        qsi_commit_kick(store);
+    tell(store, goes_on ? 0 : lsn);
+    return lsn;
+}
+
+uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, struct refusals *refusals)
+{
+    uint64_t lsn = 0;
+
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        struct piece *piece = &pieces->items[i];
+        struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
+        uint64_t from = settles != NULL ? settles->used : 0;
+        uint32_t refused = push(store, piece, refusals);
+        mark_bodies(store, piece);
+        if (piece->journalled) {
+            lsn = qsi_store_append(store, piece->chunk, 0, piece->chunk->used, 1, refused > 0);
+        }
+        if (refused > 0) {
+            lsn = qsi_store_append(store, settles, from, settles->used - from, refused, false);
+        }
     }
-    qsi_pager_kick(store);
-    qsi_events_announce(store);
+    tell(store, lsn);
     return lsn;
 }

@@ -4,6 +4,8 @@
 #include "alloc.h"
 #include "check.h"
 #include "copies.h"
+#include "death.h"
+#include "departures.h"
 #include "error.h"
 #include "properties.h"
 
@@ -102,11 +104,18 @@ struct publishing {
     const struct qsi_copies *copies; /* NULL: neither CC nor BCC */
     bool mandatory;
     bool persistent; /* by its delivery mode */
-    bool stored;     /* its body is in the message store, and ref tells where */
+    bool is_letter;  /* from another queue: not to those that are full */
+    bool may_go_round;
+    bool expires;           /* somewhere: when it was published is noted then */
+    bool may_be_refused;    /* by a queue that is full */
+    uint32_t expiration_ms; /* its own */
+    bool stored;            /* its body is in the message store, and ref tells where */
     struct qsi_body_ref ref;
     struct qsi_place place;
     /* as routed */
     const struct qsi_route *route;
+    struct qsi_route
+        open_route; /* the same without queues that a letter may not go to; the destinations are its own */
     uint32_t durable_count; /* destinations that survive a restart */
     struct qsi_messages_layout layout;
 };
@@ -116,23 +125,67 @@ static bool is_journalled(const struct publishing *publishing)
     return publishing->persistent && publishing->durable_count > 0;
 }
 
+/* A letter does not go where it would go round for ever, nor where it would be refused. */
+static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
+{
+    return (publishing->may_go_round || !qsi_death_is_cycle(publishing->properties, queue->name)) &&
+           !(qsi_queue_refuses(queue) && qsi_queue_is_full(queue));
+}
+
+static qs_status leave_out(struct publishing *publishing, qs_error *error)
+{
+    const struct qsi_route *all = publishing->route;
+    struct qsi_destination **open =
+        qsi_realloc((void *)(uintptr_t)publishing->open_route.destinations,
+                    (all->count + 1) * sizeof(struct qsi_destination *));
+
+    if (open == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "dead letter");
+    }
+    publishing->open_route = (struct qsi_route){.destinations = open};
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (is_open(publishing, qsi_queue_of(all->destinations[i]))) {
+            open[publishing->open_route.count++] = all->destinations[i];
+        }
+    }
+    publishing->route = &publishing->open_route;
+    return QS_OK;
+}
+
+/* Dead letters may go to internal exchanges, and nowhere if there is none. */
+static qs_status look_up_once(struct publishing *publishing, qs_error *error)
+{
+    static const struct qsi_route nowhere = {0};
+    struct qsi_router *router = &publishing->channel->store->router;
+    struct qsi_exchange *exchange;
+
+    if (QS_LIKELY(!publishing->is_letter)) {
+        return qsi_router_lookup(router, publishing->exchange, &publishing->routing,
+                                 &publishing->route, error);
+    }
+    exchange = qsi_router_find(router, publishing->exchange);
+    router->by_headers = false;
+    publishing->route = &nowhere;
+    return exchange != NULL ? qsi_exchange_lookup(router, exchange, &publishing->routing,
+                                                  &publishing->route, error)
+                            : QS_OK;
+}
+
 /* Looks the route up.  The headers are looked for only where they decide. */
 static qs_status look_up(struct publishing *publishing, qs_error *error)
 {
-    struct qsi_router *router = &publishing->channel->store->router;
     struct qsi_slice properties = publishing->properties;
 
-    QS_TRY(qsi_router_lookup(router, publishing->exchange, &publishing->routing, &publishing->route,
-                             error));
-    if (QS_LIKELY(!router->by_headers || !qsi_slice_is_null(publishing->routing.headers))) {
+    QS_TRY(look_up_once(publishing, error));
+    if (QS_LIKELY(!publishing->channel->store->router.by_headers ||
+                  !qsi_slice_is_null(publishing->routing.headers))) {
         return QS_OK;
     }
     publishing->routing.headers = qsi_properties_headers(properties.data, properties.bytes);
     if (qsi_slice_is_null(publishing->routing.headers)) {
         return QS_OK;
     }
-    return qsi_router_lookup(router, publishing->exchange, &publishing->routing, &publishing->route,
-                             error);
+    return look_up_once(publishing, error);
 }
 
 static qs_status route(struct publishing *publishing, qs_error *error)
@@ -142,10 +195,17 @@ static qs_status route(struct publishing *publishing, qs_error *error)
     if (QS_UNLIKELY(publishing->copies != NULL)) {
         QS_TRY(qsi_copies_check(publishing->copies, error));
     }
+    if (publishing->is_letter) {
+        QS_TRY(leave_out(publishing, error));
+    }
     publishing->durable_count = 0;
+    publishing->expires = publishing->expiration_ms != QSI_NO_EXPIRATION;
+    publishing->may_be_refused = false;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
-        publishing->durable_count +=
-            (qsi_queue_of(publishing->route->destinations[i])->flags & QS_DURABLE) != 0 ? 1 : 0;
+        const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
+        publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
+        publishing->expires = publishing->expires || queue->core.ttl_us != QSI_NEVER;
+        publishing->may_be_refused = publishing->may_be_refused || qsi_queue_refuses(queue);
     }
     return QS_OK;
 }
@@ -160,7 +220,10 @@ static qs_status lay_out(struct publishing *publishing, qs_error *error)
                                         publishing->route->count),
         .properties_bytes = publishing->stored ? 0 : publishing->properties.bytes,
         .bodies_bytes = publishing->stored ? QSI_BODY_REF_BYTES : publishing->body.bytes,
-        .flags = publishing->stored ? QSI_MESSAGES_HAS_STORED : 0,
+        .flags =
+            (uint8_t)((publishing->stored ? QSI_MESSAGES_HAS_STORED : 0) |
+                      (publishing->expiration_ms != QSI_NO_EXPIRATION ? QSI_MESSAGES_HAS_EXPIRATION
+                                                                      : 0)),
     };
     return qsi_messages_layout(&publishing->layout, error);
 }
@@ -189,6 +252,9 @@ static void encode(const struct publishing *publishing, uint8_t *record)
 
     qsi_messages_begin(record, layout);
     encode_route(publishing, record);
+    if (publishing->expiration_ms != QSI_NO_EXPIRATION) {
+        qsi_messages_put_expiration(record, layout, 0, publishing->expiration_ms);
+    }
     qsi_put_u32(properties, (uint32_t)layout->properties_bytes);
     if (layout->properties_bytes > 0) {
         put_bytes(properties + 4, publishing->properties);
@@ -208,19 +274,24 @@ static void encode(const struct publishing *publishing, uint8_t *record)
 static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
 {
     const struct qsi_route *route = publishing->route;
+    struct qs_store *store = publishing->channel->store;
     uint8_t *record = chunk->data + from;
     uint32_t share = (uint32_t)(publishing->layout.record_bytes);
 
+    if (publishing->expires) {
+        qsi_messages_put_time(record, store->env->wall_us(store->env));
+    }
     for (uint32_t i = 0; i < route->count; i++) {
         struct store_queue *queue = qsi_queue_of(route->destinations[i]);
         bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
         uint64_t seq = qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share,
                                               journalled, publishing->stored);
         qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
+        qsi_note_growth(store, queue);
     }
-    publishing->channel->store->stats.routed += route->count;
-    qsi_pager_kick(publishing->channel->store);
-    qsi_events_announce(publishing->channel->store);
+    store->stats.routed += route->count;
+    qsi_pager_kick(store);
+    qsi_events_announce(store);
 }
 
 static qs_status reserve_memory(const struct publishing *publishing, struct qsi_chunk **chunk_out,
@@ -233,7 +304,9 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         if (qsi_queue_reserve_message(&queue->core, *chunk_out,
-                                      journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK) {
+                                      journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
+            (publishing->expiration_ms != QSI_NO_EXPIRATION &&
+             qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
     }
@@ -256,26 +329,26 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     return QS_OK;
 }
 
-/* In a transaction: the encoded record waits for the commit, which gives it its sequences. */
-static qs_status buffer(struct publishing *publishing, qs_error *error)
+/* The encoded message as a piece; what the piece holds is its own on success. */
+static qs_status make_piece(struct publishing *publishing, struct pieces *pieces, qs_error *error)
 {
     const struct qsi_route *route = publishing->route;
-    struct pieces pieces = {0};
-    struct piece *piece = qsi_pieces_add(&pieces);
-    qs_status status = QS_ENOMEM;
+    struct piece *piece = qsi_pieces_add(pieces);
+    struct qs_store *store = publishing->channel->store;
 
     if (piece == NULL) {
-        goto out;
+        return qsi_fail(error, QS_ENOMEM, "message");
     }
     piece->journalled = is_journalled(publishing);
+    piece->has_expiration = publishing->expiration_ms != QSI_NO_EXPIRATION;
     piece->row_count = 1;
     piece->chunk = qsi_chunk_create(publishing->layout.record_bytes);
     piece->destinations = qsi_zalloc(route->count * sizeof *piece->destinations);
     piece->places = qsi_zalloc(sizeof *piece->places);
     if (piece->chunk == NULL || piece->destinations == NULL || piece->places == NULL) {
-        goto out;
+        return qsi_fail(error, QS_ENOMEM, "message");
     }
-    qsi_chunk_charge(piece->chunk, publishing->channel->store->budget);
+    qsi_chunk_charge(piece->chunk, store->budget);
     piece->chunk->used = publishing->layout.record_bytes;
     encode(publishing, piece->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {
@@ -284,7 +357,7 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
         piece->destinations[i].queue_id = queue->core.id;
         if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) !=
             QS_OK) {
-            goto out;
+            return qsi_fail(error, QS_ENOMEM, "message");
         }
         piece->destinations[i].run->ram_bytes = piece->chunk->used;
         piece->destination_count = i + 1;
@@ -294,13 +367,44 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
         piece->places[piece->place_count++] = publishing->place;
         memset(&publishing->place, 0, sizeof publishing->place);
     }
-    qsi_pieces_note_bytes(&pieces, piece);
-    status = qsi_tx_take(publishing->channel, &pieces, error);
-out:
-    if (status == QS_ENOMEM) {
-        qsi_fail(error, status, "message of a transaction");
+    qsi_pieces_note_bytes(pieces, piece);
+    return QS_OK;
+}
+
+/* In a transaction: the encoded record waits for the commit, which gives it its sequences. */
+static qs_status buffer(struct publishing *publishing, qs_error *error)
+{
+    struct pieces pieces = {0};
+    qs_status status = make_piece(publishing, &pieces, error);
+
+    if (status == QS_OK) {
+        status = qsi_tx_take(publishing->channel, &pieces, error);
     }
     qsi_pieces_fini(&pieces, publishing->channel->store->messages);
+    return status;
+}
+
+/* REQUIRES lock, a route and room.  To queues of which one may refuse it. */
+static qs_status offer(struct publishing *publishing, struct refusals *refusals, uint64_t *lsn_out,
+                       qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+    struct pieces pieces = {0};
+    qs_status status = make_piece(publishing, &pieces, error);
+
+    if (status == QS_OK && qsi_confirms_reserve_batch(&publishing->channel->confirms, 1) != QS_OK) {
+        status = qsi_fail(error, QS_ENOMEM, "confirms");
+    }
+    if (status == QS_OK) {
+        status = qsi_pieces_reserve(store, &pieces, 1, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_refusals_reserve(refusals, store, &pieces, 1, error);
+    }
+    if (status == QS_OK) {
+        *lsn_out = qsi_pieces_accept(store, &pieces, refusals);
+    }
+    qsi_pieces_fini(&pieces, store->messages);
     return status;
 }
 
@@ -373,7 +477,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
     while (released) {
         uint64_t bytes;
         released = false;
-        if (channel->closed || store->closed) {
+        if (channel->closed || (store->closed && channel != store->departures.holder)) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(store, error));
@@ -406,30 +510,89 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
     return QS_OK;
 }
 
+static qs_status take(struct publishing *publishing, struct refusals *refusals, qs_receipt *receipt,
+                      qs_error *error)
+{
+    if (publishing->route->count > 0 && publishing->channel->tx_selected) {
+        return buffer(publishing, error);
+    }
+    return publishing->route->count > 0 && publishing->may_be_refused
+               ? offer(publishing, refusals, &receipt->lsn, error)
+               : accept(publishing, &receipt->lsn, error);
+}
+
 static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
+    struct refusals refusals = {NULL};
     qs_status status = prepare(publishing, error);
 
     if (status == QS_OK) {
-        status = channel->tx_selected && publishing->route->count > 0
-                     ? buffer(publishing, error)
-                     : accept(publishing, &receipt->lsn, error);
+        status = take(publishing, &refusals, receipt, error);
     }
     qsi_message_store_abandon(channel->store->messages, &publishing->place);
-    if (status != QS_OK) {
-        return status;
+    if (status == QS_OK) {
+        channel->store->stats.published += 1;
+        receipt->count = 1;
     }
-    channel->store->stats.published += 1;
-    receipt->count = 1;
-    if (channel->confirms.selected) {
-        receipt->first_number = qsi_confirms_add(&channel->confirms, 1, receipt->lsn);
+    if (status == QS_OK && channel->confirms.selected) {
+        receipt->first_number =
+            qsi_confirms_add_batch(&channel->confirms, 1, receipt->lsn, refusals.rows);
         receipt->last_number = receipt->first_number;
-        if (receipt->lsn == 0) {
+        if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(channel->store);
         }
     }
-    return QS_OK;
+    qsi_refusals_fini(&refusals);
+    return status;
+}
+
+static bool may_have_copies(struct qsi_slice properties)
+{
+    return qsi_properties_may_have_headers(properties.data, properties.bytes) &&
+           qsi_may_have_copies(properties);
+}
+
+static qs_status send_letter(struct publishing *letter, uint32_t *queue_count_out, qs_error *error)
+{
+    qs_status status = prepare(letter, error);
+
+    *queue_count_out = status == QS_OK ? letter->route->count : 0;
+    if (*queue_count_out > 0) {
+        status = buffer(letter, error);
+    }
+    qsi_message_store_abandon(letter->channel->store->messages, &letter->place);
+    qsi_free((void *)(uintptr_t)letter->open_route.destinations);
+    return status;
+}
+
+qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
+                             uint32_t *queue_count_out, qs_error *error)
+{
+    struct qsi_copies copies = {NULL};
+    struct publishing publishing = {
+        .channel = channel,
+        .exchange = letter->exchange,
+        .routing.key = letter->key,
+        .properties = letter->properties,
+        .body = letter->body,
+        .is_letter = true,
+        .may_go_round = letter->may_go_round,
+        .expiration_ms = QSI_NO_EXPIRATION,
+        .persistent = qsi_properties_delivery_mode(letter->properties.data,
+                                                   letter->properties.bytes) == 2,
+    };
+    qs_status status;
+
+    *queue_count_out = 0;
+    if (may_have_copies(letter->properties)) { /* what is wrong with them is no key: the letter goes on */
+        QS_TRY(qsi_copies_read(&copies, letter->properties, error));
+        publishing.routing.copies = copies.keys;
+        publishing.routing.copy_count = copies.count;
+    }
+    status = send_letter(&publishing, queue_count_out, error);
+    qsi_copies_fini(&copies);
+    return status;
 }
 
 qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *error)
@@ -462,18 +625,13 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     return status;
 }
 
-static bool may_have_copies(struct qsi_slice properties)
-{
-    return qsi_properties_may_have_headers(properties.data, properties.bytes) &&
-           qsi_may_have_copies(properties);
-}
-
 qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
                              qs_slice properties, qs_slice body, uint32_t flags,
                              qs_receipt *receipt_out, qs_error *error)
 {
     struct publishing publishing;
-    qs_status status;
+    struct qsi_slice expiration;
+    qs_status status = QS_OK;
 
     memset(receipt_out, 0, sizeof *receipt_out);
     QS_TRY(qsi_check_names(exchange.bytes, routing_key.bytes, error));
@@ -490,7 +648,14 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
     publishing.persistent =
         qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
-    status = qsi_check_body_bytes(channel->store, body.bytes, error);
+    publishing.expiration_ms = QSI_NO_EXPIRATION;
+    expiration = qsi_properties_expiration(properties.data, (uint32_t)properties.bytes);
+    if (expiration.data != NULL) {
+        status = qsi_expiration_parse(expiration, &publishing.expiration_ms, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_check_body_bytes(channel->store, body.bytes, error);
+    }
     if (status == QS_OK) {
         status = may_have_copies(publishing.properties)
                      ? publish_with_copies(&publishing, receipt_out, error)

@@ -14,6 +14,7 @@ struct piece_destination {
     uint64_t queue_id;
     struct qsi_run *run; /* ready to be pushed */
 };
+struct refusals;
 struct piece {
     struct qsi_chunk *chunk; /* holds this record and nothing else */
     struct piece_destination *destinations;
@@ -21,7 +22,9 @@ struct piece {
     uint32_t destination_count;
     uint32_t place_count;
     uint32_t row_count;
+    uint64_t first_row; /* of row 0, among the messages of the call that published them */
     bool journalled;
+    bool has_expiration; /* some rows say themselves when they expire */
 };
 struct pieces {
     struct piece *items;
@@ -39,9 +42,50 @@ void qsi_pieces_fini(struct pieces *pieces, struct qsi_message_store *messages);
 /* REQUIRES lock and room.  Memory for accepting all of them: accept cannot fail then.  extra_entries: other appends. */
 qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
                              uint32_t extra_entries, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Pushes and appends all; returns the LSN they end at, 0 if nothing was journalled.  group: as one atomic group;
- * goes_on: which the caller's next append belongs to. */
-uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces, bool group, bool goes_on);
+/* REQUIRES lock.  Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs to.  Returns the LSN they
+ * end at, 0 if nothing was journalled. */
+uint64_t qsi_pieces_accept_group(struct qs_store *store, struct pieces *pieces, bool goes_on);
+/* The same, each piece for itself.  Messages that their queue refuses are not in it afterwards, and in *refusals. */
+uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces,
+                           struct refusals *refusals);
+
+/* ---- messages that a queue refuses because it is full (refuse.c) ---- */
+
+/* They were pushed, and are settled again in the same group of the journal. */
+struct refusals {
+    uint64_t *rows; /* bitmap over the messages of the call; NULL: no queue refuses any */
+    uint64_t row_count;
+    struct qsi_chunk *settles; /* room for their records */
+    uint64_t count;            /* rows that are in the bitmap */
+};
+/* Does the queue refuse messages rather than drop others? */
+static inline bool qsi_queue_refuses(const struct store_queue *queue)
+{
+    return queue->policy.overflow != QSI_DROP_HEAD;
+}
+/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call: take cannot fail then. */
+qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
+                               const struct pieces *pieces, uint64_t row_count,
+                               qs_error *error) QS_MUST_CHECK;
+/* REQUIRES that room.  Of the messages just pushed as a destination of the piece, takes out what the queue refuses; their records are in
+ * refusals->settles.  Returns the number of records. */
+uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
+                           struct store_queue *queue, const struct piece *piece,
+                           const struct qsi_run *run);
+void qsi_refusals_fini(struct refusals *refusals);
+/* REQUIRES lock and qsi_pieces_reserve.  A transaction is refused as a whole: QS_PRECONDITION_FAILED. */
+qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces,
+                             qs_error *error) QS_MUST_CHECK;
+
+/* ---- dead letters (publish.c) ---- */
+
+struct letter {
+    struct qsi_slice exchange, key, properties, body;
+    bool may_go_round; /* also to queues where the message has died before */
+};
+/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out: 0 when it went nowhere. */
+qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
+                             uint32_t *queue_count_out, qs_error *error) QS_MUST_CHECK;
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
                                qs_error *error) QS_MUST_CHECK;

@@ -66,11 +66,28 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
 
 /* ---- accepting ---- */
 
+/* Room for what full queues refuse, and for the confirms of what they take. */
+static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
+{
+    qs_status status =
+        qsi_refusals_reserve(refusals, batch->store, &batch->pieces, batch->row_count, error);
+
+    if (status == QS_OK && refusals->rows != NULL &&
+        qsi_confirms_reserve_batch(&batch->channel->confirms, batch->row_count) != QS_OK) {
+        status = qsi_batch_no_memory(error);
+    }
+    if (status != QS_OK) {
+        qsi_refusals_fini(refusals);
+    }
+    return status;
+}
+
 /* REQUIRES lock. */
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
 {
     struct qs_channel *channel = batch->channel;
     struct qs_store *store = batch->store;
+    struct refusals refusals = {NULL};
     bool released;
 
     if (channel->tx_selected) {
@@ -89,20 +106,22 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             return qsi_batch_no_memory(error);
         }
         QS_TRY(qsi_pieces_reserve(store, &batch->pieces, 0, error));
-        receipt->lsn = qsi_pieces_accept(store, &batch->pieces, false, false);
+        QS_TRY(reserve_refusals(batch, &refusals, error));
+        receipt->lsn = qsi_pieces_accept(store, &batch->pieces, &refusals);
     }
     receipt->count = batch->row_count;
     store->stats.published += batch->row_count;
     store->stats.returned += batch->return_count;
     qsi_move_returns(&batch->returns, qsi_returns_of(channel));
     if (channel->confirms.selected && batch->row_count > 0) {
-        receipt->first_number =
-            qsi_confirms_add(&channel->confirms, batch->row_count, receipt->lsn);
+        receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
+                                                       receipt->lsn, refusals.rows);
         receipt->last_number = receipt->first_number + batch->row_count - 1;
-        if (receipt->lsn == 0) {
+        if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_announce(store);
         }
     }
+    qsi_refusals_fini(&refusals);
     return QS_OK;
 }
 

@@ -5,7 +5,7 @@
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "error.h"
 #include "publish.h"
 #include "record.h"
@@ -38,16 +38,15 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     return QS_OK;
 }
 
-static qs_status view_message(const struct qsi_stretch *stretch, qs_message *message,
-                              struct qsi_body_ref *ref_out, qs_error *error)
+qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
+                           struct qsi_body_ref *ref_out, qs_error *error)
 {
-    const struct qsi_run *run = stretch->run;
     uint32_t record_row;
     struct qsi_messages view;
     struct qsi_route_view route;
     struct qsi_slice body;
 
-    qsi_messages_view(&view, qsi_run_record(run, stretch->run_row, &record_row));
+    qsi_messages_view(&view, qsi_run_record(run, run_row, &record_row));
     route = qsi_messages_route(&view, qsi_messages_row_route(&view, record_row));
     body = qsi_messages_body(&view, record_row);
     message->exchange = qs_slice_of(route.exchange);
@@ -72,6 +71,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     struct qsi_stretch stretch;
 
     memset(message_out, 0, sizeof *message_out);
+    qsi_expire(channel->store, queue);
     switch (qsi_queue_take(&queue->core, 1, &stretch)) {
     case QSI_TAKE_EMPTY:
         return QS_EEMPTY;
@@ -87,7 +87,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
         qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
     channel->store->stats.delivered += 1;
     qsi_pager_look_ahead(channel->store, queue);
-    return view_message(&stretch, message_out, ref_out, error);
+    return qsi_view_message(stretch.run, stretch.run_row, message_out, ref_out, error);
 }
 
 /* What a record of the message store holds, in a chunk of its own. */
@@ -170,6 +170,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
     for (;;) {
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
+        qsi_note_use(channel->store, queue);
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
@@ -384,6 +385,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         }
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
+        qsi_note_use(store, queue);
+        qsi_expire(store, queue);
         if (queue->core.ready_count > 0) {
             break;
         }
@@ -412,6 +415,9 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         }
         if (status == QS_OK) {
             status = qsi_require_queue(channel, get->queue, &queue, error);
+        }
+        if (status == QS_OK) {
+            qsi_expire(store, queue);
         }
         if (status != QS_OK) {
             return get->message_count > 0 && !channel->closed ? QS_OK : status;

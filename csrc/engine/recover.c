@@ -96,6 +96,7 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     if (qsi_queue_skip_to(queue, first_seq) != QS_OK ||
         qsi_queue_reserve(queue, 1, count, (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) !=
             QS_OK ||
+        (view->expirations != NULL && qsi_queue_reserve_expiries(queue, count) != QS_OK) ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
@@ -156,7 +157,8 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
         }
         /* Transient messages leave gaps, and so do checkpoints. */
         if (qsi_queue_skip_to(&queue->core, first_seq) != QS_OK ||
-            qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK) {
+            qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK ||
+            (view.expirations != NULL && qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         qsi_queue_push_message(&queue->core, chunk, (uint32_t)at, qsi_record_length(record), true,

@@ -106,6 +106,17 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
+qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    for (uint32_t i = 0; i < queue->core.segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
+        if (segment->settled == NULL) {
+            QS_TRY(load_segment_state(store, queue, segment, error));
+        }
+    }
+    return QS_OK;
+}
+
 qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
     const struct qsi_queue *core = &queue->core;

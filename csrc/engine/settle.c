@@ -1,6 +1,6 @@
 /* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "error.h"
 #include "record.h"
 
@@ -36,7 +36,9 @@ static void record_range(struct settling *settling, uint64_t queue_id, uint64_t 
         return;
     }
     flush_range(settling);
-    *range = (struct qsi_settle){queue_id, first_seq, count, settling->kind};
+    *range = (struct qsi_settle){queue_id, first_seq, count,
+                                 settling->kind == QSI_SETTLE_REQUEUE ? QSI_SETTLE_REQUEUE
+                                                                      : QSI_SETTLE_ACK};
 }
 
 static void record_extent(struct settling *settling, const struct store_queue *queue,
@@ -54,18 +56,80 @@ static void record_extent(struct settling *settling, const struct store_queue *q
     }
 }
 
+/* Of these messages, those that were delivered as often as the queue lets them: bits of the extent. */
+static uint64_t worn_out(const struct qsi_extent *extent, uint64_t tags, uint64_t deliveries_max)
+{
+    uint64_t worn = 0;
+
+    for (uint64_t rest = tags; rest != 0; rest &= rest - 1) {
+        uint32_t slot = extent->first_slot + (uint32_t)__builtin_ctzll(rest);
+        if (qsi_segment_deliveries_before(extent->segment, slot) + UINT64_C(1) > deliveries_max) {
+            worn |= rest & -rest;
+        }
+    }
+    return worn;
+}
+
+/* Messages that do not end here, but go to the dead letters or for having been delivered too often.  Returns those for which there
+ * was memory. */
+static uint64_t depart(struct settling *settling, const struct qsi_extent *extent, uint64_t tags,
+                       enum qsi_reason reason)
+{
+    struct qs_store *store = settling->channel->store;
+    uint64_t departed = 0;
+
+    while (tags != 0 && qsi_depart_reserve(store, 1) == QS_OK) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(tags);
+        uint64_t rest = ~(tags >> bit);
+        struct qsi_stretch stretch = {
+            .segment = extent->segment,
+            .slot = extent->first_slot + bit,
+            .count = rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest),
+        };
+        uint64_t taken = qsi_stretch_mask(&stretch) >> (extent->first_slot % QSI_WORD_BITS);
+        qsi_depart(store, qsi_queue_of_core(extent->queue), &stretch, reason);
+        departed |= taken;
+        tags &= ~taken;
+    }
+    return departed;
+}
+
+/* Which of the messages leave another way. */
+static uint64_t see_who_departs(struct settling *settling, const struct qsi_extent *extent,
+                                uint64_t tags)
+{
+    const struct store_queue *queue = qsi_queue_of_core(extent->queue);
+
+    if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
+        return depart(settling, extent, tags, QSI_REJECTED);
+    }
+    if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted &&
+        queue->policy.deliveries_max != QSI_UNLIMITED &&
+        settling->channel != settling->channel->store->departures.holder) {
+        return depart(settling, extent, worn_out(extent, tags, queue->policy.deliveries_max),
+                      QSI_DELIVERY_LIMIT);
+    }
+    return 0;
+}
+
 static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
 {
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
     struct store_consumer *consumer = extent->consumer;
-    uint64_t mask = qsi_extent_mask(extent, tags);
-    uint32_t count = (uint32_t)__builtin_popcountll(tags);
+    uint64_t mask;
+    uint32_t count;
 
     if (consumer != NULL) {
-        consumer->unacked_count -= count;
+        consumer->unacked_count -= (uint32_t)__builtin_popcountll(tags);
     }
+    tags &= ~see_who_departs(settling, extent, tags);
+    if (tags == 0) {
+        return;
+    }
+    mask = qsi_extent_mask(extent, tags);
+    count = (uint32_t)__builtin_popcountll(tags);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
         uint64_t journalled =
             qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
@@ -74,6 +138,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
         qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
         store->stats.requeued += count;
+        qsi_note_growth(store, queue);
         return;
     }
     qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
@@ -204,7 +269,7 @@ qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t fl
 qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                           qs_error *error)
 {
-    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_ACK;
+    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_REJECT;
 
     QS_TRY(qsi_channel_enter(channel, error));
     return qsi_channel_leave(

@@ -1,7 +1,7 @@
 /* Opening, closing and entering a store. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
@@ -129,10 +129,15 @@ static bool ends_channel(qs_status status)
 
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
 {
+    struct qs_store *store = channel->store;
+
     if (ends_channel(status)) {
         qsi_channel_shut(channel);
     }
-    qsi_mutex_unlock(&channel->store->mutex);
+    if (qsi_has_departures(store)) {
+        qsi_see_off(store);
+    }
+    qsi_mutex_unlock(&store->mutex);
     return status;
 }
 
@@ -243,6 +248,8 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_cond_init(&store->paging);
     qsi_cond_init(&store->paged);
     qsi_cond_init(&store->checkpoint_due);
+    qsi_cond_init(&store->departures.due);
+    qsi_cond_init(&store->departures.quiet);
     qsi_mutex_init(&store->manifest_mutex);
     qsi_list_init(&store->ahead);
     qsi_list_init(&store->dead_files);
@@ -257,6 +264,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     if (store->budget == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
     }
+    QS_TRY(qsi_departures_open(store, error));
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
@@ -426,11 +434,13 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
-    return qsi_recover(store, error);
+    QS_TRY(qsi_recover(store, error));
+    return qsi_departures_after_recovery(store, error);
 }
 
 static void free_store(struct qs_store *store)
 {
+    qsi_departures_free(store);
     qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);
     while (store->shared.retired.next != NULL && !qsi_list_is_empty(&store->shared.retired)) {
@@ -456,6 +466,8 @@ static void free_store(struct qs_store *store)
     unregister_store(store);
     qsi_mutex_fini(&store->manifest_mutex);
     qsi_cond_fini(&store->checkpoint_due);
+    qsi_cond_fini(&store->departures.due);
+    qsi_cond_fini(&store->departures.quiet);
     qsi_cond_fini(&store->paged);
     qsi_cond_fini(&store->paging);
     qsi_cond_fini(&store->chores);
@@ -610,6 +622,9 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_cond_broadcast(&store->events);
     qsi_mutex_unlock(&store->mutex);
     qsi_commit_stop_threads(store);
+    qsi_mutex_lock(&store->mutex);
+    qsi_departures_shut(store);
+    qsi_mutex_unlock(&store->mutex);
     status = settle(store, error);
     unregister_store(store);
     qsi_mutex_lock(&store->mutex);
@@ -697,6 +712,9 @@ void qs_channel_close(qs_channel *channel)
         make_room_to_shut(store, channel);
     }
     qsi_channel_shut(channel);
+    if (!store->closed && qsi_has_departures(store)) {
+        qsi_see_off(store);
+    }
     qsi_list_remove(&channel->in_store);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);

@@ -1,7 +1,7 @@
 /* Exchanges, queues and bindings: declared, bound, deleted and replayed. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "departures.h"
 #include "env_call.h"
 #include "error.h"
 #include "properties.h"
@@ -14,6 +14,7 @@
 #define SERVER_NAME_PREFIX "amq.gen-"
 #define RESERVED_PREFIX "amq."
 #define TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
+#define US_PER_MS UINT64_C(1000)
 #define NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
 struct store_queue *qsi_queue_of(struct qsi_destination *destination)
@@ -59,6 +60,8 @@ static void free_queue(struct store_queue *queue)
 {
     qsi_list_remove(&queue->in_deleted);
     qsi_list_remove(&queue->in_ahead);
+    qsi_list_remove(&queue->in_trimming);
+    qsi_list_remove(&queue->in_timed);
     qsi_queue_fini(&queue->core);
     qsi_free(queue);
 }
@@ -75,6 +78,8 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
     }
     qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
     qsi_list_init(&queue->in_ahead);
+    qsi_list_init(&queue->in_trimming);
+    qsi_list_init(&queue->in_timed);
     queue->target_ram_count = INFINITY;
     qsi_list_init(&queue->consumers);
     qsi_list_init(&queue->in_deleted);
@@ -94,6 +99,10 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
         return status;
     }
     queue->lazy = queue->policy.lazy;
+    queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
+    if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
+        queue->core.ttl_us = queue->policy.message_ttl_ms * US_PER_MS;
+    }
     *queue_out = queue;
     return QS_OK;
 }
@@ -152,6 +161,8 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
     qsi_router_remove_destination(&store->router, &queue->destination);
     qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
     qsi_list_remove(&queue->in_ahead);
+    qsi_list_remove(&queue->in_trimming);
+    qsi_list_remove(&queue->in_timed);
     store->lazy_count -= queue->lazy ? 1 : 0;
     qsi_queue_abandon(&queue->core);
     queue->deleted = true;
@@ -354,16 +365,8 @@ static qs_status check_supported(const struct qsi_queue_policy *policy, qs_error
         bool asked;
         const char *name;
     } missing[] = {
-        {policy->message_ttl_ms != QSI_UNLIMITED, "x-message-ttl"},
-        {policy->expires_ms != QSI_UNLIMITED, "x-expires"},
-        {policy->messages_max != QSI_UNLIMITED, "x-max-length"},
-        {policy->body_bytes_max != QSI_UNLIMITED, "x-max-length-bytes"},
-        {policy->overflow != QSI_DROP_HEAD, "x-overflow"},
-        {policy->has_dead_letter_exchange, "x-dead-letter-exchange"},
-        {policy->at_least_once, "x-dead-letter-strategy"},
         {policy->has_priorities, "x-max-priority"},
         {policy->single_active_consumer, "x-single-active-consumer"},
-        {policy->deliveries_max != QSI_UNLIMITED, "x-delivery-limit"},
     };
 
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
@@ -497,6 +500,8 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
     status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
                            qsi_slice_of(arguments), &found, &lsn, error);
     if (status == QS_OK) {
+        qsi_note_use(channel->store, found);
+        qsi_expire(channel->store, found);
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
         ok_out->message_count = found->core.ready_count;

@@ -4,6 +4,7 @@
  * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
 #include "alloc.h"
 #include "check.h"
+#include "departures.h"
 #include "error.h"
 #include "publish.h"
 
@@ -146,6 +147,15 @@ static qs_status note_key(struct qs_store *store, struct qsi_slice key, uint64_t
     return qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)lsn);
 }
 
+/* Of a transaction that was not committed after all. */
+static void forget_key(struct qs_store *store, const struct commit *commit)
+{
+    if (commit->key.strings[0].bytes > 0) {
+        qsi_map_remove(&store->transactions, commit->key.strings[0].data,
+                       commit->key.strings[0].bytes);
+    }
+}
+
 /* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
 {
@@ -168,12 +178,17 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         return qsi_fail(error, QS_ENOMEM, "transaction key");
     }
     if (qsi_pieces_reserve(store, commit->pieces, 1, error) != QS_OK) {
-        if (keyed) {
-            qsi_map_remove(&store->transactions, commit->key.strings[0].data,
-                           commit->key.strings[0].bytes);
-        }
+        forget_key(store, commit);
         qsi_chunk_unref(tail);
         return QS_ENOMEM;
+    }
+    if (channel != store->departures.holder) {
+        qs_status status = qsi_refusals_check(store, commit->pieces, error);
+        if (status != QS_OK) {
+            forget_key(store, commit);
+            qsi_chunk_unref(tail);
+            return status;
+        }
     }
     for (uint32_t i = 0; i < commit->settle_count; i++) {
         tail_records += qsi_settle_into(channel, commit->settles[i].first_tag,
@@ -184,7 +199,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         tail->used += qsi_topology_bytes(&commit->key);
         tail_records += 1;
     }
-    *lsn_out = qsi_pieces_accept(store, commit->pieces, true, tail_records > 0);
+    *lsn_out = qsi_pieces_accept_group(store, commit->pieces, tail_records > 0);
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
@@ -197,12 +212,22 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     return QS_OK;
 }
 
+qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *error)
+{
+    struct commit commit = {.channel = channel, .key = {.type = QSI_RECORD_TRANSACTION}};
+
+    commit.key.strings[0] = qsi_slice_make("", 0);
+    QS_TRY(make_room(&commit, error));
+    return apply(&commit, lsn_out, error);
+}
+
 static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
 {
     struct qs_channel *channel = commit->channel;
     uint64_t lsn;
 
     QS_TRY(check_selected(channel, error));
+    QS_TRY(qsi_dead_letter_in_tx(channel, error));
     QS_TRY(make_room(commit, error));
     lsn = key_lsn(channel->store, commit->key.strings[0]);
     *repeated_out = lsn != 0;

@@ -79,8 +79,7 @@ qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_fi
 /* -- reading ---------------------------------------------------------------------------------- */
 
 static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
-                           struct qsi_segment_state *state, uint32_t *columns_out,
-                           qs_error *error)
+                           struct qsi_segment_state *state, uint32_t *columns_out, qs_error *error)
 {
     uint32_t entries = view->index->entries;
     uint64_t at = qsi_segment_state_at(entries, view->file->state_area);

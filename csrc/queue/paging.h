@@ -58,7 +58,7 @@ struct qsi_page_in {
     struct qsi_segment_file file;
     bool of_transients; /* from the transient file of a durable queue */
     bool of_state;      /* else of content */
-    uint32_t columns; /* that the state has */
+    uint32_t columns;   /* that the state has */
     struct qsi_segment_state state;
     struct qsi_segment_load load;
 };
@@ -68,6 +68,10 @@ qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue
                             uint64_t bytes_max) QS_MUST_CHECK;
 /* The state of this segment. */
 qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment) QS_MUST_CHECK;
+/* The content of a live message whose state is in memory, and of some behind it.  QS_EEMPTY: it is in memory; QS_EEXIST as above. */
+qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                              struct qsi_segment *segment, uint32_t slot,
+                              uint64_t bytes_max) QS_MUST_CHECK;
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 /* Instead of run, or after it failed, when content cannot be read: each message becomes one that is damaged. */

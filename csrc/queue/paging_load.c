@@ -207,12 +207,30 @@ qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue
     return begin_content(page_in, queue, segment, slot, end, bytes_max);
 }
 
+qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                              struct qsi_segment *segment, uint32_t slot, uint64_t bytes_max)
+{
+    uint32_t entries = queue->shared->entries, end = entries;
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint32_t index = qsi_queue_find_run(queue, first_seq + slot);
+
+    if (index < queue->run_count) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, index);
+        if (run->first_seq <= first_seq + slot) {
+            return QS_EEMPTY;
+        }
+        end = run->first_seq < first_seq + entries ? (uint32_t)(run->first_seq - first_seq) : end;
+    }
+    return segment->busy > 0 ? QS_EEXIST
+                             : begin_content(page_in, queue, segment, slot, end, bytes_max);
+}
+
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error)
 {
     if (page_in->of_state) {
-        return qsi_segment_read_state(index, &page_in->file, &page_in->state,
-                                      &page_in->columns, error);
+        return qsi_segment_read_state(index, &page_in->file, &page_in->state, &page_in->columns,
+                                      error);
     }
     return qsi_segment_load(page_in->of_transients ? transient_index : index, &page_in->file,
                             &page_in->load, error);
@@ -275,7 +293,8 @@ static void install_expiries(struct qsi_page_in *page_in)
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint64_t ready = qsi_segment_ready(page_in->queue, segment, segment->word_base + at);
         for (; ready != 0; ready &= ready - 1) {
-            uint64_t expiry = segment->expiries[at * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(ready)];
+            uint64_t expiry =
+                segment->expiries[at * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(ready)];
             segment->earliest = expiry < segment->earliest ? expiry : segment->earliest;
         }
     }

@@ -150,9 +150,8 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
             continue;
         }
         bit = (uint32_t)__builtin_ctzll(ready);
-        *stretch_out = (struct qsi_stretch){.segment = segment,
-                                            .slot = word * QSI_WORD_BITS + bit,
-                                            .count = ones_from(ready, bit)};
+        *stretch_out = (struct qsi_stretch){
+            .segment = segment, .slot = word * QSI_WORD_BITS + bit, .count = ones_from(ready, bit)};
         *seq_io += stretch_out->slot - slot + stretch_out->count;
         qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;
@@ -234,6 +233,16 @@ static bool have_deliveries(struct qsi_segment *segment)
         segment->deliveries[slot - base] = seen || slot < segment->seen_end ? 1 : 0;
     }
     return segment->deliveries != NULL;
+}
+
+uint32_t qsi_segment_deliveries_before(const struct qsi_segment *segment, uint32_t slot)
+{
+    uint32_t word = slot / QSI_WORD_BITS;
+
+    if (segment->deliveries != NULL) {
+        return segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
+    }
+    return (uint32_t)(qsi_segment_seen_before(segment, word) >> (slot % QSI_WORD_BITS) & 1);
 }
 
 void qsi_segment_count_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask)

@@ -77,9 +77,11 @@ struct qsi_segment {
     uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
     uint8_t *
         deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
-    uint64_t *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
+    uint64_t
+        *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
     uint32_t *sizes; /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
-    uint64_t earliest; /* no ready message expires before; 0 until a state that has expiries was read */
+    uint64_t
+        earliest; /* no ready message expires before; 0 until a state that has expiries was read */
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
     uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
@@ -124,12 +126,15 @@ struct qsi_queue {
     uint64_t ram_bytes;                            /* of runs */
     uint64_t ram_count;                            /* live messages of runs */
     uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
-    uint64_t ttl_us;      /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
-    uint64_t ttl_least_us; /* expiring at once means so much later: while a consumer may take them */
+    uint64_t
+        ttl_us; /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
+    uint64_t
+        ttl_least_us;     /* expiring at once means so much later: while a consumer may take them */
     uint64_t earliest;    /* no ready message expires before; QSI_NEVER: none does */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
-    uint64_t reserving;                            /* scratch of who reserves for several batches */
+    uint64_t reserving_bytes; /* of bodies, if it counts them; scratch as the next */
+    uint64_t reserving;       /* scratch of who reserves for several batches */
     uint64_t
         reserved_seq; /* there is state for what is pushed below it, whatever is settled before */
     uint64_t retired_number;     /* the last segment that ended while it was the queue's last */
@@ -219,6 +224,8 @@ static inline uint32_t qsi_segment_deliveries(const struct qsi_segment *segment,
            : qsi_segment_was_seen(segment, slot) ? 1
                                                  : 0;
 }
+/* How often a message that is out had been delivered before it was taken. */
+uint32_t qsi_segment_deliveries_before(const struct qsi_segment *segment, uint32_t slot);
 static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
 {
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
@@ -250,11 +257,16 @@ struct qsi_expiry_walk {
     uint64_t number; /* of the segment at hand */
     uint32_t word;
     uint64_t earliest; /* of what is left in it, so far */
-    struct qsi_segment *lacks_state; /* the first segment that may have some, and whose state is not in memory */
+    struct qsi_segment
+        *lacks_state; /* the first segment that may have some, and whose state is not in memory */
 };
 /* The next expired messages; false at the end, when queue->earliest tells when to come again. */
 bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
                             struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* Of the message with that sequence, whose state is in memory, in a queue that counts bytes. */
+uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq);
+/* Of a run that is not pushed yet. */
+uint64_t qsi_run_body_bytes(const struct qsi_run *run);
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
 void qsi_queue_recount_bytes(struct qsi_queue *queue);
 
@@ -319,6 +331,8 @@ static inline struct qsi_run *qsi_queue_run_at(const struct qsi_queue *queue, ui
 {
     return queue->runs[queue->first_run + index];
 }
+/* The run that holds seq; NULL: its content is not in memory. */
+const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq);
 /* Inserts a run at its sequence; REQUIRES reserve(1, 0, false). */
 void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run);
 /* The content of a message in the run was exchanged for a reference to the message store, which is counted if it is live. */

@@ -175,6 +175,27 @@ void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment,
     queue->earliest = segment->earliest < queue->earliest ? segment->earliest : queue->earliest;
 }
 
+uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
+{
+    uint32_t entries = queue->shared->entries;
+    const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
+
+    return segment->sizes[(seq & (entries - 1)) - (uint64_t)segment->word_base * QSI_WORD_BITS];
+}
+
+uint64_t qsi_run_body_bytes(const struct qsi_run *run)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t row = 0; row < run->count; row++) {
+        struct qsi_messages view;
+        uint32_t record_row;
+        qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
+        bytes += size_of(&view, record_row);
+    }
+    return bytes;
+}
+
 void qsi_queue_recount_bytes(struct qsi_queue *queue)
 {
     queue->ready_bytes = 0;

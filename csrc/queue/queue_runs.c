@@ -101,6 +101,13 @@ uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq)
     return index;
 }
 
+const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq)
+{
+    uint32_t index = qsi_queue_look_up_run(queue, seq);
+
+    return index < queue->run_count ? qsi_queue_run_at(queue, index) : NULL;
+}
+
 /* The shorter part of the rest moves. */
 void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
 {

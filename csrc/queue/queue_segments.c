@@ -122,8 +122,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
                                 slots * sizeof *expiries, 0xff);
     }
     if (segment->sizes != NULL) {
-        sizes =
-            widen_column(segment->sizes, old_slots * sizeof *sizes, slots * sizeof *sizes, 0);
+        sizes = widen_column(segment->sizes, old_slots * sizeof *sizes, slots * sizeof *sizes, 0);
     }
     if (bits == NULL || (segment->transient != NULL && transient == NULL) ||
         (segment->deliveries != NULL && deliveries == NULL) ||

@@ -4,8 +4,8 @@
 
 /* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
 static const uint8_t table_a[] = {1, 'a', 'S', 0, 0, 0, 1, '1'};
-static const uint8_t table_ttl[] = {13,  'x', '-', 'm', 'e', 's', 's', 'a', 'g', 'e',
-                                    '-', 't', 't', 'l', 'I', 0,   0,   0,   9};
+static const uint8_t table_priorities[] = {14,  'x', '-', 'm', 'a', 'x', '-', 'p', 'r', 'i',
+                                           'o', 'r', 'i', 't', 'y', 'I', 0,   0,   0,   9};
 #define ARGUMENTS(table) ((qs_slice){table, sizeof(table)})
 
 static qs_status try_declare(struct engine *engine, const char *queue, uint32_t flags,
@@ -45,7 +45,7 @@ static void test_declare_otherwise_is_refused(struct engine *engine)
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
                         try_declare(engine, "amq.mine", QS_DURABLE, NONE, &ok));
     CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED,
-                        try_declare(engine, "ttl", 0, ARGUMENTS(table_ttl), &ok));
+                        try_declare(engine, "ttl", 0, ARGUMENTS(table_priorities), &ok));
     QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "ttl"));
 }
 

@@ -584,7 +584,8 @@ static void rewrite(struct fixture *fixture, const uint64_t *live, bool with_del
 {
     struct qsi_segment_file to;
     struct qsi_segment_file from = model.file;
-    struct qsi_segment_state state = {settled, seen, with_deliveries ? deliveries : NULL, NULL, NULL};
+    struct qsi_segment_state state = {settled, seen, with_deliveries ? deliveries : NULL, NULL,
+                                      NULL};
 
     QS_CHECK_OK(qsi_segment_rewrite(fixture->index, &model.file, live, &state, &to, QS_ERROR));
     QS_CHECK(memcmp(&from, &model.file, sizeof from) == 0 && exists(fixture, &from));

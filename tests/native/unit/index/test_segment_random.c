@@ -15,7 +15,7 @@ struct segment {
     uint8_t deliveries[ENTRIES_LIMIT];
     uint64_t expiries[ENTRIES_LIMIT];
     uint32_t sizes[ENTRIES_LIMIT];
-    uint32_t columns; /* that the state was written with */
+    uint32_t columns;                /* that the state was written with */
     struct qsi_segment_file durable; /* what a checkpoint would name; queue_id 0: nothing */
     uint64_t durable_settled[ENTRIES_LIMIT / 64];
     uint32_t next; /* slot */

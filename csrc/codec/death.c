@@ -1,0 +1,322 @@
+/* Field tables with a death more. */
+#include "death.h"
+
+#include "check.h"
+#include "le.h"
+#include "properties.h"
+
+#include <string.h>
+
+#define TEXT(literal) qsi_slice_make(literal, sizeof(literal) - 1)
+
+static bool is_named(const struct qsi_field *field, const char *name)
+{
+    return qsi_slice_equals(field->name, qsi_slice_make(name, (uint32_t)strlen(name)));
+}
+
+/* ---- writing: the first failure is kept until the end ---- */
+
+struct writer {
+    struct qsi_buf *out;
+    bool failed;
+};
+
+static void put(struct writer *writer, const void *data, size_t bytes)
+{
+    if (!writer->failed && bytes > 0) {
+        writer->failed = qsi_buf_append(writer->out, data, bytes) != QS_OK;
+    }
+}
+
+static void put_be32(struct writer *writer, uint32_t value)
+{
+    const uint8_t bytes[4] = {(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),
+                              (uint8_t)value};
+
+    put(writer, bytes, sizeof bytes);
+}
+
+static void put_be64(struct writer *writer, uint64_t value)
+{
+    put_be32(writer, (uint32_t)(value >> 32));
+    put_be32(writer, (uint32_t)value);
+}
+
+static void put_name(struct writer *writer, struct qsi_slice name, char type)
+{
+    const uint8_t length = (uint8_t)name.bytes;
+
+    put(writer, &length, 1);
+    put(writer, name.data, name.bytes);
+    put(writer, &type, 1);
+}
+
+static void put_sized(struct writer *writer, struct qsi_slice value)
+{
+    put_be32(writer, value.bytes);
+    put(writer, value.data, value.bytes);
+}
+
+static void put_text(struct writer *writer, const char *name, struct qsi_slice value)
+{
+    put_name(writer, qsi_slice_make(name, (uint32_t)strlen(name)), 'S');
+    put_sized(writer, value);
+}
+
+/* A field as it was. */
+static void put_value(struct writer *writer, const struct qsi_field *field)
+{
+    if (strchr("SxAF", field->type) != NULL) {
+        put_sized(writer, field->value);
+    } else {
+        put(writer, field->value.data, field->value.bytes);
+    }
+}
+
+static void put_field(struct writer *writer, const struct qsi_field *field)
+{
+    put_name(writer, field->name, (char)field->type);
+    put_value(writer, field);
+}
+
+/* What follows is counted: returns where its length is to go. */
+static size_t begin_sized(struct writer *writer)
+{
+    size_t at = writer->out->bytes;
+
+    put_be32(writer, 0);
+    return at;
+}
+
+static void end_sized(struct writer *writer, size_t at)
+{
+    if (!writer->failed) {
+        uint32_t bytes = (uint32_t)(writer->out->bytes - at - 4);
+        for (int i = 0; i < 4; i++) {
+            writer->out->data[at + (size_t)i] = (uint8_t)(bytes >> (24 - 8 * i));
+        }
+    }
+}
+
+/* ---- reading ---- */
+
+static bool find_field(struct qsi_slice table, const char *name, struct qsi_field *field_out)
+{
+    struct qsi_field_walk walk = qsi_table_walk(table);
+
+    while (qsi_field_next(&walk, field_out)) {
+        if (is_named(field_out, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_text(struct qsi_slice table, const char *name, struct qsi_slice text)
+{
+    struct qsi_field field;
+
+    return find_field(table, name, &field) && field.type == 'S' &&
+           qsi_slice_equals(field.value, text);
+}
+
+static struct qsi_slice headers_of(struct qsi_slice properties)
+{
+    struct qsi_properties decoded;
+
+    return qsi_properties_decode(&decoded, properties.data, properties.bytes, NULL) == QS_OK
+               ? qsi_properties_text(&decoded, QSI_PROPERTY_HEADERS)
+               : QSI_SLICE_NULL;
+}
+
+/* The deaths that the headers tell; null: none, or they make no sense. */
+static struct qsi_slice deaths_of(struct qsi_slice headers)
+{
+    struct qsi_field field;
+
+    return headers.data != NULL && find_field(headers, "x-death", &field) && field.type == 'A'
+               ? field.value
+               : QSI_SLICE_NULL;
+}
+
+/* ---- one death more ---- */
+
+/* The routing key, and those of the CC header. */
+static void put_routing_keys(struct writer *writer, const struct qsi_death *death,
+                             struct qsi_slice headers)
+{
+    struct qsi_field cc, key;
+    size_t at;
+
+    put_name(writer, TEXT("routing-keys"), 'A');
+    at = begin_sized(writer);
+    put(writer, "S", 1);
+    put_sized(writer, death->key);
+    if (headers.data != NULL && find_field(headers, "CC", &cc) && cc.type == 'A') {
+        struct qsi_field_walk walk = qsi_array_walk(cc.value);
+        while (qsi_field_next(&walk, &key)) {
+            put(writer, "S", 1);
+            put_sized(writer, key.value);
+        }
+    }
+    end_sized(writer, at);
+}
+
+static void put_first_death(struct writer *writer, const struct qsi_death *death,
+                            struct qsi_slice headers, struct qsi_slice expiration)
+{
+    size_t at;
+
+    put(writer, "F", 1);
+    at = begin_sized(writer);
+    put_name(writer, TEXT("count"), 'l');
+    put_be64(writer, 1);
+    put_text(writer, "reason", qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
+    put_text(writer, "queue", death->queue);
+    put_name(writer, TEXT("time"), 'T');
+    put_be64(writer, death->time_s);
+    put_text(writer, "exchange", death->exchange);
+    put_routing_keys(writer, death, headers);
+    if (expiration.data != NULL) {
+        put_text(writer, "original-expiration", expiration);
+    }
+    end_sized(writer, at);
+}
+
+static uint64_t count_of(const struct qsi_field *field)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < field->value.bytes && field->value.bytes <= 8; i++) {
+        count = count << 8 | field->value.data[i];
+    }
+    return count;
+}
+
+/* The table of an earlier death, counted once more. */
+static void put_death_again(struct writer *writer, struct qsi_slice death)
+{
+    struct qsi_field_walk walk = qsi_table_walk(death);
+    struct qsi_field field;
+    size_t at;
+
+    put(writer, "F", 1);
+    at = begin_sized(writer);
+    while (qsi_field_next(&walk, &field)) {
+        if (!is_named(&field, "count")) {
+            put_field(writer, &field);
+            continue;
+        }
+        put_name(writer, field.name, 'l');
+        put_be64(writer, count_of(&field) + 1);
+    }
+    end_sized(writer, at);
+}
+
+static bool is_same_death(const struct qsi_field *told, const struct qsi_death *death)
+{
+    return told->type == 'F' && has_text(told->value, "queue", death->queue) &&
+           has_text(told->value, "reason",
+                    qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
+}
+
+static void put_deaths(struct writer *writer, const struct qsi_death *death,
+                       struct qsi_slice headers, struct qsi_slice expiration)
+{
+    struct qsi_slice told = deaths_of(headers);
+    struct qsi_field_walk walk = qsi_array_walk(told);
+    struct qsi_field field, same = {.name = QSI_SLICE_NULL};
+    size_t at;
+    bool again = false;
+
+    while (told.data != NULL && !again && qsi_field_next(&walk, &field)) {
+        again = is_same_death(&field, death);
+        same = again ? field : same;
+    }
+    put_name(writer, TEXT("x-death"), 'A');
+    at = begin_sized(writer);
+    if (again) {
+        put_death_again(writer, same.value);
+    } else {
+        put_first_death(writer, death, headers, expiration);
+    }
+    walk = qsi_array_walk(told);
+    while (told.data != NULL && qsi_field_next(&walk, &field)) {
+        if (!is_same_death(&field, death)) {
+            put(writer, &field.type, 1);
+            put_value(writer, &field);
+        }
+    }
+    end_sized(writer, at);
+}
+
+static void put_headers(struct writer *writer, const struct qsi_death *death,
+                        struct qsi_slice headers, struct qsi_slice expiration)
+{
+    bool is_first = deaths_of(headers).data == NULL;
+    struct qsi_field_walk walk = qsi_table_walk(headers);
+    struct qsi_field field;
+
+    while (headers.data != NULL && qsi_field_next(&walk, &field)) {
+        bool told_anew = is_named(&field, "x-death") ||
+                         (is_first && (is_named(&field, "x-first-death-reason") ||
+                                       is_named(&field, "x-first-death-queue") ||
+                                       is_named(&field, "x-first-death-exchange")));
+        if (!told_anew && !(death->has_new_key && is_named(&field, "CC"))) {
+            put_field(writer, &field);
+        }
+    }
+    put_deaths(writer, death, headers, expiration);
+    if (is_first) {
+        put_text(writer, "x-first-death-reason",
+                 qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
+        put_text(writer, "x-first-death-queue", death->queue);
+        put_text(writer, "x-first-death-exchange", death->exchange);
+    }
+}
+
+qs_status qsi_death_tell(struct qsi_buf *properties_out, struct qsi_slice properties,
+                         const struct qsi_death *death)
+{
+    struct qsi_buf headers = {NULL};
+    struct writer writer = {.out = &headers};
+    struct qsi_properties decoded;
+    uint8_t *place;
+    qs_status status;
+
+    QS_TRY(qsi_properties_decode(&decoded, properties.data, properties.bytes, NULL));
+    put_headers(&writer, death, qsi_properties_text(&decoded, QSI_PROPERTY_HEADERS),
+                qsi_properties_text(&decoded, QSI_PROPERTY_EXPIRATION));
+    decoded.present &= (uint16_t)~qsi_property_flag(QSI_PROPERTY_EXPIRATION);
+    qsi_properties_set(&decoded, QSI_PROPERTY_HEADERS,
+                       qsi_slice_make(headers.data, (uint32_t)headers.bytes));
+    status = writer.failed
+                 ? QS_ENOMEM
+                 : qsi_buf_reserve(properties_out, qsi_properties_bytes(&decoded), &place);
+    if (status == QS_OK) {
+        qsi_properties_encode(place, &decoded);
+        properties_out->bytes += qsi_properties_bytes(&decoded);
+    }
+    qsi_buf_fini(&headers);
+    return status;
+}
+
+bool qsi_death_is_cycle(struct qsi_slice properties, struct qsi_slice queue)
+{
+    struct qsi_slice told = deaths_of(headers_of(properties));
+    struct qsi_field_walk walk = qsi_array_walk(told);
+    struct qsi_field field;
+
+    while (told.data != NULL && qsi_field_next(&walk, &field)) {
+        if (field.type != 'F') {
+            continue;
+        }
+        if (has_text(field.value, "reason", TEXT("rejected"))) {
+            return false;
+        }
+        if (has_text(field.value, "queue", queue)) {
+            return true;
+        }
+    }
+    return false;
+}

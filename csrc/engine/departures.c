@@ -1,0 +1,459 @@
+/* Who leaves, and when: limits, expiry, and the thread that keeps the time. */
+#include "departures.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "pager.h"
+
+#include <string.h>
+
+#define US_PER_MS UINT64_C(1000)
+#define NS_PER_US UINT64_C(1000)
+#define US_PER_S UINT64_C(1000000)
+#define RETRY_US (1 * US_PER_S) /* what could not leave is tried again */
+
+static uint64_t now_us(const struct qs_store *store)
+{
+    return store->env->wall_us(store->env);
+}
+
+/* ---- holding ---- */
+
+qs_status qsi_depart_reserve(struct qs_store *store, uint32_t stretch_count)
+{
+    struct departures *departures = &store->departures;
+    uint8_t *room;
+
+    QS_TRY(qsi_unacked_reserve(&departures->holder->unacked, stretch_count));
+    return qsi_buf_reserve(&departures->fresh, stretch_count * sizeof(struct departure), &room);
+}
+
+void qsi_depart(struct qs_store *store, struct store_queue *queue,
+                const struct qsi_stretch *stretch, enum qsi_reason reason)
+{
+    struct departures *departures = &store->departures;
+    struct departure departure = {.reason = reason};
+    struct departure *last = NULL;
+
+    departure.first_tag =
+        qsi_unacked_add(&departures->holder->unacked, &queue->core, stretch, NULL);
+    departure.last_tag = departure.first_tag + stretch->count - 1;
+    if (departures->fresh.bytes > 0) {
+        last = (struct departure *)(void *)(departures->fresh.data + departures->fresh.bytes) - 1;
+    }
+    if (last != NULL && last->reason == reason && last->last_tag + 1 == departure.first_tag) {
+        last->last_tag = departure.last_tag;
+    } else if (qsi_buf_append(&departures->fresh, &departure, sizeof departure) != QS_OK) {
+        QS_ASSERT(false); /* room was reserved */
+    }
+}
+
+/* ---- limits ---- */
+
+static bool is_over(const struct store_queue *queue)
+{
+    return queue->core.ready_count > queue->policy.messages_max ||
+           (queue->core.counts_bytes && queue->core.ready_bytes > queue->policy.body_bytes_max);
+}
+
+/* When the queue goes, if nobody uses it. */
+static uint64_t idle_end_us(const struct store_queue *queue)
+{
+    return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0
+               ? QSI_NEVER
+               : queue->used_at_us + queue->policy.expires_ms * US_PER_MS;
+}
+
+/* Wakes the timer if it sleeps for too long. */
+static void note_time(struct qs_store *store, struct store_queue *queue)
+{
+    if (qsi_list_is_empty(&queue->in_timed)) {
+        qsi_list_push_back(&store->departures.timed, &queue->in_timed);
+    }
+    if (queue->core.earliest < store->departures.wakes_at_us ||
+        idle_end_us(queue) < store->departures.wakes_at_us) {
+        store->departures.is_stirred = true;
+        qsi_cond_signal(&store->departures.due);
+    }
+}
+
+void qsi_note_growth(struct qs_store *store, struct store_queue *queue)
+{
+    if (queue->policy.overflow == QSI_DROP_HEAD && is_over(queue) &&
+        qsi_list_is_empty(&queue->in_trimming)) {
+        qsi_list_push_back(&store->departures.trimming, &queue->in_trimming);
+    }
+    if (queue->core.earliest != QSI_NEVER) {
+        note_time(store, queue);
+    }
+}
+
+uint32_t qsi_refused_count(const struct store_queue *queue, uint64_t first_seq, uint32_t count)
+{
+    const struct qsi_queue *core = &queue->core;
+    uint64_t ready = core->ready_count, bytes = core->ready_bytes;
+    uint32_t refused = 0;
+
+    while (refused < count && (ready > queue->policy.messages_max ||
+                               (core->counts_bytes && bytes > queue->policy.body_bytes_max))) {
+        refused += 1;
+        ready -= 1;
+        bytes -= core->counts_bytes ? qsi_queue_body_bytes(core, first_seq + count - refused) : 0;
+    }
+    return refused;
+}
+
+/* The oldest leave until the others are not too many. */
+static qs_status trim(struct qs_store *store, struct store_queue *queue)
+{
+    while (is_over(queue) && queue->core.ready_count > 0) {
+        uint64_t excess = queue->core.ready_count > queue->policy.messages_max
+                              ? queue->core.ready_count - queue->policy.messages_max
+                              : 1;
+        struct qsi_stretch stretch;
+        enum qsi_take take;
+        QS_TRY(qsi_depart_reserve(store, 1));
+        take = qsi_queue_hold_head(
+            &queue->core, excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS, &stretch);
+        if (take == QSI_TAKE_TAKEN) {
+            qsi_depart(store, queue, &stretch, QSI_MAXLEN);
+            continue;
+        }
+        if (take == QSI_TAKE_EMPTY) {
+            break;
+        }
+        queue->jobs += 1;
+        take = qsi_page_in(store, queue, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
+        queue->jobs -= 1;
+        if (take == QSI_TAKE_PAGED || queue->deleted) {
+            return QS_EIO; /* whoever comes for the message learns why */
+        }
+    }
+    return QS_OK;
+}
+
+/* May release the lock. */
+static void trim_queues(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+
+    while (!qsi_list_is_empty(&departures->trimming)) {
+        struct store_queue *queue =
+            QSI_LIST_OWNER(departures->trimming.next, struct store_queue, in_trimming);
+        qsi_list_remove(&queue->in_trimming);
+        queue->jobs += 1;
+        (void)!trim(store, queue);
+        queue->jobs -= 1;
+        qsi_free_queue_if_done(store, queue);
+    }
+}
+
+/* ---- expiry ---- */
+
+/* Returns a segment whose state is wanted, if one is. */
+static struct qsi_segment *expire(struct qs_store *store, struct store_queue *queue)
+{
+    struct qsi_expiry_walk walk = {.now_us = now_us(store)};
+    struct qsi_stretch stretch;
+
+    if (queue->core.earliest > walk.now_us) {
+        return NULL;
+    }
+    while (qsi_depart_reserve(store, 1) == QS_OK) {
+        if (!qsi_queue_hold_expired(&queue->core, &walk, &stretch)) {
+            break;
+        }
+        store->stats.expired += stretch.count;
+        qsi_depart(store, queue, &stretch, QSI_EXPIRED);
+    }
+    return walk.lacks_state;
+}
+
+void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
+{
+    (void)expire(store, queue);
+}
+
+/* Releases the lock.  Reads a state from the disk; one that cannot be read tells no times. */
+static void load_state(struct qs_store *store, struct store_queue *queue,
+                       struct qsi_segment *segment)
+{
+    struct qsi_page_in job;
+
+    if (segment->busy > 0) {
+        return; /* somebody is about to bring it: the timer comes again */
+    }
+    if (segment->is_damaged || qsi_page_in_state(&job, segment) != QS_OK) {
+        segment->earliest = QSI_NEVER;
+        return;
+    }
+    if (qsi_pager_run_page_in(store, queue, &job, NULL) != QS_OK) {
+        segment->earliest = QSI_NEVER;
+    }
+}
+
+/* May release the lock. */
+static void expire_all(struct qs_store *store, struct store_queue *queue)
+{
+    struct qsi_segment *lacks_state = expire(store, queue);
+    uint64_t before = 0;
+
+    while (lacks_state != NULL && lacks_state->number + 1 > before && !queue->deleted) {
+        before = lacks_state->number + 1;
+        load_state(store, queue, lacks_state);
+        lacks_state = queue->deleted ? NULL : expire(store, queue);
+    }
+}
+
+/* ---- queues that go when nobody uses them ---- */
+
+void qsi_note_use(struct qs_store *store, struct store_queue *queue)
+{
+    if (queue->policy.expires_ms != QSI_UNLIMITED) {
+        queue->used_at_us = now_us(store);
+        note_time(store, queue);
+    }
+}
+
+/* ---- seeing off ---- */
+
+/* Without memory or room the message stays held, and goes with a later try. */
+static void drop(struct qs_store *store, const struct departure *departure)
+{
+    struct qs_channel *holder = store->departures.holder;
+
+    if (departure->reason == QSI_EXPIRED) {
+        /* Not journalled: after a restart it has expired as well. */
+        qsi_settle_into(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK, NULL);
+        return;
+    }
+    qsi_settle_tags(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK);
+}
+
+/* The first tags of the departure whose queue has dead letters as the first one's has: the same fate. */
+static struct departure first_fate(struct qs_store *store, const struct departure *departure,
+                                   bool *dead_letters_out)
+{
+    struct departure first = *departure;
+    bool known = false;
+
+    for (uint64_t tag = departure->first_tag; tag <= departure->last_tag;) {
+        const struct qsi_extent *extent = qsi_unacked_find(&store->departures.holder->unacked, tag);
+        bool dead_letters;
+        if (extent == NULL) { /* gone with its queue */
+            tag += 1;
+            continue;
+        }
+        dead_letters = qsi_has_dead_letters(qsi_queue_of_core(extent->queue));
+        if (known && dead_letters != *dead_letters_out) {
+            first.last_tag = extent->first_tag > first.first_tag ? extent->first_tag - 1 : tag - 1;
+            return first;
+        }
+        *dead_letters_out = dead_letters;
+        known = true;
+        tag = extent->first_tag + extent->count;
+    }
+    return first;
+}
+
+/* May release the lock.  Whatever fails is kept for a later try. */
+static void see_off(struct qs_store *store, struct departure departure)
+{
+    struct departures *departures = &store->departures;
+
+    while (departure.first_tag <= departure.last_tag) {
+        bool dead_letters = false;
+        struct departure first = first_fate(store, &departure, &dead_letters);
+        if (!dead_letters) {
+            drop(store, &first);
+        } else if (qsi_dead_letter(store, &first, &departures->stuck, NULL) != QS_OK &&
+                   qsi_buf_append(&departures->stuck, &first, sizeof first) != QS_OK) {
+            return; /* without memory it stays held until the store is closed */
+        }
+        if (departures->stuck.bytes > 0) { /* to be tried again in a while */
+            departures->is_stirred = true;
+            qsi_cond_signal(&departures->due);
+        }
+        departure.first_tag = first.last_tag + 1;
+    }
+}
+
+void qsi_see_off(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+    struct qsi_buf leaving;
+
+    if (departures->is_busy || store->failed) {
+        return; /* whoever is at it sees to these too */
+    }
+    departures->is_busy = true;
+    while (qsi_has_departures(store)) {
+        trim_queues(store);
+        leaving = departures->fresh;
+        departures->fresh = (struct qsi_buf){NULL};
+        for (size_t at = 0; at < leaving.bytes; at += sizeof(struct departure)) {
+            see_off(store, *(const struct departure *)(const void *)(leaving.data + at));
+        }
+        qsi_buf_fini(&leaving);
+    }
+    departures->is_busy = false;
+    qsi_cond_broadcast(&departures->quiet);
+}
+
+/* What found no way out tries again. */
+static void retry_stuck(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+
+    if (departures->stuck.bytes > 0 && qsi_buf_append(&departures->fresh, departures->stuck.data,
+                                                      departures->stuck.bytes) == QS_OK) {
+        qsi_buf_clear(&departures->stuck);
+    }
+}
+
+/* ---- the timer ---- */
+
+/* May release the lock.  Returns when to come again. */
+static uint64_t keep_time(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+    uint64_t now = now_us(store), next = QSI_NEVER;
+    struct qsi_list due;
+
+    /* Queues may come and go while the lock is released: each is taken from a list of its own. */
+    qsi_list_init(&due);
+    while (!qsi_list_is_empty(&departures->timed)) {
+        struct qsi_list *node = departures->timed.next;
+        qsi_list_remove(node);
+        qsi_list_push_back(&due, node);
+    }
+    while (!qsi_list_is_empty(&due)) {
+        struct store_queue *queue = QSI_LIST_OWNER(due.next, struct store_queue, in_timed);
+        qsi_list_remove(&queue->in_timed);
+        if (idle_end_us(queue) <= now) {
+            qsi_delete_queue_now(store, queue);
+            continue;
+        }
+        qsi_list_push_back(&departures->timed, &queue->in_timed);
+        if (queue->core.earliest <= now) {
+            queue->jobs += 1;
+            expire_all(store, queue);
+            queue->jobs -= 1;
+            if (queue->deleted) {
+                qsi_free_queue_if_done(store, queue);
+                continue;
+            }
+        }
+        next = queue->core.earliest < next ? queue->core.earliest : next;
+        next = idle_end_us(queue) < next ? idle_end_us(queue) : next;
+        if (next == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
+            qsi_list_remove(&queue->in_timed);
+        }
+    }
+    return departures->stuck.bytes > 0 && now + RETRY_US < next ? now + RETRY_US : next;
+}
+
+void *qsi_run_timer(void *argument)
+{
+    struct qs_store *store = argument;
+    struct departures *departures = &store->departures;
+    uint64_t retried_at = 0;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        uint64_t now = now_us(store), next;
+        if (now - retried_at >= RETRY_US) {
+            retry_stuck(store);
+            retried_at = now;
+        }
+        departures->wakes_at_us = QSI_NEVER;
+        departures->is_stirred = false;
+        next = keep_time(store);
+        if (qsi_has_departures(store) && !store->failed && !departures->is_busy) {
+            qsi_see_off(store);
+            continue;
+        }
+        now = now_us(store);
+        if (store->closing || departures->is_stirred) { /* while the lock was released */
+            continue;
+        }
+        departures->wakes_at_us = next;
+        qsi_cond_wait(&departures->due, &store->mutex,
+                      next == QSI_NEVER ? QSI_WAIT_FOREVER
+                      : next > now      ? (next - now) * NS_PER_US
+                                        : NS_PER_US * US_PER_MS);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* ---- the life of it ---- */
+
+qs_status qsi_departures_open(struct qs_store *store, qs_error *error)
+{
+    struct departures *departures = &store->departures;
+    struct qs_channel *holder = qsi_zalloc(sizeof *holder);
+
+    qsi_list_init(&departures->trimming);
+    qsi_list_init(&departures->timed);
+    if (holder == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "store");
+    }
+    holder->store = store;
+    holder->tx_selected = true;
+    qsi_list_init(&holder->in_store);
+    qsi_list_init(&holder->returns);
+    qsi_list_init(&holder->tx_returns);
+    qsi_list_init(&holder->consumers);
+    departures->holder = holder;
+    return QS_OK;
+}
+
+qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    uint64_t now = now_us(store);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        queue->used_at_us = now;
+        if (queue->core.counts_bytes) {
+            QS_TRY(qsi_load_all_states(store, queue, error));
+            qsi_queue_recount_bytes(&queue->core);
+        }
+        qsi_note_growth(store, queue);
+        if (queue->policy.expires_ms != QSI_UNLIMITED) {
+            note_time(store, queue);
+        }
+    }
+    return QS_OK;
+}
+
+void qsi_departures_shut(struct qs_store *store)
+{
+    struct qs_channel *holder = store->departures.holder;
+
+    while (store->departures.is_busy) { /* a call that was under way */
+        qsi_cond_wait(&store->departures.quiet, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    qsi_see_off(store);
+    qsi_tx_drop(holder);
+    qsi_settle_tags(holder, 1, holder->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_buf_clear(&store->departures.fresh);
+    qsi_buf_clear(&store->departures.stuck);
+}
+
+void qsi_departures_free(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+
+    if (departures->holder != NULL) {
+        qsi_tx_drop(departures->holder);
+        qsi_unacked_fini(&departures->holder->unacked);
+        qsi_buf_fini(&departures->holder->tx_settles);
+        qsi_free(departures->holder);
+    }
+    qsi_buf_fini(&departures->fresh);
+    qsi_buf_fini(&departures->stuck);
+}

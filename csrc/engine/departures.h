@@ -1,0 +1,78 @@
+/* Messages that leave a queue although no consumer took them: they expired, are too many, were rejected, or delivered too often.
+ *
+ * They are held: out, as if delivered, in the unacked messages of a channel that belongs to nobody.  From there they are dropped, or
+ * moved to the queue's dead-letter exchange: what is published there and the end of the message here are one atomic group of the
+ * journal, so that a crash leaves it in one of the two places.  Whatever is held when the process dies is back in its queue.
+ *
+ * The engine's lock covers all of it. */
+#ifndef QSI_DEPARTURES_H
+#define QSI_DEPARTURES_H
+
+#include "engine.h"
+
+enum qsi_reason { QSI_EXPIRED, QSI_MAXLEN, QSI_REJECTED, QSI_DELIVERY_LIMIT };
+
+struct departure {
+    uint64_t first_tag, last_tag; /* of the holder */
+    enum qsi_reason reason;
+};
+
+/* ---- departures.c ---- */
+
+/* Room for stretch_count stretches to depart: depart cannot fail then. */
+qs_status qsi_depart_reserve(struct qs_store *store, uint32_t stretch_count) QS_MUST_CHECK;
+/* Messages of the queue that are out already are on their way. */
+void qsi_depart(struct qs_store *store, struct store_queue *queue,
+                const struct qsi_stretch *stretch, enum qsi_reason reason);
+/* More messages are ready than before: some may be too many, or expire. */
+void qsi_note_growth(struct qs_store *store, struct store_queue *queue);
+/* The queue is in use: it does not go for want of it. */
+void qsi_note_use(struct qs_store *store, struct store_queue *queue);
+/* What has expired departs, as far as its state is in memory. */
+void qsi_expire_now(struct qs_store *store, struct store_queue *queue);
+static inline void qsi_expire(struct qs_store *store, struct store_queue *queue)
+{
+    if (queue->core.earliest != QSI_NEVER) {
+        qsi_expire_now(store, queue);
+    }
+}
+/* May release the lock.  Everything that is to leave does, as far as it can: what cannot is tried again. */
+void qsi_see_off(struct qs_store *store);
+/* Is there anything to see off? */
+static inline bool qsi_has_departures(const struct qs_store *store)
+{
+    return store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming);
+}
+
+/* Would one more message be too many? */
+static inline bool qsi_queue_is_full(const struct store_queue *queue)
+{
+    return queue->core.ready_count >= queue->policy.messages_max ||
+           (queue->core.counts_bytes && queue->core.ready_bytes >= queue->policy.body_bytes_max);
+}
+/* How many of the messages [first_seq, first_seq + count), just pushed, the queue refuses: the last ones. */
+uint32_t qsi_refused_count(const struct store_queue *queue, uint64_t first_seq, uint32_t count);
+
+qs_status qsi_departures_open(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Before the threads start: what expired meanwhile, and what is too much after a crash, is to leave. */
+qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock, and no threads; releases it meanwhile.  What cannot leave goes back to its queue. */
+void qsi_departures_shut(struct qs_store *store);
+void qsi_departures_free(struct qs_store *store);
+/* The thread that wakes when something expires. */
+void *qsi_run_timer(void *store);
+
+/* ---- dead_letter.c ---- */
+
+/* May release the lock.  Moves the departure's messages, or drops those that have nowhere to go; those that must not be dropped are left
+ * in *stuck_out.  A failure leaves all that was not moved held. */
+qs_status qsi_dead_letter(struct qs_store *store, const struct departure *departure,
+                          struct qsi_buf *stuck_out, qs_error *error) QS_MUST_CHECK;
+/* May release the lock.  Adds what becomes of the channel's rejected messages to its open transaction. */
+qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+static inline bool qsi_has_dead_letters(const struct store_queue *queue)
+{
+    return queue->policy.has_dead_letter_exchange && !queue->deleted;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* Queues that are full and refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants: what is refused was the last that
+ * came; its record and its end are one group of the journal; the publisher hears no for it, whatever other queues took it. */
+#include "alloc.h"
+#include "check.h"
+#include "departures.h"
+#include "error.h"
+#include "publish.h"
+
+#include <string.h>
+
+static struct store_queue *find(struct qs_store *store, uint64_t id)
+{
+    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+}
+
+/* Destinations that may refuse, and the stretches that may be held at once. */
+static void measure(struct qs_store *store, const struct pieces *pieces, uint32_t *destinations_out,
+                    uint32_t *stretches_out)
+{
+    *destinations_out = *stretches_out = 0;
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        const struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; k < piece->destination_count; k++) {
+            const struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+            if (queue != NULL && qsi_queue_refuses(queue)) {
+                *destinations_out += 1;
+                *stretches_out += piece->destinations[k].run->count / QSI_WORD_BITS + 2;
+            }
+        }
+    }
+}
+
+qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
+                               const struct pieces *pieces, uint64_t row_count, qs_error *error)
+{
+    uint32_t destinations, stretches;
+
+    measure(store, pieces, &destinations, &stretches);
+    if (destinations == 0) {
+        return QS_OK;
+    }
+    if (refusals->rows == NULL) {
+        refusals->rows = qsi_zalloc((row_count + 63) / 64 * sizeof *refusals->rows);
+        refusals->row_count = row_count;
+    }
+    qsi_chunk_unref(refusals->settles);
+    refusals->settles = qsi_chunk_create((uint64_t)destinations * QSI_SETTLE_BYTES);
+    if (refusals->rows == NULL || refusals->settles == NULL ||
+        qsi_depart_reserve(store, stretches) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "messages that a full queue refuses");
+    }
+    return QS_OK;
+}
+
+static void note_row(struct refusals *refusals, uint64_t row)
+{
+    uint64_t bit = UINT64_C(1) << (row % 64);
+
+    QS_ASSERT(row < refusals->row_count);
+    refusals->count += (refusals->rows[row / 64] & bit) == 0 ? 1 : 0;
+    refusals->rows[row / 64] |= bit;
+}
+
+uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
+                           struct store_queue *queue, const struct piece *piece,
+                           const struct qsi_run *run)
+{
+    struct qs_channel *holder = store->departures.holder;
+    uint32_t refused = qsi_refused_count(queue, run->first_seq, run->count);
+    uint64_t seq = run->first_seq + run->count - refused;
+    uint64_t first_tag = holder->unacked.last_tag + 1;
+    struct qsi_stretch stretch;
+
+    if (refused == 0) {
+        return 0;
+    }
+    for (uint32_t i = run->count - refused; i < run->count; i++) {
+        note_row(refusals, piece->first_row + (run->rows != NULL ? run->rows[i] : i));
+    }
+    store->stats.refused += refused;
+    if (queue->policy.overflow == QSI_REJECT_PUBLISH_DLX && qsi_has_dead_letters(queue)) {
+        while (qsi_queue_hold_next(&queue->core, &seq, &stretch)) {
+            qsi_depart(store, queue, &stretch, QSI_MAXLEN);
+        }
+        return 0;
+    }
+    while (qsi_queue_hold_next(&queue->core, &seq, &stretch)) {
+        qsi_unacked_add(&holder->unacked, &queue->core, &stretch, NULL);
+    }
+    return qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK,
+                           refusals->settles);
+}
+
+void qsi_refusals_fini(struct refusals *refusals)
+{
+    qsi_free(refusals->rows);
+    qsi_chunk_unref(refusals->settles);
+    memset(refusals, 0, sizeof *refusals);
+}
+
+static bool would_be_over(const struct store_queue *queue)
+{
+    const struct qsi_queue *core = &queue->core;
+
+    return core->ready_count + core->reserving > queue->policy.messages_max ||
+           (core->counts_bytes &&
+            core->ready_bytes + core->reserving_bytes > queue->policy.body_bytes_max);
+}
+
+qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces, qs_error *error)
+{
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        for (uint32_t k = 0; k < pieces->items[i].destination_count; k++) {
+            const struct store_queue *queue =
+                find(store, pieces->items[i].destinations[k].queue_id);
+            if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(queue)) {
+                return qsi_fail(error, QS_PRECONDITION_FAILED,
+                                "queue '%.*s' is full and refuses more: nothing of the transaction "
+                                "was committed",
+                                (int)queue->name.bytes, (const char *)queue->name.data);
+            }
+        }
+    }
+    return QS_OK;
+}
