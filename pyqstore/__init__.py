@@ -17,6 +17,7 @@ from ._compiled import extend as _extend
 _extend(__path__)
 
 from .channel import Channel
+from .connection import Connection
 from .errors import (
     AccessRefused,
     ChannelClosed,
@@ -56,6 +57,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "Connection",
     "Damage",
     "DeclareOk",
     "Error",

@@ -33,6 +33,7 @@ cdef extern from "qstore/qstore.h" nogil:
     ctypedef bint c_bool "bool"
     ctypedef struct qs_env
     ctypedef struct qs_store
+    ctypedef struct qs_connection
     ctypedef struct qs_channel
     ctypedef struct qs_slice:
         const void *data
@@ -179,6 +180,13 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_store_verify(const char *path, qs_env *env, const qs_verify_callbacks *callbacks,
                               qs_verified *verified_out, qs_error *error)
     c_bool qs_store_transaction_known(qs_store *store, qs_slice key)
+
+    # Connections.
+    qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs_error *error)
+    void qs_connection_close(qs_connection *connection)
+    c_bool qs_connection_is_closed(qs_connection *connection)
+    qs_status qs_connection_channel(qs_channel **channel_out, qs_connection *connection,
+                                    qs_error *error)
 
     # Channels.
     qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error)

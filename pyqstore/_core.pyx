@@ -797,18 +797,12 @@ cdef class Store:
 
 
 @cython.no_gc_clear
-cdef class Channel:
-    """An open channel: the handle under ``pyqstore.Channel``, and the verbs that need nothing
-    more."""
-    cdef qs_channel *handle
+cdef class Connection:
+    """An open connection: the handle under ``pyqstore.Connection``."""
+    cdef qs_connection *handle
     cdef Store store
-    cdef bint busy
+    cdef int opening
     cdef bint refused
-    cdef bint confirms
-    cdef str last_exchange
-    cdef str last_routing_key
-    cdef str last_queue
-    cdef str last_consumer_tag
 
     def __cinit__(self, Store store not None):
         cdef qs_error error
@@ -817,8 +811,98 @@ cdef class Channel:
         store.enter()
         clear(&error)
         with nogil:
-            status = qs_channel_open(&self.handle, store.handle, &error)
+            status = qs_connection_open(&self.handle, store.handle, &error)
         store.leave()
+        if status != QS_OK:
+            self.handle = NULL
+            fail(status, &error)
+
+    def __dealloc__(self):
+        self.free()
+
+    cdef void free(self) noexcept:
+        cdef qs_connection *handle
+        if self.handle == NULL:
+            return
+        self.store.await_close()
+        handle = self.handle
+        self.handle = NULL
+        while self.opening > 0 and self.store.generation == fork_generation:
+            with nogil:
+                usleep(CLOSE_POLL_US)
+        self.store.active += 1
+        with nogil:
+            qs_connection_close(handle)
+        self.store.active -= 1
+
+    cdef int enter(self) except -1:
+        self.store.enter()
+        if self.handle == NULL:
+            self.store.leave()
+            raise ChannelClosed("the connection is closed")
+        self.opening += 1
+        return 0
+
+    cdef void leave(self) noexcept:
+        self.opening -= 1
+        self.store.leave()
+
+    cdef void look(self) noexcept:
+        """After an AMQP error on a channel: some end the connection."""
+        if self.handle != NULL:
+            self.refused = qs_connection_is_closed(self.handle)
+
+    @property
+    def is_closed(self):
+        """Whether the connection is closed: by ``close()``, by an AMQP error of the whole
+        connection, or with its store."""
+        return self.refused or self.handle == NULL or self.store.closed
+
+    def close(self):
+        """Close the channels, which requeues what they hold, and delete the exclusive queues.
+        Closing twice is fine.
+
+        A channel that waits in another thread raises ChannelClosed there.
+        """
+        self.free()
+
+    def __reduce__(self):
+        raise TypeError("a connection belongs to its process and cannot be pickled")
+
+
+@cython.no_gc_clear
+cdef class Channel:
+    """An open channel: the handle under ``pyqstore.Channel``, and the verbs that need nothing
+    more."""
+    cdef qs_channel *handle
+    cdef Store store
+    cdef Connection connection
+    cdef bint busy
+    cdef bint refused
+    cdef bint confirms
+    cdef str last_exchange
+    cdef str last_routing_key
+    cdef str last_queue
+    cdef str last_consumer_tag
+
+    def __cinit__(self, Store store not None, Connection connection=None):
+        cdef qs_connection *shared
+        cdef qs_error error
+        cdef qs_status status
+        self.store = store
+        self.connection = connection
+        clear(&error)
+        if connection is None:
+            store.enter()
+            with nogil:
+                status = qs_channel_open(&self.handle, store.handle, &error)
+            store.leave()
+        else:
+            connection.enter()
+            shared = connection.handle
+            with nogil:
+                status = qs_connection_channel(&self.handle, shared, &error)
+            connection.leave()
         if status != QS_OK:
             self.handle = NULL
             fail(status, &error)
@@ -873,12 +957,16 @@ cdef class Channel:
     cdef int failed(self, qs_status status, qs_error *error) except -1:
         if <int>status >= FIRST_REPLY_CODE or status == QS_ECHANNEL_CLOSED:
             self.refused = True
+            if self.connection is not None:
+                self.connection.look()
         return fail(status, error)
 
     @property
     def closed(self):
-        """Whether the channel is closed: by ``close()``, by an AMQP error, or with its store."""
-        return self.refused or self.handle == NULL or self.store.closed
+        """Whether the channel is closed: by ``close()``, by an AMQP error, or with its connection
+        or its store."""
+        return (self.refused or self.handle == NULL or self.store.closed
+                or (self.connection is not None and self.connection.is_closed))
 
     def close(self):
         """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.

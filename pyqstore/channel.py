@@ -48,8 +48,8 @@ class _Consumer:
 
 
 class Channel(_core.Channel):
-    """A conversation with a store, from ``Store.channel()``.  One thread at a time; open one for
-    each thread.
+    """A conversation with a store, from ``Store.channel()`` or ``Connection.channel()``.  One
+    thread at a time; open one for each thread.
 
     An AMQP error (a :class:`~pyqstore.ChannelError`) closes the channel it happened on, as a broker
     would; every verb can raise it, and ChannelClosed after that, StoreClosed, StoreFailed,
@@ -60,8 +60,9 @@ class Channel(_core.Channel):
     numbers of messages; timeouts are seconds, and None waits for ever.
     """
 
-    def __init__(self, store: _core.Store) -> None:
-        """Open a channel; raises StoreClosed and ForkedStore."""
+    def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:
+        """Open a channel; raises StoreClosed, ForkedStore, ChannelClosed (no connection any
+        more)."""
         self._store = store
         self._confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
         self._return_listeners: list[ReturnCallback] = []
@@ -135,10 +136,10 @@ class Channel(_core.Channel):
         """Make a queue unless there is one like it; "" has the store make up a name.
 
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
-        messages, and is durable when this returns, ``exclusive`` belongs to this channel and goes
-        with it, ``auto_delete`` goes with its last consumer. PreconditionFailed when it exists and
-        differs; ResourceLocked for another channel's exclusive queue, and for ``exclusive`` other
-        than before.
+        messages, and is durable when this returns, ``exclusive`` belongs to this connection and
+        goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
+        with its last consumer. PreconditionFailed when it exists and differs; ResourceLocked for
+        another connection's exclusive queue, and for ``exclusive`` other than before.
         """
         flags = (
             (_core.PASSIVE if passive else 0)

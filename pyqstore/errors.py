@@ -32,7 +32,8 @@ class Error(Exception):
 
 
 class ChannelError(Error):
-    """An AMQP error.  It closed the channel it happened on, as a broker would.
+    """An AMQP error.  It closed the channel it happened on, as a broker would; with a code of 500
+    or more, all channels of its connection.
 
     ``reply_code`` is AMQP 0-9-1's number (406), ``reply_text`` its text
     ("PRECONDITION_FAILED - unknown delivery tag 7"), which is also ``str()`` of the exception.
@@ -59,7 +60,7 @@ class NotFound(ChannelError):
 
 
 class ResourceLocked(ChannelError):
-    """405: another channel's exclusive queue."""
+    """405: another connection's exclusive queue."""
 
 
 class PreconditionFailed(ChannelError):
@@ -75,7 +76,8 @@ class NotImplementedByBroker(ChannelError):
 
 
 class ChannelClosed(Error):
-    """The channel was closed, by ``close()`` or by the :class:`ChannelError` raised before."""
+    """The channel or its connection was closed, by ``close()`` or by the :class:`ChannelError` raised
+    before."""
 
 
 class StoreError(Error):

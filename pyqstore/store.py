@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from . import _core
 from .channel import Channel
+from .connection import Connection
 from .errors import Error
 from .fields import decode_table
 
@@ -299,8 +300,15 @@ class Store(_core.Store):
         return f"<{type(self).__name__} {path!r}{' (closed)' if self.closed else ''}>"
 
     def channel(self) -> Channel:
-        """Open a channel.  Raises StoreClosed, ForkedStore."""
+        """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""
         return Channel(self)
+
+    def connection(self, name: str = "") -> Connection:
+        """Open a connection, for channels that share exclusive queues.  ``name`` is for people.
+
+        Raises StoreClosed, ForkedStore.
+        """
+        return Connection(self, name)
 
     @property
     def path(self) -> str:

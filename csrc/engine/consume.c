@@ -436,31 +436,3 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     }
     return qsi_channel_leave(channel, status);
 }
-
-/* ---- the end of a channel ---- */
-
-static void delete_exclusive_queues(struct qs_channel *channel)
-{
-    struct qs_store *store = channel->store;
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
-        if (queue->owner == channel) {
-            qsi_drop_queue(store, queue);
-        }
-    }
-}
-
-void qsi_channel_shut(struct qs_channel *channel)
-{
-    if (channel->closed) {
-        return;
-    }
-    channel->closed = true;
-    qsi_tx_drop(channel);
-    qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
-    qsi_drop_consumers(channel);
-    delete_exclusive_queues(channel);
-    qsi_events_announce(channel->store);
-}

@@ -41,9 +41,10 @@ struct store_queue {
     struct qsi_queue_policy policy; /* of its arguments */
     bool mode_was_set;              /* by qs_store_set_queue_mode, not by its declaration */
     uint64_t restored_next_seq;     /* of the checkpoint: what it carries comes first */
-    bool lazy;                /* x-queue-mode=lazy: what is published goes to the disk at once */
-    uint32_t jobs;            /* under way without the lock: it is not freed before they end */
-    struct qs_channel *owner; /* of an exclusive queue */
+    bool lazy;                   /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t jobs;               /* under way without the lock: it is not freed before they end */
+    struct qs_connection *owner; /* of an exclusive queue */
+    struct qsi_list in_owner;
     struct qsi_list consumers;
     uint32_t consumer_count;
     bool exclusive_consumer;
@@ -149,6 +150,7 @@ struct qs_store {
     uint64_t next_server_name;
     struct qsi_chunk *arena;           /* open chunk for journalled records */
     struct qsi_chunk *transient_arena; /* and for those that are not */
+    struct qsi_list connections;
     struct qsi_list channels;
     struct qsi_list deleted_queues;
 
@@ -238,9 +240,22 @@ struct tx_settle {
 /* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters, if it has any. */
 #define QSI_SETTLE_REJECT 3
 
-struct qs_channel {
+/* What channels share.  A channel that was opened on the store itself has one of its own, which ends with it. */
+struct qs_connection {
     struct qs_store *store;
     struct qsi_list in_store;
+    struct qsi_list channels;         /* that are open: qs_channel.in_connection */
+    struct qsi_list exclusive_queues; /* store_queue.in_owner */
+    uint32_t references;              /* the handle and each channel */
+    bool is_shared;                   /* it has a handle */
+    bool closed;
+};
+
+struct qs_channel {
+    struct qs_store *store;
+    struct qs_connection *connection;
+    struct qsi_list in_store;
+    struct qsi_list in_connection;
     bool closed;
     struct qsi_unacked unacked;
     struct qsi_confirms confirms;
@@ -264,15 +279,18 @@ qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MU
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
 void qsi_store_leave(struct qs_store *store);
-/* An AMQP error ends the channel: call it on the way out, locked.  Returns status. */
+/* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.  Returns status. */
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status);
 /* REQUIRES lock.  Once: nothing is accepted any more, everything unconfirmed is nacked. */
 void qsi_store_fail(struct qs_store *store, const qs_error *cause);
 /* QS_ESTORE_FAILED when it has. */
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_store_unref(struct qs_store *store); /* REQUIRES lock; unlocks; frees the last one */
-void qsi_channel_shut(
-    struct qs_channel *channel); /* REQUIRES lock: requeue, cancel, drop what is buffered */
+bool qsi_store_is_forked(const struct qs_store *store);
+/* REQUIRES lock; may release it meanwhile.  Room in the journal for what channels requeue when they are shut: without, the messages
+ * would come again unflagged after an orderly close.  It can be done without: on a full disk, or in a failed store.
+ * only: a channel, or the channels of a connection; NULL: all. */
+void qsi_make_room_to_shut(struct qs_store *store, const void *only);
 
 static inline struct qsi_slice qsi_slice_of(qs_slice slice)
 {
@@ -283,6 +301,13 @@ static inline qs_slice qs_slice_of(struct qsi_slice slice)
 {
     return (qs_slice){slice.data, slice.bytes};
 }
+
+/* ---- connection.c ---- */
+
+/* REQUIRES lock.  Requeues what is out, cancels, drops what is buffered. */
+void qsi_channel_shut(struct qs_channel *channel);
+/* REQUIRES lock.  Shuts its channels and deletes its exclusive queues. */
+void qsi_connection_shut(struct qs_connection *connection);
 
 /* ---- commit.c ---- */
 

@@ -66,7 +66,7 @@ static void register_store(struct qs_store *store)
     pthread_mutex_unlock(&process.mutex);
 }
 
-static bool is_forked(const struct qs_store *store)
+bool qsi_store_is_forked(const struct qs_store *store)
 {
     return store->fork_generation != process.generation;
 }
@@ -87,7 +87,7 @@ static void unregister_store(struct qs_store *store)
 
 static qs_status check_usable(const struct qs_store *store, qs_error *error)
 {
-    if (is_forked(store)) {
+    if (qsi_store_is_forked(store)) {
         return qsi_fail(error, QS_EFORKED,
                         "this store was opened before fork(): open it again in this process, "
                         "after the parent has closed it");
@@ -127,11 +127,19 @@ static bool ends_channel(qs_status status)
     return status >= 300 && status < 600;
 }
 
+/* What AMQP calls a hard error. */
+static bool ends_connection(qs_status status)
+{
+    return status >= 500 && status < 600;
+}
+
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
 {
     struct qs_store *store = channel->store;
 
-    if (ends_channel(status)) {
+    if (ends_connection(status)) {
+        qsi_connection_shut(channel->connection);
+    } else if (ends_channel(status)) {
         qsi_channel_shut(channel);
     }
     if (qsi_has_departures(store)) {
@@ -254,6 +262,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->ahead);
     qsi_list_init(&store->dead_files);
     qsi_list_init(&store->in_process);
+    qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
@@ -576,9 +585,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Room in the journal for what these channels requeue when they are shut: without, the
- * messages would come again unflagged after an orderly close.  It can be done without: on a full disk, or in a failed store. */
-static void make_room_to_shut(struct qs_store *store, const struct qs_channel *only)
+void qsi_make_room_to_shut(struct qs_store *store, const void *only)
 {
     bool released = true;
     qs_status status = QS_OK;
@@ -588,7 +595,8 @@ static void make_room_to_shut(struct qs_store *store, const struct qs_channel *o
         for (struct qsi_list *node = store->channels.next; node != &store->channels;
              node = node->next) {
             const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
-            if (!channel->closed && (only == NULL || only == channel)) {
+            if (!channel->closed &&
+                (only == NULL || only == channel || only == channel->connection)) {
                 bytes += qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
             }
         }
@@ -606,17 +614,17 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     if (store == NULL) {
         return QS_OK;
     }
-    if (is_forked(
+    if (qsi_store_is_forked(
             store)) { /* the parent's: its locks may be held for ever and its files are not ours */
         return QS_OK;
     }
     qsi_mutex_lock(&store->mutex);
     QS_ASSERT(!store->closed);
     store->closed = true;
-    make_room_to_shut(store, NULL);
-    for (struct qsi_list *node = store->channels.next; node != &store->channels;
+    qsi_make_room_to_shut(store, NULL);
+    for (struct qsi_list *node = store->connections.next; node != &store->connections;
          node = node->next) {
-        qsi_channel_shut(QSI_LIST_OWNER(node, struct qs_channel, in_store));
+        qsi_connection_shut(QSI_LIST_OWNER(node, struct qs_connection, in_store));
     }
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->events);
@@ -670,57 +678,4 @@ uint64_t qs_store_durable_lsn(qs_store *store)
         qsi_store_leave(store);
     }
     return lsn;
-}
-
-/* ---- channels ---- */
-
-qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error)
-{
-    struct qs_channel *channel = qsi_zalloc(sizeof *channel);
-    qs_status status;
-
-    *channel_out = NULL;
-    if (channel == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "channel");
-    }
-    status = qsi_store_enter(store, error);
-    if (status != QS_OK) {
-        qsi_free(channel);
-        return status;
-    }
-    channel->store = store;
-    qsi_list_init(&channel->returns);
-    qsi_list_init(&channel->tx_returns);
-    qsi_list_init(&channel->consumers);
-    qsi_list_push_back(&store->channels, &channel->in_store);
-    store->references += 1;
-    qsi_store_leave(store);
-    *channel_out = channel;
-    return QS_OK;
-}
-
-void qs_channel_close(qs_channel *channel)
-{
-    struct qs_store *store;
-
-    if (channel == NULL || is_forked(channel->store)) {
-        return;
-    }
-    store = channel->store;
-    qsi_mutex_lock(&store->mutex);
-    if (!store->closed) {
-        make_room_to_shut(store, channel);
-    }
-    qsi_channel_shut(channel);
-    if (!store->closed && qsi_has_departures(store)) {
-        qsi_see_off(store);
-    }
-    qsi_list_remove(&channel->in_store);
-    qsi_unacked_fini(&channel->unacked);
-    qsi_confirms_fini(&channel->confirms);
-    qsi_free_return_list(&channel->returns);
-    qsi_free_return_list(&channel->tx_returns);
-    qsi_buf_fini(&channel->tx_settles);
-    qsi_free(channel);
-    qsi_store_unref(store);
 }

@@ -34,12 +34,20 @@ struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name
     return destination != NULL ? qsi_queue_of(destination) : NULL;
 }
 
+static qs_status fail_locked(const struct store_queue *queue, qs_error *error)
+{
+    return qsi_fail(error, QS_RESOURCE_LOCKED,
+                    "cannot obtain exclusive access to locked queue '%.*s' in this store. It could "
+                    "be originally declared on another connection or the exclusive property value "
+                    "does not match that of the original declaration.",
+                    NAME(queue->name));
+}
+
 static qs_status check_owner(const struct qs_channel *channel, const struct store_queue *queue,
                              qs_error *error)
 {
-    if ((queue->flags & QS_EXCLUSIVE) != 0 && queue->owner != channel) {
-        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' is exclusive to another channel",
-                        NAME(queue->name));
+    if (queue->owner != NULL && queue->owner != channel->connection) {
+        return fail_locked(queue, error);
     }
     return QS_OK;
 }
@@ -58,6 +66,7 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 
 static void free_queue(struct store_queue *queue)
 {
+    qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_deleted);
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
@@ -77,6 +86,7 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", NAME(name));
     }
     qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    qsi_list_init(&queue->in_owner);
     qsi_list_init(&queue->in_ahead);
     qsi_list_init(&queue->in_trimming);
     qsi_list_init(&queue->in_timed);
@@ -160,6 +170,7 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
     cancel_consumers(queue);
     qsi_router_remove_destination(&store->router, &queue->destination);
     qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+    qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
@@ -392,8 +403,7 @@ static qs_status check_equivalent(const struct store_queue *queue, uint32_t flag
     } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}};
 
     if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
-        return qsi_fail(error, QS_RESOURCE_LOCKED, "queue '%.*s' was declared with exclusive '%s'",
-                        NAME(queue->name), yes_no(queue->flags, QS_EXCLUSIVE));
+        return fail_locked(queue, error);
     }
     for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
         if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
@@ -446,7 +456,10 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         free_queue(queue);
         return status;
     }
-    queue->owner = (flags & QS_EXCLUSIVE) != 0 ? channel : NULL;
+    if ((flags & QS_EXCLUSIVE) != 0) {
+        queue->owner = channel->connection;
+        qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
+    }
     if (is_journalled(queue)) {
         *lsn_out = append_topology(store, &topology, chunk);
     }
@@ -494,7 +507,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         return qsi_fail(error, QS_EINVAL, "queue name of %zu bytes: 255 at most", queue.bytes);
     }
     if ((kept & QS_EXCLUSIVE) != 0) {
-        kept &= ~(uint32_t)QS_DURABLE; /* it ends with its channel */
+        kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
     }
     QS_TRY(enter_topology(channel, arguments.bytes, error));
     status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),

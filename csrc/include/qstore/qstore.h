@@ -5,7 +5,7 @@
  *   - Names and bodies are slices: bytes without a terminator, read during the call and not kept.
  *   - qs_error *error may be NULL; it is written only on failure.
  *   - An AMQP error (QS_ACCESS_REFUSED ... QS_NOT_IMPLEMENTED) closes the channel it happened on, as a broker
- *     would: later calls on it answer QS_ECHANNEL_CLOSED.
+ *     would: later calls on it answer QS_ECHANNEL_CLOSED.  One of 500 or more closes all channels of its connection.
  *   - A store may be used from any thread.  A channel serves one thread at a time.
  *   - After fork() every call in the child answers QS_EFORKED; only the closes may be called there, and they
  *     free nothing but memory.
@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 typedef struct qs_store qs_store;
+typedef struct qs_connection qs_connection;
 typedef struct qs_channel qs_channel;
 
 typedef struct qs_slice {
@@ -185,8 +186,24 @@ QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
 /* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store? */
 QS_API bool qs_store_transaction_known(qs_store *store, qs_slice key);
 
+/* ---- connections ---- */
+
+/* qs_connection_open - what channels can share: exclusive queues belong to their connection, and go with it. */
+QS_API QS_MUST_CHECK qs_status qs_connection_open(qs_connection **connection_out, qs_store *store,
+                                                  qs_error *error);
+/* qs_connection_close - close its channels, delete its exclusive queues, free.  Also after the store was closed.
+ *
+ * The channels' memory stays until qs_channel_close; a channel that waits in another thread answers QS_ECHANNEL_CLOSED. */
+QS_API void qs_connection_close(qs_connection *connection);
+/* qs_connection_is_closed - was it closed by an error, or with its store? */
+QS_API bool qs_connection_is_closed(qs_connection *connection);
+/* qs_connection_channel - open a channel.  QS_ECHANNEL_CLOSED when the connection is. */
+QS_API QS_MUST_CHECK qs_status qs_connection_channel(qs_channel **channel_out,
+                                                     qs_connection *connection, qs_error *error);
+
 /* ---- channels ---- */
 
+/* qs_channel_open - open a channel that is a connection of its own. */
 QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_store *store,
                                                qs_error *error);
 /* qs_channel_close - requeue everything unacked, cancel the consumers, free.  Also after the store was closed. */

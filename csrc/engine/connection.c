@@ -1,0 +1,213 @@
+/* Connections and channels: opened, shut and freed.
+ *
+ * Invariant: a shut channel is in no list of its connection, a shut connection has neither channels nor queues. */
+#include "alloc.h"
+#include "departures.h"
+#include "error.h"
+
+/* ---- the end ---- */
+
+void qsi_channel_shut(struct qs_channel *channel)
+{
+    if (channel->closed) {
+        return;
+    }
+    channel->closed = true;
+    qsi_list_remove(&channel->in_connection);
+    qsi_tx_drop(channel);
+    qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_drop_consumers(channel);
+    if (!channel->connection->is_shared) {
+        qsi_connection_shut(channel->connection);
+    }
+    qsi_events_announce(channel->store);
+}
+
+void qsi_connection_shut(struct qs_connection *connection)
+{
+    if (connection->closed) {
+        return;
+    }
+    connection->closed = true;
+    while (!qsi_list_is_empty(&connection->channels)) {
+        qsi_channel_shut(
+            QSI_LIST_OWNER(connection->channels.next, struct qs_channel, in_connection));
+    }
+    while (!qsi_list_is_empty(&connection->exclusive_queues)) {
+        qsi_drop_queue(connection->store, QSI_LIST_OWNER(connection->exclusive_queues.next,
+                                                         struct store_queue, in_owner));
+    }
+}
+
+/* REQUIRES lock. */
+static void unref_connection(struct qs_connection *connection)
+{
+    connection->references -= 1;
+    if (connection->references == 0) {
+        qsi_list_remove(&connection->in_store);
+        qsi_free(connection);
+    }
+}
+
+/* ---- connections ---- */
+
+/* Its one reference is the caller's. */
+static struct qs_connection *new_connection(struct qs_store *store, bool is_shared)
+{
+    struct qs_connection *connection = qsi_zalloc(sizeof *connection);
+
+    if (connection != NULL) {
+        connection->store = store;
+        connection->references = 1;
+        connection->is_shared = is_shared;
+        qsi_list_init(&connection->in_store);
+        qsi_list_init(&connection->channels);
+        qsi_list_init(&connection->exclusive_queues);
+    }
+    return connection;
+}
+
+qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs_error *error)
+{
+    struct qs_connection *connection = new_connection(store, true);
+    qs_status status;
+
+    *connection_out = NULL;
+    if (connection == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "connection");
+    }
+    status = qsi_store_enter(store, error);
+    if (status != QS_OK) {
+        qsi_free(connection);
+        return status;
+    }
+    qsi_list_push_back(&store->connections, &connection->in_store);
+    store->references += 1;
+    qsi_store_leave(store);
+    *connection_out = connection;
+    return QS_OK;
+}
+
+void qs_connection_close(qs_connection *connection)
+{
+    struct qs_store *store;
+
+    if (connection == NULL || qsi_store_is_forked(connection->store)) {
+        return;
+    }
+    store = connection->store;
+    qsi_mutex_lock(&store->mutex);
+    if (!store->closed) {
+        qsi_make_room_to_shut(store, connection);
+    }
+    qsi_connection_shut(connection);
+    if (!store->closed && qsi_has_departures(store)) {
+        qsi_see_off(store);
+    }
+    unref_connection(connection);
+    qsi_store_unref(store);
+}
+
+bool qs_connection_is_closed(qs_connection *connection)
+{
+    bool closed;
+
+    if (qsi_store_enter(connection->store, NULL) != QS_OK) {
+        return true;
+    }
+    closed = connection->closed;
+    qsi_store_leave(connection->store);
+    return closed;
+}
+
+/* ---- channels ---- */
+
+/* REQUIRES lock. */
+static void add_channel(struct qs_channel *channel, struct qs_connection *connection)
+{
+    struct qs_store *store = connection->store;
+
+    channel->store = store;
+    channel->connection = connection;
+    qsi_list_init(&channel->returns);
+    qsi_list_init(&channel->tx_returns);
+    qsi_list_init(&channel->consumers);
+    qsi_list_push_back(&connection->channels, &channel->in_connection);
+    qsi_list_push_back(&store->channels, &channel->in_store);
+    store->references += 1;
+}
+
+qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *error)
+{
+    struct qs_channel *channel = qsi_zalloc(sizeof *channel);
+    struct qs_connection *connection = new_connection(store, false);
+    qs_status status;
+
+    *channel_out = NULL;
+    status = channel != NULL && connection != NULL ? qsi_store_enter(store, error)
+                                                   : qsi_fail(error, QS_ENOMEM, "channel");
+    if (status != QS_OK) {
+        qsi_free(channel);
+        qsi_free(connection);
+        return status;
+    }
+    qsi_list_push_back(&store->connections, &connection->in_store);
+    add_channel(channel, connection);
+    qsi_store_leave(store);
+    *channel_out = channel;
+    return QS_OK;
+}
+
+qs_status qs_connection_channel(qs_channel **channel_out, qs_connection *connection,
+                                qs_error *error)
+{
+    struct qs_channel *channel = qsi_zalloc(sizeof *channel);
+    qs_status status;
+
+    *channel_out = NULL;
+    if (channel == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "channel");
+    }
+    status = qsi_store_enter(connection->store, error);
+    if (status == QS_OK && connection->closed) {
+        qsi_store_leave(connection->store);
+        status = qsi_fail(error, QS_ECHANNEL_CLOSED,
+                          "the connection is closed: an earlier error ended it, open another");
+    }
+    if (status != QS_OK) {
+        qsi_free(channel);
+        return status;
+    }
+    connection->references += 1;
+    add_channel(channel, connection);
+    qsi_store_leave(connection->store);
+    *channel_out = channel;
+    return QS_OK;
+}
+
+void qs_channel_close(qs_channel *channel)
+{
+    struct qs_store *store;
+
+    if (channel == NULL || qsi_store_is_forked(channel->store)) {
+        return;
+    }
+    store = channel->store;
+    qsi_mutex_lock(&store->mutex);
+    if (!store->closed) {
+        qsi_make_room_to_shut(store, channel);
+    }
+    qsi_channel_shut(channel);
+    if (!store->closed && qsi_has_departures(store)) {
+        qsi_see_off(store);
+    }
+    unref_connection(channel->connection);
+    qsi_list_remove(&channel->in_store);
+    qsi_unacked_fini(&channel->unacked);
+    qsi_confirms_fini(&channel->confirms);
+    qsi_free_return_list(&channel->returns);
+    qsi_free_return_list(&channel->tx_returns);
+    qsi_buf_fini(&channel->tx_settles);
+    qsi_free(channel);
+    qsi_store_unref(store);
+}
