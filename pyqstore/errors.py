@@ -76,8 +76,8 @@ class NotImplementedByBroker(ChannelError):
 
 
 class ChannelClosed(Error):
-    """The channel or its connection was closed, by ``close()`` or by the :class:`ChannelError` raised
-    before."""
+    """The channel, or its connection, was closed: by ``close()``, or by the :class:`ChannelError`
+    raised before."""
 
 
 class StoreError(Error):

@@ -104,15 +104,6 @@ static uint32_t find(const struct qsi_unacked *unacked, uint64_t tag)
     return low;
 }
 
-void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer)
-{
-    for (uint32_t i = 0; i < unacked->count; i++) {
-        if (extent_at(unacked, i)->consumer == consumer) {
-            extent_at(unacked, i)->consumer = NULL;
-        }
-    }
-}
-
 const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag)
 {
     uint32_t index = find(unacked, tag);

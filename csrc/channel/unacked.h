@@ -14,7 +14,7 @@ struct qsi_extent {
     uint64_t spoken_for;  /* of those: settled in a transaction that is open */
     struct qsi_queue *queue;
     struct qsi_segment *segment;
-    void *consumer; /* whose credit the messages hold, or NULL */
+    void *consumer; /* to which the messages were delivered; NULL: they were got */
     uint32_t first_slot;
     uint32_t count;
 };
@@ -52,9 +52,6 @@ static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t co
     unacked->last_tag += count;
     return first;
 }
-
-/* The consumer is gone: its messages hold nobody's credit from now on. */
-void qsi_unacked_forget_consumer(struct qsi_unacked *unacked, const void *consumer);
 
 /* The extent of an outstanding tag; NULL: it is not outstanding. */
 const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag);

@@ -1,7 +1,9 @@
 /* Consumers, and events: what a broker would send unasked.
  *
- * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts what a consumer (or the
- * channel) has out. */
+ * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts what a consumer (or all of the
+ * channel's) has out.  Who takes a message is decided when somebody asks for it:
+ *   - nobody while a consumer of higher priority has room, whether its channel asks or not;
+ *   - within a priority, whoever asks, but for messages that others wait for who come before him in turn. */
 #include "alloc.h"
 #include "check.h"
 #include "departures.h"
@@ -12,6 +14,12 @@
 #include <string.h>
 
 /* ---- consumers ---- */
+
+struct consume_call {
+    struct qsi_slice tag; /* empty: the store makes one up */
+    struct qsi_slice arguments;
+    uint32_t flags;
+};
 
 static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
 {
@@ -27,11 +35,23 @@ static struct store_consumer *find_consumer(struct qs_channel *channel, struct q
 
 static qs_status check_exclusive(const struct store_queue *queue, bool exclusive, qs_error *error)
 {
-    if (queue->exclusive_consumer || (exclusive && queue->consumer_count > 0)) {
+    if (queue->exclusive_consumer ||
+        (exclusive && (queue->consumer_count > 0 || queue->policy.single_active_consumer))) {
         return qsi_fail(error, QS_ACCESS_REFUSED, "queue '%.*s' in exclusive use",
                         (int)queue->name.bytes, (const char *)queue->name.data);
     }
     return QS_OK;
+}
+
+static struct qsi_slice make_up_tag(struct qs_channel *channel, char tag_out[32])
+{
+    struct qsi_slice tag;
+
+    do {
+        snprintf(tag_out, 32, "amq.ctag-%llu", (unsigned long long)++channel->next_consumer_name);
+        tag = qsi_slice_make(tag_out, (uint32_t)strlen(tag_out));
+    } while (find_consumer(channel, tag) != NULL);
+    return tag;
 }
 
 static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag,
@@ -41,9 +61,7 @@ static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice
     uint8_t *at;
 
     if (tag.bytes == 0) {
-        snprintf(made_up, sizeof made_up, "amq.ctag-%llu",
-                 (unsigned long long)++consumer->channel->next_consumer_name);
-        tag = qsi_slice_make(made_up, (uint32_t)strlen(made_up));
+        tag = make_up_tag(consumer->channel, made_up);
     }
     consumer->names = qsi_chunk_create((size_t)tag.bytes + queue_name.bytes);
     if (consumer->names == NULL) {
@@ -73,35 +91,71 @@ static void note_consumers(struct store_queue *queue)
     queue->core.ttl_least_us = queue->consumer_count > 0 ? GRACE_US : 0;
 }
 
+static struct store_consumer *consumer_in_queue(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
+}
+
+/* Behind the others of its priority, before those of lower ones. */
+static void line_up(struct store_queue *queue, struct store_consumer *consumer)
+{
+    struct qsi_list *place = &queue->consumers;
+
+    while (place->previous != &queue->consumers &&
+           consumer_in_queue(place->previous)->priority < consumer->priority) {
+        place = place->previous;
+    }
+    qsi_list_insert_before(place, &consumer->in_queue);
+}
+
+static void join_queue(struct store_queue *queue, struct store_consumer *consumer, bool exclusive)
+{
+    consumer->queue = queue;
+    line_up(queue, consumer);
+    queue->consumer_count += 1;
+    queue->exclusive_consumer = exclusive;
+    if (queue->policy.single_active_consumer && queue->active == NULL) {
+        queue->active = consumer;
+    }
+    note_consumers(queue);
+}
+
+/* In the order in which a broker looks. */
+static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queue_name,
+                               const struct consume_call *call, struct store_queue **queue_out,
+                               int64_t *priority_out, qs_error *error)
+{
+    if (call->tag.bytes > 0 && find_consumer(channel, call->tag) != NULL) {
+        return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'",
+                        (int)call->tag.bytes, (const char *)call->tag.data);
+    }
+    QS_TRY(qsi_require_queue(channel, queue_name, queue_out, error));
+    QS_TRY(qsi_consumer_priority_parse(priority_out, call->arguments, (*queue_out)->name, error));
+    return check_exclusive(*queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
+}
+
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
-                              struct qsi_slice tag, uint32_t flags, char *tag_out, qs_error *error)
+                              const struct consume_call *call, char *tag_out, qs_error *error)
 {
     struct store_queue *queue;
     struct store_consumer *consumer;
+    int64_t priority;
 
-    QS_TRY(qsi_require_queue(channel, queue_name, &queue, error));
-    QS_TRY(check_exclusive(queue, (flags & QS_EXCLUSIVE) != 0, error));
-    if (tag.bytes > 0 && find_consumer(channel, tag) != NULL) {
-        return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'",
-                        (int)tag.bytes, (const char *)tag.data);
-    }
+    QS_TRY(check_consume(channel, queue_name, call, &queue, &priority, error));
     consumer = qsi_zalloc(sizeof *consumer);
     if (consumer == NULL) {
         return qsi_fail(error, QS_ENOMEM, "consumer");
     }
     consumer->channel = channel;
-    if (name_consumer(consumer, tag, queue->name) != QS_OK) {
+    if (name_consumer(consumer, call->tag, queue->name) != QS_OK) {
         qsi_free(consumer);
         return qsi_fail(error, QS_ENOMEM, "consumer");
     }
-    consumer->queue = queue;
-    consumer->no_ack = (flags & QS_NO_ACK) != 0;
+    consumer->priority = priority;
+    consumer->no_ack = (call->flags & QS_NO_ACK) != 0;
     consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
     qsi_list_push_back(&channel->consumers, &consumer->in_channel);
-    qsi_list_push_back(&queue->consumers, &consumer->in_queue);
-    queue->consumer_count += 1;
-    queue->exclusive_consumer = (flags & QS_EXCLUSIVE) != 0;
-    note_consumers(queue);
+    join_queue(queue, consumer, (call->flags & QS_EXCLUSIVE) != 0);
     memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
     tag_out[consumer->tag.bytes] = '\0';
     return QS_OK;
@@ -110,39 +164,63 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
 qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
                              uint32_t flags, qs_slice arguments, char tag_out[256], qs_error *error)
 {
+    struct consume_call call = {qsi_slice_of(consumer_tag), qsi_slice_of(arguments), flags};
     qs_status status;
 
-    (void)arguments;
     if (consumer_tag.bytes > 255) {
         return qsi_fail(error, QS_EINVAL, "consumer tag of %zu bytes: 255 at most",
                         consumer_tag.bytes);
     }
     QS_TRY(qsi_channel_enter(channel, error));
-    status = add_consumer(channel, qsi_slice_of(queue), qsi_slice_of(consumer_tag), flags, tag_out,
-                          error);
+    status = add_consumer(channel, qsi_slice_of(queue), &call, tag_out, error);
     return qsi_channel_leave(channel, status);
 }
 
-/* An auto-delete queue goes with its last consumer. */
-static void drop_consumer(struct store_consumer *consumer)
+/* An auto-delete queue goes with its last consumer; what is ready is somebody else's turn now. */
+static void leave_queue(struct store_queue *queue, struct store_consumer *consumer)
 {
-    struct store_queue *queue = consumer->queue;
     struct qs_store *store = consumer->channel->store;
 
-    qsi_unacked_forget_consumer(&consumer->channel->unacked, consumer);
-    qsi_list_remove(&consumer->in_channel);
-    if (queue != NULL) {
-        qsi_list_remove(&consumer->in_queue);
-        queue->consumer_count -= 1;
-        queue->exclusive_consumer = false;
-        note_consumers(queue);
-        qsi_note_use(store, queue);
-        if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
-            qsi_delete_queue_now(store, queue);
-        }
+    consumer->queue = NULL;
+    qsi_list_remove(&consumer->in_queue);
+    queue->consumer_count -= 1;
+    queue->exclusive_consumer = false;
+    if (queue->active == consumer) {
+        queue->active = queue->consumer_count > 0 ? consumer_in_queue(queue->consumers.next) : NULL;
     }
-    qsi_chunk_unref(consumer->names);
-    qsi_free(consumer);
+    note_consumers(queue);
+    qsi_note_use(store, queue);
+    if (queue->consumer_count > 0) {
+        qsi_events_announce(store);
+    } else if ((queue->flags & QS_AUTO_DELETE) != 0) {
+        qsi_delete_queue_now(store, queue);
+    }
+}
+
+static void free_consumer_if_done(struct store_consumer *consumer)
+{
+    if (consumer->is_gone && consumer->unacked_count == 0) {
+        qsi_chunk_unref(consumer->names);
+        qsi_free(consumer);
+    }
+}
+
+/* What it has unacked stays so, and counts in the channel's limit. */
+static void drop_consumer(struct store_consumer *consumer)
+{
+    qsi_list_remove(&consumer->in_channel);
+    if (consumer->queue != NULL) {
+        leave_queue(consumer->queue, consumer);
+    }
+    consumer->is_gone = true;
+    free_consumer_if_done(consumer);
+}
+
+void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
+{
+    consumer->unacked_count -= count;
+    consumer->channel->consumed_count -= consumer->no_ack ? 0 : count;
+    free_consumer_if_done(consumer);
 }
 
 void qsi_drop_consumers(struct qs_channel *channel)
@@ -288,29 +366,101 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event)
     return false;
 }
 
-static bool has_credit(const struct store_consumer *consumer)
+/* A full channel holds up its no-ack consumers as well, though what they get does not count: as RabbitMQ. */
+static bool has_room(const struct store_consumer *consumer)
 {
     const struct qs_channel *channel = consumer->channel;
 
-    return consumer->queue != NULL && consumer->queue->core.ready_count > 0 &&
-           (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
-           (channel->prefetch_channel == 0 || consumer->no_ack ||
-            channel->unacked.outstanding_count < channel->prefetch_channel);
+    return (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
+           (channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel);
 }
 
-/* The next consumer in turn that has credit and a message; it goes to the end of the line. */
+static bool can_take(const struct store_consumer *consumer)
+{
+    const struct store_queue *queue = consumer->queue;
+
+    return queue != NULL && queue->core.ready_count > 0 &&
+           (queue->active == NULL || queue->active == consumer) && has_room(consumer);
+}
+
+/* REQUIRES can_take.  Are there messages beside those that are for consumers before this one? */
+static bool is_its_turn(const struct store_consumer *consumer)
+{
+    struct store_queue *queue = consumer->queue;
+    uint64_t left = queue->core.ready_count;
+    bool is_scarce = left <= consumer->channel->store->event_waiters;
+
+    if (queue->active == consumer) {
+        return true;
+    }
+    for (struct qsi_list *node = queue->consumers.next; node != &consumer->in_queue;
+         node = node->next) {
+        const struct store_consumer *other = consumer_in_queue(node);
+        if (other->priority > consumer->priority) {
+            if (has_room(other)) {
+                return false;
+            }
+            continue;
+        }
+        if (!is_scarce) {
+            return true;
+        }
+        left -= other->channel->waits && has_room(other) ? 1 : 0;
+        if (left == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The next consumer in turn that may have a message; it goes to the end of the line. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
 {
+    channel->deferred = false;
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (has_credit(consumer)) {
+        if (!can_take(consumer)) {
+            continue;
+        }
+        if (is_its_turn(consumer)) {
             qsi_list_remove(&consumer->in_channel);
             qsi_list_push_back(&channel->consumers, &consumer->in_channel);
             return consumer;
         }
+        channel->deferred = true;
     }
     return NULL;
+}
+
+/* REQUIRES lock.  The channel waits no longer, or has no room: who left messages to it looks again, if it has left some, too. */
+static void hand_on(struct qs_channel *channel)
+{
+    for (struct qsi_list *node = channel->consumers.next;
+         channel->store->deferred_waiters > 0 && node != &channel->consumers; node = node->next) {
+        const struct store_queue *queue =
+            QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
+        if (queue != NULL && queue->consumer_count > 1 && queue->core.ready_count > 0) {
+            qsi_events_announce(channel->store);
+            return;
+        }
+    }
+}
+
+/* REQUIRES lock.  The consumer has a message: the others' turn comes first now. */
+static void note_delivery(struct store_consumer *consumer)
+{
+    struct store_queue *queue = consumer->queue;
+
+    consumer->unacked_count += 1;
+    consumer->channel->consumed_count += consumer->no_ack ? 0 : 1;
+    if (queue->consumer_count > 1 && queue->active == NULL) {
+        qsi_list_remove(&consumer->in_queue);
+        line_up(queue, consumer);
+    }
+    if (!has_room(consumer)) {
+        hand_on(consumer->channel);
+    }
 }
 
 /* REQUIRES lock; releases it to read a stored body.  QS_EEMPTY: no consumer can have a message. */
@@ -350,7 +500,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
             return status;
         }
     }
-    consumer->unacked_count += 1;
+    note_delivery(consumer);
     event->kind = QS_EVENT_DELIVERY;
     share_names(consumer, &event->message);
     if (event->message.hold == NULL) {
@@ -396,9 +546,13 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
             return;
         }
     }
+    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->event_waiters += 1;
+    store->deferred_waiters += channel->deferred ? 1 : 0;
     qsi_cond_wait(&store->events, &store->mutex, timeout_ns);
+    store->deferred_waiters -= channel->deferred ? 1 : 0;
     store->event_waiters -= 1;
+    channel->waits = false;
 }
 
 qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
@@ -406,6 +560,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
 {
     struct qs_store *store = channel->store;
     uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
+    bool has_waited = false;
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
@@ -428,11 +583,15 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
             break;
         }
         wait_for_event(channel, kinds, deadline - now);
+        has_waited = true;
         if (channel->closed) {
             status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                               "closed meanwhile");
             break;
         }
+    }
+    if (has_waited) {
+        hand_on(channel);
     }
     return qsi_channel_leave(channel, status);
 }

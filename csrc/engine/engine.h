@@ -45,9 +45,10 @@ struct store_queue {
     uint32_t jobs;               /* under way without the lock: it is not freed before they end */
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner;
-    struct qsi_list consumers;
+    struct qsi_list consumers; /* highest priority first, and within one in turn */
     uint32_t consumer_count;
     bool exclusive_consumer;
+    struct store_consumer *active; /* of x-single-active-consumer; NULL: there is no consumer */
     struct qsi_list in_deleted;
     struct qsi_list in_ahead;              /* of queues that a consumer reads from the disk */
     struct qsi_list in_trimming, in_timed; /* of departures */
@@ -163,6 +164,7 @@ struct qs_store {
     qs_error failure;
     uint32_t durable_waiters;
     uint32_t event_waiters;
+    uint32_t deferred_waiters; /* of those: who left a message to another consumer */
     uint64_t event_count; /* announced: who looked before one of them looks again before it waits */
     uint32_t group_size;  /* waiters that the last commit served */
     uint64_t batch_began_ns; /* first append of the open batch */
@@ -215,8 +217,10 @@ struct store_consumer {
     struct qsi_list in_queue;
     struct qs_channel *channel;
     struct store_queue *queue;
+    int64_t priority;
     bool no_ack;
     bool cancelled;    /* by the deletion of the queue; goes when the event was taken */
+    bool is_gone;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch; /* 0: unlimited */
     uint64_t unacked_count;
     struct qsi_chunk
@@ -264,6 +268,9 @@ struct qs_channel {
     uint64_t next_consumer_name;
     uint32_t prefetch_new;     /* for consumers to come */
     uint32_t prefetch_channel; /* 0: unlimited */
+    uint64_t consumed_count;   /* of the unacked: what came by consumers, not by a get */
+    bool waits;                /* for deliveries, in a call */
+    bool deferred;             /* it could have had a message, but another consumer comes first */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     struct qsi_list tx_returns; /* told at its commit */
@@ -400,6 +407,8 @@ qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_messa
 /* ---- consume.c ---- */
 
 void qsi_drop_consumers(struct qs_channel *channel);
+/* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */
+void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
 
 /* ---- pager.c, pager_load.c, pager_space.c, promote.c: messages between memory and disk ---- */
 

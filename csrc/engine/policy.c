@@ -221,3 +221,21 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
     };
     return QS_OK;
 }
+
+qs_status qsi_consumer_priority_parse(int64_t *priority_out, struct qsi_slice arguments,
+                                      struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+    struct qsi_field field;
+
+    *priority_out = 0;
+    if (!qsi_table_check(arguments)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    while (qsi_field_next(&walk, &field)) {
+        if (is_text(field.name, "x-priority") && !read_number(&field, priority_out)) {
+            return invalid("x-priority", queue, "a whole number is needed", error);
+        }
+    }
+    return QS_OK;
+}

@@ -38,4 +38,10 @@ struct qsi_queue_policy {
 qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
                                  struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 
+/* x-priority of a consumer's arguments; 0: there is none.  Whatever else they hold is ignored.
+ * QS_EINVAL               not a field table
+ * QS_PRECONDITION_FAILED  not a whole number */
+qs_status qsi_consumer_priority_parse(int64_t *priority_out, struct qsi_slice arguments,
+                                      struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+
 #endif

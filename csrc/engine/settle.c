@@ -117,12 +117,11 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
-    struct store_consumer *consumer = extent->consumer;
     uint64_t mask;
     uint32_t count;
 
-    if (consumer != NULL) {
-        consumer->unacked_count -= (uint32_t)__builtin_popcountll(tags);
+    if (extent->consumer != NULL) {
+        qsi_consumer_settled(extent->consumer, (uint32_t)__builtin_popcountll(tags));
     }
     tags &= ~see_who_departs(settling, extent, tags);
     if (tags == 0) {

@@ -155,6 +155,7 @@ static void cancel_consumers(struct store_queue *queue)
         consumer->cancelled = true;
     }
     queue->consumer_count = 0;
+    queue->active = NULL;
 }
 
 void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue)
@@ -377,7 +378,6 @@ static qs_status check_supported(const struct qsi_queue_policy *policy, qs_error
         const char *name;
     } missing[] = {
         {policy->has_priorities, "x-max-priority"},
-        {policy->single_active_consumer, "x-single-active-consumer"},
     };
 
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {

@@ -445,17 +445,49 @@ static void test_global_prefetch_bounds_the_channel(struct engine *engine)
     fill(engine, "q", 6);
     consume(engine, "q", "a", 0);
     consume(engine, "q", "b", 0);
-    get(engine, "q", "1"); /* is not limited, and counts */
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 3, QS_GLOBAL, QS_ERROR));
+    get(engine, "q", "1"); /* is not limited, and does not count */
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, QS_GLOBAL, QS_ERROR));
     expect_delivery(engine, "a", "2");
     expect_delivery(engine, "b", "3");
-    expect_no_event(engine, QS_EVENT_DELIVERY);
     ack(engine, 1, 0);
+    expect_no_event(engine, QS_EVENT_DELIVERY);
+    ack(engine, 2, 0);
     expect_delivery(engine, "a", "4");
     expect_no_event(engine, QS_EVENT_DELIVERY);
     QS_CHECK_OK(qs_channel_qos(engine->channel, 0, 0, QS_ERROR)); /* lifts the channel's limit */
     expect_delivery(engine, "b", "5");
     expect_delivery(engine, "a", "6");
+}
+
+static void test_a_cancelled_consumers_messages_count_in_the_channels_limit(struct engine *engine)
+{
+    fill(engine, "q", 4);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, QS_GLOBAL, QS_ERROR));
+    consume(engine, "q", "a", 0);
+    expect_delivery(engine, "a", "1");
+    expect_delivery(engine, "a", "2");
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("a"), QS_ERROR));
+    consume(engine, "q", "b", 0);
+    expect_no_event(engine, QS_EVENT_DELIVERY);
+    ack(engine, 2, 0);
+    expect_delivery(engine, "b", "3");
+    expect_no_event(engine, QS_EVENT_DELIVERY);
+    ack(engine, 0, QS_MULTIPLE);
+    expect_delivery(engine, "b", "4");
+}
+
+static void test_a_full_channel_holds_up_its_no_ack_consumers(struct engine *engine)
+{
+    fill(engine, "q", 1);
+    fill(engine, "r", 2);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, QS_GLOBAL, QS_ERROR));
+    consume(engine, "q", "ack", 0);
+    consume(engine, "r", "no ack", QS_NO_ACK);
+    expect_delivery(engine, "ack", "1");
+    expect_no_event(engine, QS_EVENT_DELIVERY);
+    ack(engine, 1, 0);
+    expect_delivery(engine, "no ack", "1");
+    expect_delivery(engine, "no ack", "2");
 }
 
 static void test_no_ack_consumer_ignores_prefetch(struct engine *engine)
@@ -542,6 +574,8 @@ int main(void)
               test_get_batch_waits_no_longer_than_it_is_told, test_consumers_take_turns,
               test_consumer_tags_are_made_up_or_refused, test_exclusive_consumer_is_alone,
               test_prefetch_bounds_what_a_consumer_has_out, test_global_prefetch_bounds_the_channel,
+              test_a_cancelled_consumers_messages_count_in_the_channels_limit,
+              test_a_full_channel_holds_up_its_no_ack_consumers,
               test_no_ack_consumer_ignores_prefetch, test_deleting_a_queue_cancels_its_consumers,
               test_a_deliverys_tag_outlives_its_consumer,
               test_next_event_waits_no_longer_than_it_is_told);

@@ -1,0 +1,302 @@
+/* Who gets the next message: priorities, the single active consumer, consumers of several channels; and connections. */
+#include "engine_fixture.h"
+
+static void fill(struct engine *engine, const char *queue, int count)
+{
+    for (int i = 1; i <= count; i++) {
+        char body[16];
+
+        snprintf(body, sizeof body, "%d", i);
+        publish(engine, queue, body);
+    }
+}
+
+static qs_channel *another_channel(struct engine *engine)
+{
+    qs_channel *channel;
+
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    return channel;
+}
+
+static void consume(qs_channel *channel, const char *queue, const char *tag, int8_t priority)
+{
+    uint8_t arguments[] = "\012x-priorityb?"; /* a field table: x-priority, a signed octet */
+    char name[256];
+
+    arguments[sizeof arguments - 2] = (uint8_t)priority;
+    QS_CHECK_OK(qs_channel_consume(channel, text(queue), text(tag), 0,
+                                   (qs_slice){arguments, sizeof arguments - 1}, name, QS_ERROR));
+}
+
+static void declare_single_active(struct engine *engine, const char *queue)
+{
+    static const char arguments[] = "\030x-single-active-consumert\001";
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         (qs_slice){arguments, sizeof arguments - 1}, &ok,
+                                         QS_ERROR));
+}
+
+/* What comes for the channel now: consumer and body, "" for nothing. */
+static void expect(qs_channel *channel, const char *tag, const char *body)
+{
+    qs_event event;
+    qs_status status =
+        qs_channel_next_event(channel, QS_EVENT_DELIVERY | QS_EVENT_CANCEL, 0, &event, QS_ERROR);
+
+    if (body[0] == '\0') {
+        QS_CHECK_STATUS(QS_EEMPTY, status);
+        return;
+    }
+    QS_CHECK_OK(status);
+    QS_CHECK(event.kind == QS_EVENT_DELIVERY);
+    QS_CHECK(holds(event.message.consumer_tag, tag) && holds(event.message.body, body));
+    qs_message_release(&event.message);
+}
+
+static void test_the_highest_priority_with_room_comes_first(struct engine *engine)
+{
+    qs_channel *low = another_channel(engine), *high = another_channel(engine);
+
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "q", 7);
+    consume(low, "q", "low", -1);
+    consume(low, "q", "middle", 0);
+    QS_CHECK_OK(qs_channel_qos(high, 2, 0, QS_ERROR));
+    consume(high, "q", "high", 100);
+    expect(low, "", ""); /* high has room, and whether it asks does not matter */
+    expect(high, "high", "1");
+    expect(low, "", "");
+    expect(high, "high", "2");
+    expect(high, "", "");
+    expect(low, "middle", "3");
+    expect(low, "middle", "4");
+    QS_CHECK_OK(qs_channel_ack(high, 1, 0, QS_ERROR));
+    expect(low, "", "");
+    expect(high, "high", "5");
+    QS_CHECK_OK(qs_channel_cancel(low, text("middle"), QS_ERROR));
+    expect(low, "low", "6");
+    qs_channel_close(high); /* 1 was acked; 2 and 5 come back to their places */
+    expect(low, "low", "2");
+    expect(low, "low", "5");
+    expect(low, "low", "7");
+    expect(low, "", "");
+    qs_channel_close(low);
+}
+
+static void test_a_channels_limit_leaves_the_rest_to_lower_priorities(struct engine *engine)
+{
+    qs_channel *low = another_channel(engine), *high = another_channel(engine);
+
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "q", 3);
+    QS_CHECK_OK(qs_channel_qos(high, 1, QS_GLOBAL, QS_ERROR));
+    consume(high, "q", "high", 1);
+    consume(low, "q", "low", 0);
+    expect(high, "high", "1");
+    expect(low, "low", "2");
+    QS_CHECK_OK(qs_channel_qos(high, 2, QS_GLOBAL, QS_ERROR));
+    expect(low, "", "");
+    expect(high, "high", "3");
+    qs_channel_close(high);
+    qs_channel_close(low);
+}
+
+static void test_a_priority_that_is_no_number_is_refused(struct engine *engine)
+{
+    static const char arguments[] = "\012x-priorityt\001";
+    char name[256];
+
+    declare(engine, "q", QS_DURABLE);
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_consume(engine->channel, text("q"), NONE, 0,
+                                           (qs_slice){arguments, sizeof arguments - 1}, name,
+                                           QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_consume(engine->channel, text("q"), NONE, 0,
+                                                  (qs_slice){"\377", 1}, name, QS_ERROR));
+}
+
+static void test_one_active_consumer_and_its_successors(struct engine *engine)
+{
+    qs_channel *first = another_channel(engine), *second = another_channel(engine);
+
+    declare_single_active(engine, "q");
+    fill(engine, "q", 8);
+    consume(first, "q", "a", 0);
+    consume(second, "q", "b", 0);
+    consume(second, "q", "c", 5); /* does not take over, but is the next */
+    consume(first, "q", "d", 5);
+    expect(second, "", "");
+    expect(first, "a", "1");
+    expect(first, "a", "2");
+    get(engine, "q", "3"); /* a get is no consumer */
+    QS_CHECK_OK(qs_channel_cancel(first, text("a"), QS_ERROR));
+    expect(first, "", "");
+    expect(second, "c", "4");
+    QS_CHECK_OK(qs_channel_ack(first, 2, 0, QS_ERROR)); /* what a had is still its channel's */
+    QS_CHECK_OK(qs_channel_cancel(second, text("c"), QS_ERROR));
+    expect(first, "d", "5");
+    qs_channel_close(first); /* 1 and 5 come back */
+    expect(second, "b", "1");
+    expect(second, "b", "5");
+    QS_CHECK_OK(qs_channel_cancel(second, text("b"), QS_ERROR));
+    expect(second, "", "");
+    consume(second, "q", "e", 0);
+    expect(second, "e", "6");
+    qs_channel_close(second);
+}
+
+static void test_a_full_active_consumer_has_no_stand_in(struct engine *engine)
+{
+    qs_channel *other = another_channel(engine);
+
+    declare_single_active(engine, "q");
+    fill(engine, "q", 2);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, QS_ERROR));
+    consume(engine->channel, "q", "active", 0);
+    consume(other, "q", "idle", 9);
+    expect(engine->channel, "active", "1");
+    expect(engine->channel, "", "");
+    expect(other, "", "");
+    ack(engine, 1, 0);
+    expect(engine->channel, "active", "2");
+    qs_channel_close(other);
+}
+
+static void test_a_single_active_consumer_cannot_be_exclusive(struct engine *engine)
+{
+    char name[256];
+
+    declare_single_active(engine, "q");
+    CHECK_CHANNEL_ERROR(
+        engine, QS_ACCESS_REFUSED,
+        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, name, QS_ERROR));
+    engine_reopen(engine);
+    CHECK_CHANNEL_ERROR(
+        engine, QS_ACCESS_REFUSED,
+        qs_channel_consume(engine->channel, text("q"), NONE, QS_EXCLUSIVE, NONE, name, QS_ERROR));
+}
+
+static void test_a_deleted_queue_forgets_its_active_consumer(struct engine *engine)
+{
+    qs_event event;
+    uint64_t count;
+
+    declare_single_active(engine, "q");
+    consume(engine->channel, "q", "a", 0);
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    event = expect_event(engine, QS_EVENT_CANCEL, QS_EVENT_CANCEL);
+    qs_message_release(&event.message);
+    declare_single_active(engine, "q");
+    fill(engine, "q", 1);
+    consume(engine->channel, "q", "a", 0);
+    expect(engine->channel, "a", "1");
+}
+
+static void test_a_made_up_tag_is_not_one_that_is_taken(struct engine *engine)
+{
+    char name[256];
+
+    declare(engine, "q", QS_DURABLE);
+    consume(engine->channel, "q", "amq.ctag-1", 0);
+    QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, name, QS_ERROR));
+    QS_CHECK(strcmp(name, "amq.ctag-2") == 0);
+}
+
+/* ---- connections ---- */
+
+static qs_channel *channel_of(qs_connection *connection)
+{
+    qs_channel *channel;
+
+    QS_CHECK_OK(qs_connection_channel(&channel, connection, QS_ERROR));
+    return channel;
+}
+
+static void test_exclusive_queues_belong_to_the_connection(struct engine *engine)
+{
+    qs_connection *connection;
+    qs_channel *one, *two;
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
+    one = channel_of(connection);
+    two = channel_of(connection);
+    QS_CHECK_OK(qs_channel_queue_declare(one, text("q"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    publish(engine, "q", "1");
+    QS_CHECK_OK(qs_channel_queue_declare(two, text("q"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    QS_CHECK(ok.message_count == 1);
+    CHECK_CHANNEL_ERROR(
+        engine, QS_RESOURCE_LOCKED,
+        qs_channel_queue_declare(engine->channel, text("q"), QS_PASSIVE, NONE, &ok, QS_ERROR));
+    qs_channel_close(one);
+    QS_CHECK(has_queue(engine, "q"));
+    qs_connection_close(connection);
+    QS_CHECK(!has_queue(engine, "q"));
+    QS_CHECK_STATUS(QS_ECHANNEL_CLOSED, qs_channel_confirm_select(two, QS_ERROR));
+    qs_channel_close(two);
+}
+
+static void test_a_hard_error_ends_the_connection(struct engine *engine)
+{
+    qs_connection *connection;
+    qs_channel *one, *two, *none;
+    qs_declare_ok ok;
+
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "q", 1);
+    QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
+    one = channel_of(connection);
+    two = channel_of(connection);
+    QS_CHECK_OK(qs_channel_queue_declare(two, text("mine"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    consume(two, "q", "c", 0);
+    expect(two, "c", "1");
+    QS_CHECK_STATUS(QS_NOT_FOUND, qs_channel_queue_declare(one, text("x"), QS_PASSIVE, NONE, &ok,
+                                                           QS_ERROR)); /* a soft one does not */
+    qs_channel_close(one);
+    QS_CHECK(!qs_connection_is_closed(connection));
+    one = channel_of(connection);
+    QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, qs_channel_recover(one, 0, QS_ERROR));
+    QS_CHECK(qs_connection_is_closed(connection) && !has_queue(engine, "mine"));
+    QS_CHECK_STATUS(QS_ECHANNEL_CLOSED, qs_channel_confirm_select(two, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECHANNEL_CLOSED, qs_connection_channel(&none, connection, QS_ERROR));
+    QS_CHECK(get(engine, "q", "1").redelivered);
+    qs_connection_close(connection);
+    qs_channel_close(one);
+    qs_channel_close(two);
+}
+
+static void test_a_connection_may_outlive_its_store(struct engine *engine)
+{
+    qs_connection *connection;
+    qs_channel *channel, *none;
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_connection_open(&connection, engine->store, QS_ERROR));
+    channel = channel_of(connection);
+    QS_CHECK_OK(qs_channel_queue_declare(channel, text("q"), QS_EXCLUSIVE, NONE, &ok, QS_ERROR));
+    engine_close(engine);
+    QS_CHECK(qs_connection_is_closed(connection));
+    QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_connection_channel(&none, connection, QS_ERROR));
+    qs_connection_close(connection);
+    QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_confirm_select(channel, QS_ERROR));
+    qs_channel_close(channel);
+    engine_open(engine);
+    QS_CHECK(!has_queue(engine, "q"));
+}
+
+int main(void)
+{
+    RUN_TESTS(
+        test_the_highest_priority_with_room_comes_first,
+        test_a_channels_limit_leaves_the_rest_to_lower_priorities,
+        test_a_priority_that_is_no_number_is_refused, test_one_active_consumer_and_its_successors,
+        test_a_full_active_consumer_has_no_stand_in,
+        test_a_single_active_consumer_cannot_be_exclusive,
+        test_a_deleted_queue_forgets_its_active_consumer,
+        test_a_made_up_tag_is_not_one_that_is_taken, test_exclusive_queues_belong_to_the_connection,
+        test_a_hard_error_ends_the_connection, test_a_connection_may_outlive_its_store);
+    return 0;
+}
