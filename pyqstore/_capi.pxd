@@ -277,8 +277,8 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,
                                    uint64_t bytes_max, uint32_t flags, uint64_t timeout_ns,
                                    ArrowSchema *schema_out, ArrowArray *array_out, qs_error *error)
-    qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags,
-                             qs_error *error)
+    qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t prefetch_bytes,
+                             uint32_t flags, qs_error *error)
     qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
                                  uint32_t flags, qs_slice arguments, char *tag_out, qs_error *error)
     qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)

@@ -1432,19 +1432,24 @@ cdef class Channel:
             status = qs_channel_recover(self.handle, flags, &error)
         self.end(status, &error)
 
-    def basic_qos(self, prefetch_count, bint global_=False):
+    def basic_qos(self, prefetch_count=0, bint global_=False, *, prefetch_size=0):
         """At most ``prefetch_count`` unacknowledged deliveries, 0 for no limit.
 
-        For each consumer registered later, or, with ``global_``, for the channel as a whole.
+        For each consumer registered later, or, with ``global_``, for the channel as a whole; both
+        hold.  A call without ``global_`` also lifts the channel's limit.  A lower limit takes
+        nothing back.  Messages of ``basic_get`` and ``get_batch`` are not limited and do not count.
+        NotImplementedByBroker: a ``prefetch_size`` other than 0.
         """
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = QS_GLOBAL if global_ else 0
         cdef uint64_t count
+        cdef uint64_t size
         number_of(prefetch_count, "prefetch_count", UINT32_MAX, &count)
+        number_of(prefetch_size, "prefetch_size", UINT32_MAX, &size)
         self.begin(&error)
         with nogil:
-            status = qs_channel_qos(self.handle, <uint32_t>count, flags, &error)
+            status = qs_channel_qos(self.handle, <uint32_t>count, <uint32_t>size, flags, &error)
         self.end(status, &error)
 
     def _consume(self, queue, consumer_tag, uint32_t flags, bytes arguments not None):

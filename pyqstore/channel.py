@@ -37,13 +37,14 @@ _U64_MAX = 2**64 - 1
 
 class _Consumer:
     """A consumer of this channel.  held: what came for it while nobody asked, if it has no
-    callback."""
+    callback.  cancelled: the store did it, but there is something held."""
 
-    __slots__ = ("auto_ack", "callback", "held")
+    __slots__ = ("auto_ack", "callback", "cancelled", "held")
 
     def __init__(self, callback: MessageCallback | None, auto_ack: bool) -> None:
         self.callback = callback
         self.auto_ack = auto_ack
+        self.cancelled = False
         self.held: deque[Message] = deque()
 
 
@@ -348,9 +349,16 @@ class Channel(_core.Channel):
             for on_return in self._return_listeners:
                 on_return(what)
         else:
-            self._forget(what)
+            self._cancelled(what)
             for on_cancel in self._cancel_listeners:
                 on_cancel(what)
+
+    def _cancelled(self, consumer_tag: str) -> None:
+        consumer = self._consumers.get(consumer_tag)
+        if consumer is not None and consumer.held:
+            consumer.cancelled = True
+        else:
+            self._forget(consumer_tag)
 
     def _forget(self, consumer_tag: str) -> _Consumer | None:
         consumer = self._consumers.pop(consumer_tag, None)
@@ -373,8 +381,22 @@ class Channel(_core.Channel):
         """Register a consumer and return its tag, made up if none is given.
 
         ``callback(message)`` runs inside ``start_consuming`` or ``process_events``.  A consumer
-        without a callback is read with :meth:`next_delivery`.  ``exclusive``: no other consumer
-        beside it (AccessRefused). NotFound: no such queue; NotAllowed: the tag is taken.
+        without a callback is read with :meth:`next_delivery`.
+
+        ``arguments``: ``x-priority``, a whole number, 0 without one; others have no effect.
+        Messages go to the consumers with the highest priority while one of them has room: while it
+        has fewer messages unacknowledged than ``basic_qos`` allows, whether its channel asks for
+        messages or not.  Consumers of one priority have them in turn, across channels: each takes
+        when its channel asks, but not what others that wait already come first for.
+
+        Of a queue declared with ``x-single-active-consumer`` only one consumer has messages: the
+        first, then, when that is cancelled or its channel closes, the one with the highest priority
+        that was registered first.  What the old one has unacknowledged stays with it.
+
+        NotAllowed: the channel has a consumer of that tag; NotFound: no such queue; ResourceLocked:
+        another connection's exclusive queue; PreconditionFailed: ``x-priority`` is not a whole
+        number; AccessRefused: the queue has an exclusive consumer, or ``exclusive`` is asked for
+        beside another one or with ``x-single-active-consumer``.
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
@@ -444,8 +466,9 @@ class Channel(_core.Channel):
     def next_delivery(self, consumer_tag: str, timeout: float | None = None) -> Message | None:
         """The next message for a consumer without a callback.
 
-        None when nothing came within ``timeout`` seconds, or the consumer was cancelled.  Listeners
-        and other consumers' callbacks run meanwhile.
+        None when nothing came within ``timeout`` seconds, or the consumer was cancelled, by
+        ``basic_cancel`` or because its queue was deleted: then after the last message that came
+        before.  Listeners and other consumers' callbacks run meanwhile.
         """
         check_timeout(timeout)
         return self._next_delivery(consumer_tag, timeout)
@@ -458,6 +481,9 @@ class Channel(_core.Channel):
                 return None
             if consumer.held:
                 return consumer.held.popleft()
+            if consumer.cancelled:
+                self._forget(consumer_tag)
+                return None
             event = self._next_event(_ALL, 0 if deadline is None else deadline.slice_ns())
             if event is not None:
                 kind, what, _ = event
@@ -476,9 +502,9 @@ class Channel(_core.Channel):
         """Iterate the messages of ``queue`` as they come.
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
-        the queue was deleted.  The consumer is registered by the first step and cancelled when the
-        iterator is closed, which leaving a ``for`` loop does.  Messages that were handed out and
-        not acknowledged stay so until the channel closes.
+        when the queue was deleted: without an exception, as in pika.  The consumer is registered by
+        the first step and cancelled when the iterator is closed, which leaving a ``for`` loop does.
+        Messages that were handed out and not acknowledged stay so until the channel closes.
         """
         tag = self.basic_consume(queue, auto_ack=auto_ack)
         try:

@@ -148,13 +148,46 @@ void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint
         }
         extent->spoken_for |= bits_within(extent, first_tag, last_tag);
     }
+    if (first_tag <= 1 || first_tag <= unacked->free_from) {
+        unacked->free_from = last_tag + 1;
+    }
 }
 
-void qsi_unacked_give_back(struct qsi_unacked *unacked)
+void qsi_unacked_give_back(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
 {
-    for (uint32_t i = 0; i < unacked->count; i++) {
-        extent_at(unacked, i)->spoken_for = 0;
+    unacked->free_from = 0;
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        struct qsi_extent *extent = extent_at(unacked, i);
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        extent->spoken_for &= ~bits_within(extent, first_tag, last_tag);
     }
+}
+
+bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uint64_t *first_out,
+                           uint64_t *last_out)
+{
+    uint32_t i = find(unacked, from);
+
+    *first_out = from;
+    *last_out = unacked->last_tag;
+    while (i < unacked->count) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t spoken = extent->spoken_for & bits_within(extent, *first_out, UINT64_MAX);
+        uint64_t next;
+        if (spoken == 0) {
+            i += 1;
+            continue;
+        }
+        next = extent->first_tag + (uint32_t)__builtin_ctzll(spoken);
+        if (next > *first_out) {
+            *last_out = next - 1;
+            break;
+        }
+        *first_out = next + 1;
+    }
+    return *first_out <= *last_out;
 }
 
 /* Empty extents go from the front at once, from the middle when they are most of all. */

@@ -27,6 +27,7 @@ struct qsi_unacked {
     uint32_t empty_count; /* extents without outstanding tags among them */
     uint64_t last_tag;    /* 0: none yet */
     uint64_t outstanding_count;
+    uint64_t free_from; /* tags before it are settled or spoken for */
 };
 
 /* The bits of an extent as bits of its segment's word. */
@@ -60,7 +61,10 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 
 /* A transaction settles these tags: nothing else may, until it takes them out or gives them back. */
 void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
-void qsi_unacked_give_back(struct qsi_unacked *unacked);
+void qsi_unacked_give_back(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+/* The next tags from here on of which none is spoken for, delivered up to now; false: there are none. */
+bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uint64_t *first_out,
+                           uint64_t *last_out);
 
 /* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.  visit gets each extent with the
  * bits taken, already cleared. */

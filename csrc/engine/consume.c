@@ -242,10 +242,14 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     return qsi_channel_leave(channel, QS_OK);
 }
 
-qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t flags,
-                         qs_error *error)
+qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t prefetch_bytes,
+                         uint32_t flags, qs_error *error)
 {
     QS_TRY(qsi_channel_enter(channel, error));
+    if (prefetch_bytes != 0) {
+        return qsi_channel_leave(
+            channel, qsi_fail(error, QS_NOT_IMPLEMENTED, "prefetch_size!=0 (%u)", prefetch_bytes));
+    }
     if ((flags & QS_GLOBAL) != 0) {
         channel->prefetch_channel = prefetch_count;
     } else {

@@ -225,12 +225,16 @@ static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool mu
 static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, qs_error *error)
 {
-    struct tx_settle settle = {first_tag, last_tag, kind};
+    uint64_t free_from = channel->unacked.free_from;
+    struct tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind};
 
+    if (settle.first_tag > last_tag) {
+        return QS_OK; /* all of it, of what is settled already */
+    }
     if (qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction");
     }
-    qsi_unacked_speak_for(&channel->unacked, first_tag, last_tag);
+    qsi_unacked_speak_for(&channel->unacked, settle.first_tag, last_tag);
     return QS_OK;
 }
 
@@ -275,15 +279,38 @@ qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t f
         channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
 }
 
+/* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is requeued at once. */
+static qs_status recover(struct qs_channel *channel, qs_error *error)
+{
+    uint64_t first, last = 0;
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        QS_TRY(qsi_store_check_failed(channel->store, error));
+        bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
+        /* What a transaction has settled may divide a stretch. */
+        bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
+        qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);
+    }
+    return QS_OK;
+}
+
 qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
 {
     qs_status status;
 
     QS_TRY(qsi_channel_enter(channel, error));
     if ((flags & QS_REQUEUE) == 0) {
-        status = qsi_fail(error, QS_NOT_IMPLEMENTED, "basic.recover without requeue");
+        status = qsi_fail(error, QS_NOT_IMPLEMENTED, "requeue=false");
     } else {
-        status = settle(channel, 0, true, QSI_SETTLE_REQUEUE, error);
+        status = recover(channel, error);
     }
     return qsi_channel_leave(channel, status);
 }

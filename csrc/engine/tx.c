@@ -38,6 +38,17 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces, qs_erro
     return QS_OK;
 }
 
+static void give_back_settles(struct qs_channel *channel)
+{
+    const struct tx_settle *settles =
+        (const struct tx_settle *)(const void *)channel->tx_settles.data;
+
+    for (size_t i = 0; i < channel->tx_settles.bytes / sizeof *settles; i++) {
+        qsi_unacked_give_back(&channel->unacked, settles[i].first_tag, settles[i].last_tag);
+    }
+    qsi_buf_clear(&channel->tx_settles);
+}
+
 void qsi_tx_drop(struct qs_channel *channel)
 {
     if (channel->tx_pieces != NULL) {
@@ -45,10 +56,7 @@ void qsi_tx_drop(struct qs_channel *channel)
         qsi_free(channel->tx_pieces);
         channel->tx_pieces = NULL;
     }
-    if (channel->tx_settles.bytes > 0) {
-        qsi_unacked_give_back(&channel->unacked);
-    }
-    qsi_buf_clear(&channel->tx_settles);
+    give_back_settles(channel);
     qsi_free_return_list(&channel->tx_returns);
 }
 

@@ -344,9 +344,19 @@ QS_API QS_MUST_CHECK qs_status qs_channel_get_batch(qs_channel *channel, qs_slic
                                                     struct ArrowSchema *schema_out,
                                                     struct ArrowArray *array_out, qs_error *error);
 
+/* qs_channel_qos - how many messages may be unacknowledged, 0 for no limit: of each consumer to come or, with QS_GLOBAL, of all of the
+ * channel's together; both hold.  A call without QS_GLOBAL lifts the channel's limit.  Got messages do not count.
+ * prefetch_bytes: 0; QS_NOT_IMPLEMENTED otherwise, as from RabbitMQ */
 QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count,
+                                              uint32_t prefetch_bytes,
                                               uint32_t flags /* QS_GLOBAL */, qs_error *error);
-/* tag_out: the consumer's tag, made up when consumer_tag is "".  flags: QS_NO_ACK, QS_EXCLUSIVE. */
+/* qs_channel_consume - register a consumer; qs_channel_next_event hands out what comes for it.
+ *
+ * In:      consumer_tag  "": made up; flags  QS_NO_ACK, QS_EXCLUSIVE; arguments  x-priority, others mean nothing
+ * Out:     tag_out       the consumer's tag
+ * Returns: QS_NOT_ALLOWED the channel has that tag; QS_NOT_FOUND; QS_RESOURCE_LOCKED; QS_PRECONDITION_FAILED x-priority is not a
+ *          whole number; QS_ACCESS_REFUSED exclusive use; QS_EINVAL
+ * A message goes to a consumer of the highest priority that has room in its prefetch, whether its channel asks or not. */
 QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
                                                   qs_slice consumer_tag, uint32_t flags,
                                                   qs_slice arguments, char tag_out[256],

@@ -217,7 +217,7 @@ static void *consume_by_event(void *argument)
     struct consumer *consumer = argument;
     char tag[256];
 
-    QS_CHECK_OK(qs_channel_qos(consumer->channel, 20, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(consumer->channel, 20, 0, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_consume(consumer->channel, text(queue_names[consumer->queue]), NONE, 0,
                                    NONE, tag, QS_ERROR));
     while (!atomic_load(&consumer->shared->done)) {

@@ -59,6 +59,108 @@ def test_delivery_is_settled_once_in_a_transaction(
     assert store.queue_status(queue)["messages_ready"] == 3
 
 
+def _settle(channel: pyqstore.Channel, settles: list[tuple[str, int, bool]]) -> None:
+    for verb, tag, multiple in settles:
+        getattr(channel, f"basic_{verb}")(tag, multiple)
+
+
+@pytest.mark.parametrize(
+    ("settles", "unknown"),
+    [
+        ([("ack", 2, False)], 2),
+        ([("ack", 3, True)], 1),
+        ([("nack", 3, True)], 3),
+        ([("ack", 2, False), ("ack", 3, True)], 2),
+        ([("ack", 0, True)], 4),
+    ],
+)
+@pytest.mark.parametrize(("verb", "multiple"), [("ack", False), ("nack", True)])
+def test_what_a_transaction_settled_is_unknown_until_it_rolls_back(
+    store: pyqstore.Store,
+    queue: str,
+    settles: list[tuple[str, int, bool]],
+    unknown: int,
+    verb: str,
+    multiple: bool,
+) -> None:
+    for commits in (False, True):
+        with store.channel() as channel:
+            channel.queue_purge(queue)
+            for number in range(1, 5):
+                channel.basic_publish("", queue, str(number).encode())
+            for _ in range(4):
+                channel.basic_get(queue)
+            channel.tx_select()
+            _settle(channel, settles)
+            channel.tx_rollback()
+            _settle(channel, settles)
+            if commits:
+                channel.tx_commit()
+            with pytest.raises(pyqstore.PreconditionFailed) as caught:
+                _settle(channel, [(verb, unknown, multiple)])
+            assert str(caught.value) == f"PRECONDITION_FAILED - unknown delivery tag {unknown}"
+            assert channel.closed
+        assert store.queue_status(queue)["messages_unacked"] == 0
+
+
+def test_multiple_takes_what_was_not_settled_before(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    for number in range(1, 10):
+        channel.basic_publish("", queue, str(number).encode())
+    for _ in range(8):
+        channel.basic_get(queue)
+    channel.tx_select()
+    channel.basic_nack(2)
+    channel.basic_ack(4, multiple=True)
+    channel.basic_ack(5)
+    channel.basic_nack(7, multiple=True)
+    channel.basic_ack(0, multiple=True)
+    channel.basic_ack(0, multiple=True)
+    channel.basic_get(queue)  # delivered after that "all"
+    channel.tx_commit()
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (3, 1)
+    assert [m.body for _ in range(3) if (m := channel.basic_get(queue))] == [b"2", b"6", b"7"]
+
+
+def test_recover_is_not_part_of_a_transaction(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    for number in range(1, 6):
+        channel.basic_publish("", queue, str(number).encode())
+    for _ in range(5):
+        channel.basic_get(queue)
+    channel.tx_select()
+    channel.basic_ack(2)
+    channel.basic_nack(4, requeue=False)
+    channel.basic_recover()
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (3, 2)
+    channel.tx_rollback()
+    channel.basic_ack(2)
+    channel.tx_commit()
+    assert [m.body for _ in range(3) if (m := channel.basic_get(queue))] == [b"1", b"3", b"5"]
+    channel.close()
+    status = store.queue_status(queue)
+    assert (status["messages_ready"], status["messages_unacked"]) == (4, 0)
+
+
+def test_closing_in_a_transaction_requeues_what_it_settled(
+    store: pyqstore.Store, queue: str, bodies: Take
+) -> None:
+    with store.channel() as channel:
+        for number in range(1, 5):
+            channel.basic_publish("", queue, str(number).encode())
+        for _ in range(3):
+            channel.basic_get(queue)
+        channel.tx_select()
+        channel.basic_ack(2)
+        channel.basic_nack(3, requeue=False)
+    with store.channel() as channel:
+        assert bodies(channel, queue) == [b"1", b"2", b"3", b"4"]
+
+
 def test_commit_is_durable_with_acks_and_publishes_of_all_queues(path: Path, bodies: Take) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
         channel.queue_declare("a", durable=True)

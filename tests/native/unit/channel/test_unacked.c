@@ -88,9 +88,46 @@ static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
         QS_CHECK(qsi_unacked_has(&unacked, tag) == (tag < 4 || tag > 6));
     }
     QS_CHECK(take(&unacked, 5, 5, &taken) == 1);
-    qsi_unacked_give_back(&unacked);
+    qsi_unacked_give_back(&unacked, 4, 6);
     QS_CHECK(qsi_unacked_has(&unacked, 4) && qsi_unacked_has(&unacked, 6));
     QS_CHECK(!qsi_unacked_has(&unacked, 5) && unacked.outstanding_count == 9);
+    qsi_unacked_fini(&unacked);
+}
+
+static void test_what_is_free_lies_between_what_is_spoken_for(void)
+{
+    struct qsi_unacked unacked = {0};
+    uint64_t first, last;
+
+    QS_CHECK(!qsi_unacked_next_free(&unacked, 1, &first, &last));
+    for (uint32_t i = 0; i < 3; i++) {
+        add(&unacked, &segments[i], 0, 10, NULL);
+    }
+    QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 30);
+    qsi_unacked_speak_for(&unacked, 8, 12);
+    qsi_unacked_speak_for(&unacked, 20, 20);
+    qsi_unacked_speak_for(&unacked, 30, 30);
+    QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 7);
+    QS_CHECK(qsi_unacked_next_free(&unacked, 8, &first, &last) && first == 13 && last == 19);
+    QS_CHECK(qsi_unacked_next_free(&unacked, 20, &first, &last) && first == 21 && last == 29);
+    QS_CHECK(!qsi_unacked_next_free(&unacked, 30, &first, &last));
+    qsi_unacked_fini(&unacked);
+}
+
+static void test_all_before_is_known_to_be_spoken_for(void)
+{
+    struct qsi_unacked unacked = {0};
+
+    add(&unacked, &segments[0], 0, 50, NULL);
+    qsi_unacked_speak_for(&unacked, 5, 5);
+    QS_CHECK(unacked.free_from == 0);
+    qsi_unacked_speak_for(&unacked, 1, 10);
+    QS_CHECK(unacked.free_from == 11);
+    qsi_unacked_speak_for(&unacked, 11, 20);
+    qsi_unacked_speak_for(&unacked, 30, 30);
+    QS_CHECK(unacked.free_from == 21);
+    qsi_unacked_give_back(&unacked, 1, 10);
+    QS_CHECK(unacked.free_from == 0 && qsi_unacked_has(&unacked, 7));
     qsi_unacked_fini(&unacked);
 }
 
@@ -299,6 +336,8 @@ int main(int argc, char **argv)
     qs_test_alloc_install(&memory);
     test_tags_count_up();
     test_tags_that_are_spoken_for_can_be_taken_and_given_back();
+    test_what_is_free_lies_between_what_is_spoken_for();
+    test_all_before_is_known_to_be_spoken_for();
     test_neighbours_share_an_extent();
     test_an_empty_extent_is_not_continued();
     test_stretches_bound_what_is_taken();

@@ -64,7 +64,7 @@ static void test_the_highest_priority_with_room_comes_first(struct engine *engin
     fill(engine, "q", 7);
     consume(low, "q", "low", -1);
     consume(low, "q", "middle", 0);
-    QS_CHECK_OK(qs_channel_qos(high, 2, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(high, 2, 0, 0, QS_ERROR));
     consume(high, "q", "high", 100);
     expect(low, "", ""); /* high has room, and whether it asks does not matter */
     expect(high, "high", "1");
@@ -92,12 +92,12 @@ static void test_a_channels_limit_leaves_the_rest_to_lower_priorities(struct eng
 
     declare(engine, "q", QS_DURABLE);
     fill(engine, "q", 3);
-    QS_CHECK_OK(qs_channel_qos(high, 1, QS_GLOBAL, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(high, 1, 0, QS_GLOBAL, QS_ERROR));
     consume(high, "q", "high", 1);
     consume(low, "q", "low", 0);
     expect(high, "high", "1");
     expect(low, "low", "2");
-    QS_CHECK_OK(qs_channel_qos(high, 2, QS_GLOBAL, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(high, 2, 0, QS_GLOBAL, QS_ERROR));
     expect(low, "", "");
     expect(high, "high", "3");
     qs_channel_close(high);
@@ -154,7 +154,7 @@ static void test_a_full_active_consumer_has_no_stand_in(struct engine *engine)
 
     declare_single_active(engine, "q");
     fill(engine, "q", 2);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, 0, QS_ERROR));
     consume(engine->channel, "q", "active", 0);
     consume(other, "q", "idle", 9);
     expect(engine->channel, "active", "1");

@@ -422,7 +422,7 @@ static void test_prefetch_bounds_what_a_consumer_has_out(struct engine *engine)
 {
     fill(engine, "q", 6);
     consume(engine, "q", "unlimited", 0);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, 0, QS_ERROR)); /* for those to come */
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, 0, 0, QS_ERROR)); /* for those to come */
     consume(engine, "q", "two", 0);
     expect_delivery(engine, "unlimited", "1");
     expect_delivery(engine, "two", "2");
@@ -446,7 +446,7 @@ static void test_global_prefetch_bounds_the_channel(struct engine *engine)
     consume(engine, "q", "a", 0);
     consume(engine, "q", "b", 0);
     get(engine, "q", "1"); /* is not limited, and does not count */
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, QS_GLOBAL, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, 0, QS_GLOBAL, QS_ERROR));
     expect_delivery(engine, "a", "2");
     expect_delivery(engine, "b", "3");
     ack(engine, 1, 0);
@@ -454,7 +454,7 @@ static void test_global_prefetch_bounds_the_channel(struct engine *engine)
     ack(engine, 2, 0);
     expect_delivery(engine, "a", "4");
     expect_no_event(engine, QS_EVENT_DELIVERY);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 0, 0, QS_ERROR)); /* lifts the channel's limit */
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 0, 0, 0, QS_ERROR)); /* lifts the channel's limit */
     expect_delivery(engine, "b", "5");
     expect_delivery(engine, "a", "6");
 }
@@ -462,7 +462,7 @@ static void test_global_prefetch_bounds_the_channel(struct engine *engine)
 static void test_a_cancelled_consumers_messages_count_in_the_channels_limit(struct engine *engine)
 {
     fill(engine, "q", 4);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, QS_GLOBAL, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 2, 0, QS_GLOBAL, QS_ERROR));
     consume(engine, "q", "a", 0);
     expect_delivery(engine, "a", "1");
     expect_delivery(engine, "a", "2");
@@ -480,7 +480,7 @@ static void test_a_full_channel_holds_up_its_no_ack_consumers(struct engine *eng
 {
     fill(engine, "q", 1);
     fill(engine, "r", 2);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, QS_GLOBAL, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, QS_GLOBAL, QS_ERROR));
     consume(engine, "q", "ack", 0);
     consume(engine, "r", "no ack", QS_NO_ACK);
     expect_delivery(engine, "ack", "1");
@@ -496,7 +496,7 @@ static void test_no_ack_consumer_ignores_prefetch(struct engine *engine)
 
     fill(engine, "q", 3);
     publish(engine, "q", large);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 1, 0, 0, QS_ERROR));
     consume(engine, "q", "c", QS_NO_ACK);
     expect_delivery(engine, "c", "1");
     expect_delivery(engine, "c", "2");

@@ -1,0 +1,537 @@
+"""Consumers: who gets the next message, within a channel and across channels and threads."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+import pyqstore
+
+
+def publish(channel: pyqstore.Channel, queue: str, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        channel.basic_publish("", queue, str(number).encode())
+
+
+def take(channel: pyqstore.Channel) -> list[tuple[str, bytes]]:
+    """Tag and body of what comes for the channel's consumers without waiting."""
+    taken: list[tuple[str, bytes]] = []
+    channel._test_taken = taken  # type: ignore[attr-defined]
+    channel.process_events(0)
+    return taken
+
+
+def consume(
+    channel: pyqstore.Channel,
+    queue: str,
+    tag: str,
+    *,
+    auto_ack: bool = False,
+    priority: int | None = None,
+) -> None:
+    """A consumer whose messages go to the next ``take``."""
+
+    def callback(message: pyqstore.Message) -> None:
+        channel._test_taken.append((message.consumer_tag, message.body))  # type: ignore[attr-defined]
+
+    arguments = None if priority is None else {"x-priority": priority}
+    channel.basic_consume(queue, callback, consumer_tag=tag, auto_ack=auto_ack, arguments=arguments)
+
+
+# Tags, exclusive consumers.
+
+
+def test_made_up_tags_are_new_ones(channel: pyqstore.Channel, queue: str) -> None:
+    channel.basic_consume(queue, consumer_tag="amq.ctag-2")
+    tags = [channel.basic_consume(queue) for _ in range(3)]
+    assert all(tag.startswith("amq.ctag-") for tag in tags)
+    assert len({*tags, "amq.ctag-2"}) == 4
+
+
+def test_tag_is_taken_on_its_channel_only(store: pyqstore.Store, queue: str) -> None:
+    with store.channel() as one, store.channel() as other:
+        one.basic_consume(queue, consumer_tag="tag")
+        other.basic_consume(queue, consumer_tag="tag")
+        one.basic_cancel("tag")
+        one.basic_consume(queue, consumer_tag="tag")
+        with pytest.raises(pyqstore.NotAllowed) as caught:
+            one.basic_consume("no such queue", consumer_tag="tag")
+        assert str(caught.value) == "NOT_ALLOWED - attempt to reuse consumer tag 'tag'"
+
+
+def test_cancelling_nobody_is_fine(channel: pyqstore.Channel) -> None:
+    assert channel.basic_cancel("nobody") == []
+    assert not channel.closed
+
+
+@pytest.mark.parametrize("exclusive_first", [True, False])
+def test_exclusive_consumer_is_alone(
+    store: pyqstore.Store, queue: str, exclusive_first: bool
+) -> None:
+    with store.channel() as one, store.channel() as other:
+        tag = one.basic_consume(queue, exclusive=exclusive_first)
+        with pytest.raises(pyqstore.AccessRefused) as caught:
+            other.basic_consume(queue, exclusive=not exclusive_first)
+        assert str(caught.value) == "ACCESS_REFUSED - queue 'q' in exclusive use"
+        assert other.closed
+        one.basic_publish("", queue, b"1")
+        with store.channel() as getter:  # getting is no consuming
+            assert getter.basic_get(queue) is not None
+        one.basic_cancel(tag)
+        with store.channel() as third:
+            third.basic_consume(queue, exclusive=True)
+
+
+# Cancellation by the store.
+
+
+def test_iteration_ends_when_the_queue_goes(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 2)
+    cancelled: list[str] = []
+    channel.add_cancel_listener(cancelled.append)
+    bodies = []
+    for message in channel.consume(queue):
+        bodies.append(message.body)
+        if len(bodies) == 2:
+            with store.channel() as other:
+                other.queue_delete(queue)
+        message.ack()
+    assert bodies == [b"0", b"1"]
+    assert len(cancelled) == 1
+
+
+def test_held_messages_are_handed_out_after_their_queue_went(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    for name in ("a", "b"):
+        channel.queue_declare(name)
+        publish(channel, name, 2)
+    channel.basic_consume("b", auto_ack=True, consumer_tag="held")
+    channel.basic_consume("a", consumer_tag="read")
+    read = [channel.next_delivery("read", 0) for _ in range(3)]
+    assert [m.body for m in read if m is not None] == [b"0", b"1"]
+    with store.channel() as other:
+        other.queue_delete("b")
+    assert channel.next_delivery("read", 0) is None
+    held = [channel.next_delivery("held") for _ in range(3)]
+    assert [m.body if m is not None else None for m in held] == [b"0", b"1", None]
+
+
+# Priorities.
+
+
+def test_highest_priority_with_room_comes_first(store: pyqstore.Store, queue: str) -> None:
+    with store.channel() as low, store.channel() as high:
+        publish(low, queue, 6)
+        consume(low, queue, "low")
+        high.basic_qos(2)
+        consume(high, queue, "high", priority=1)
+        assert take(low) == []  # although high does not ask
+        assert take(high) == [("high", b"0"), ("high", b"1")]
+        assert take(low) == [("low", number) for number in (b"2", b"3", b"4", b"5")]
+        publish(low, queue, 2, first=6)
+        high.basic_ack(1)
+        assert take(low) == []
+        assert take(high) == [("high", b"6")]
+        assert take(low) == [("low", b"7")]
+
+
+def test_consumers_of_one_priority_take_turns_before_lower_ones(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 6)
+    consume(channel, queue, "low", priority=-(2**40))
+    channel.basic_qos(2)
+    consume(channel, queue, "a", priority=7)
+    consume(channel, queue, "b", priority=7)
+    assert take(channel) == [
+        ("a", b"0"), ("b", b"1"), ("a", b"2"), ("b", b"3"), ("low", b"4"), ("low", b"5"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("priority", ["5", 5.0, True, None, {}, [1]])
+def test_priority_must_be_a_whole_number(
+    channel: pyqstore.Channel, queue: str, priority: object
+) -> None:
+    with pytest.raises(pyqstore.PreconditionFailed, match="invalid arg 'x-priority' for queue 'q'"):
+        channel.basic_consume(queue, arguments={"x-priority": priority})  # type: ignore[dict-item]
+    assert channel.closed
+
+
+def test_other_arguments_of_consumers_have_no_effect(channel: pyqstore.Channel, queue: str) -> None:
+    channel.basic_consume(queue, arguments={"x-something": "else", "x-cancel-on-ha-failover": True})
+    assert channel.queue_declare(queue, passive=True).consumer_count == 1
+
+
+def test_waiting_consumer_has_what_a_higher_one_has_no_room_for(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    with store.channel() as high, store.channel() as low:
+        high.basic_qos(1)
+        consume(high, queue, "high", priority=1)
+        got: list[bytes] = []
+
+        def wait() -> None:
+            low.basic_consume(queue, consumer_tag="low")
+            message = low.next_delivery("low", 20)
+            got.append(message.body if message is not None else b"")
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while store.queue_status(queue)["consumers"] < 2:
+            time.sleep(0.001)
+        publish(channel, queue, 2)
+        time.sleep(0.05)
+        assert got == []
+        assert take(high) == [("high", b"0")]
+        thread.join(10)
+        assert got == [b"1"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "limit"])
+def test_waiting_consumer_takes_over_from_a_higher_one(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
+) -> None:
+    with store.channel() as high, store.channel() as low:
+        consume(high, queue, "high", priority=1)
+        if how == "limit":
+            publish(channel, queue, 1)
+            assert take(high) == [("high", b"0")]
+        got: list[bytes] = []
+
+        def wait() -> None:
+            for message in low.consume(queue):
+                got.append(message.body)
+                return
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while store.queue_status(queue)["consumers"] < 2:
+            time.sleep(0.001)
+        publish(channel, queue, 1, first=1)
+        time.sleep(0.05)
+        assert got == []
+        if how == "cancel":
+            high.basic_cancel("high")
+        elif how == "close":
+            high.close()
+        else:
+            high.basic_qos(1, global_=True)
+        thread.join(10)
+        assert got == [b"1"]
+
+
+# The single active consumer.
+
+
+SINGLE = {"x-single-active-consumer": True}
+
+
+def test_single_active_consumer_and_those_after_it(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", arguments=SINGLE)
+    channels = {name: store.channel() for name in ("first", "later", "high", "last")}
+    for name, one in channels.items():
+        consume(one, "q", name, priority=9 if name == "high" else 0)
+
+    def who() -> str:
+        channel.basic_publish("", "q", b"x")
+        taken = [tag for one in channels.values() if not one.closed for tag, _ in take(one)]
+        assert len(set(taken)) == 1
+        return taken[0]
+
+    assert who() == "first"
+    assert who() == "first"
+    channels["first"].basic_cancel("first")
+    assert who() == "high"
+    assert store.queue_status("q")["messages_unacked"] == 3
+    channels["first"].basic_ack(multiple=True)  # what the old one had is still its own
+    assert store.queue_status("q")["messages_unacked"] == 1
+    channels["high"].close()  # comes back, and goes to the next one with the other
+    assert who() == "later"
+    assert store.queue_status("q")["messages_unacked"] == 2
+    channels["later"].close()
+    assert who() == "last"
+    for one in channels.values():
+        one.close()
+
+
+def test_single_active_consumer_takes_over_while_it_waits(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", arguments=SINGLE)
+    with store.channel() as first, store.channel() as second:
+        first.basic_qos(1)
+        consume(first, "q", "first")
+        publish(channel, "q", 2)
+        assert take(first) == [("first", b"0")]
+        got: list[bytes] = []
+
+        def wait() -> None:
+            for message in second.consume("q"):
+                got.append(message.body)
+                if len(got) == 2:
+                    return
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while store.queue_status("q")["consumers"] < 2:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert got == []  # a full active consumer has no stand-in
+        first.close()
+        thread.join(10)
+        assert got == [b"0", b"1"]
+
+
+def test_single_active_consumer_is_not_exclusive(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q", arguments=SINGLE)
+    with pytest.raises(pyqstore.AccessRefused, match="queue 'q' in exclusive use"):
+        channel.basic_consume("q", exclusive=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(SINGLE, None), (None, SINGLE), (SINGLE, {**SINGLE, "x-queue-mode": "lazy"})],
+)
+def test_single_active_consumer_must_be_declared_again(
+    channel: pyqstore.Channel, before: dict[str, bool] | None, after: dict[str, bool] | None
+) -> None:
+    channel.queue_declare("q", arguments=before)
+    channel.queue_declare("q", arguments=before)
+    with pytest.raises(pyqstore.PreconditionFailed, match="inequivalent arg"):
+        channel.queue_declare("q", arguments=after)
+
+
+def test_single_active_consumer_may_be_switched_off(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q", arguments={"x-single-active-consumer": False})
+    channel.basic_consume("q", exclusive=True)
+
+
+def test_messages_are_got_beside_a_single_active_consumer(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", arguments=SINGLE)
+    with store.channel() as active:
+        active.basic_consume("q")
+        publish(channel, "q", 2)
+        message = channel.basic_get("q")
+        assert message is not None
+        assert message.body == b"0"
+        assert channel.get_batch("q").num_rows == 1
+
+
+# Prefetch.
+
+
+def test_both_limits_hold(channel: pyqstore.Channel) -> None:
+    for name in ("a", "b"):
+        channel.queue_declare(name)
+        publish(channel, name, 5)
+    channel.basic_qos(2)
+    channel.basic_qos(3, global_=True)
+    consume(channel, "a", "a")
+    consume(channel, "b", "b")
+    assert sorted(take(channel)) == [("a", b"0"), ("a", b"1"), ("b", b"0")]
+    channel.basic_qos(0, global_=True)
+    assert take(channel) == [("b", b"1")]
+    channel.basic_ack(multiple=True)
+    assert len(take(channel)) == 4
+
+
+def test_limits_change_in_mid_flight_and_take_nothing_back(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 10)
+    channel.basic_qos(4, global_=True)
+    consume(channel, queue, "c")
+    assert len(take(channel)) == 4
+    channel.basic_qos(2, global_=True)
+    channel.basic_ack(1)
+    channel.basic_ack(2)
+    assert take(channel) == []
+    channel.basic_ack(3)
+    assert take(channel) == [("c", b"4")]
+    channel.basic_qos(5, global_=True)
+    assert len(take(channel)) == 3
+    channel.basic_qos(1)  # for consumers to come; the channel's limit is gone
+    assert len(take(channel)) == 2
+
+
+def test_prefetch_is_that_of_the_time_of_registering(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 10)
+    channel.basic_qos(1)
+    consume(channel, queue, "one")
+    channel.basic_qos(2)
+    consume(channel, queue, "two")
+    assert Counter(tag for tag, _ in take(channel)) == {"one": 1, "two": 2}
+    channel.basic_nack(multiple=True)
+    assert Counter(tag for tag, _ in take(channel)) == {"one": 1, "two": 2}
+
+
+def test_gets_are_not_limited_and_do_not_count(channel: pyqstore.Channel, queue: str) -> None:
+    publish(channel, queue, 6)
+    channel.basic_qos(2, global_=True)
+    for _ in range(3):
+        assert channel.basic_get(queue) is not None
+    consume(channel, queue, "c")
+    assert len(take(channel)) == 2
+    assert channel.basic_get(queue) is not None
+
+
+def test_auto_ack_consumer_has_no_limit_but_the_channels(channel: pyqstore.Channel) -> None:
+    for name in ("a", "b"):
+        channel.queue_declare(name)
+        publish(channel, name, 3)
+    channel.basic_qos(1)
+    consume(channel, "a", "auto", auto_ack=True)
+    assert len(take(channel)) == 3
+    channel.basic_qos(1, global_=True)
+    consume(channel, "b", "b")
+    assert take(channel) == [("b", b"0")]
+    publish(channel, "a", 2)
+    assert take(channel) == []
+    channel.basic_ack(multiple=True)
+    assert ("auto", b"0") in take(channel)
+
+
+def test_messages_of_a_cancelled_consumer_count_in_the_channels_limit(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, queue, 4)
+    channel.basic_qos(2, global_=True)
+    consume(channel, queue, "a")
+    assert len(take(channel)) == 2
+    channel.basic_cancel("a")
+    consume(channel, queue, "b")
+    assert take(channel) == []
+    channel.basic_ack(2)
+    assert take(channel) == [("b", b"2")]
+
+
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [
+        (
+            lambda channel: channel.basic_qos(1, prefetch_size=7),
+            "NOT_IMPLEMENTED - prefetch_size!=0 (7)",
+        ),
+        (
+            lambda channel: channel.basic_recover(requeue=False),
+            "NOT_IMPLEMENTED - requeue=false",
+        ),
+    ],
+)
+def test_what_no_broker_offers_is_refused(
+    channel: pyqstore.Channel, verb: Callable[[pyqstore.Channel], object], text: str
+) -> None:
+    with pytest.raises(pyqstore.NotImplementedByBroker) as caught:
+        verb(channel)
+    assert str(caught.value) == text
+    assert channel.closed
+
+
+# Turns across channels.
+
+
+class Sharer(threading.Thread):
+    """Consumes and acknowledges, in a thread and on a channel of its own, until told to stop."""
+
+    def __init__(self, store: pyqstore.Store, queue: str) -> None:
+        super().__init__()
+        self.store = store
+        self.queue = queue
+        self.bodies: list[bytes] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        with self.store.channel() as channel:
+            tag = channel.basic_consume(self.queue)
+            while not self.stop.is_set():
+                message = channel.next_delivery(tag, 0.5)
+                if message is not None:
+                    self.bodies.append(message.body)
+                    message.ack()
+
+
+@pytest.mark.parametrize("sharers", [2, 3])
+def test_messages_that_come_one_by_one_go_round(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, sharers: int
+) -> None:
+    threads = [Sharer(store, queue) for _ in range(sharers)]
+    for thread in threads:
+        thread.start()
+    while store.queue_status(queue)["consumers"] < sharers:
+        time.sleep(0.001)
+    count = 100 * sharers
+    for number in range(count):
+        publish(channel, queue, 1, first=number)
+        while sum(len(thread.bodies) for thread in threads) <= number:
+            time.sleep(0)
+    for thread in threads:
+        thread.stop.set()
+    for thread in threads:
+        thread.join(10)
+    shares = [len(thread.bodies) for thread in threads]
+    assert sum(shares) == count
+    assert min(shares) > 0.8 * count / sharers, shares
+
+
+def test_two_threads_share_a_backlog(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    count = 4000
+    publish(channel, queue, count)
+    threads = [Sharer(store, queue) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while sum(len(thread.bodies) for thread in threads) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for thread in threads:
+        thread.stop.set()
+    for thread in threads:
+        thread.join(10)
+    shares = [len(thread.bodies) for thread in threads]
+    assert sum(shares) == count
+    assert min(shares) > 0.15 * count, shares
+    for thread in threads:  # each has them in the queue's order
+        assert [int(body) for body in thread.bodies] == sorted(map(int, thread.bodies))
+
+
+def test_message_is_not_lost_with_a_waiter_that_leaves(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    """Waiters come and go, by timeout and by close; what was left to them comes to the others."""
+    stayer = Sharer(store, queue)
+    stayer.start()
+    count = 300
+    others: list[bytes] = []
+
+    def come_and_go() -> None:
+        while not stayer.stop.is_set():
+            with store.channel() as mine:
+                tag = mine.basic_consume(queue)
+                message = mine.next_delivery(tag, 0.001)
+                if message is not None:
+                    others.append(message.body)
+                    message.ack()
+
+    goers = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for thread in goers:
+        thread.start()
+    for number in range(count):
+        publish(channel, queue, 1, first=number)
+        time.sleep(0.0005)
+    deadline = time.monotonic() + 30
+    while len(others) + len(stayer.bodies) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stayer.stop.set()
+    for one in (stayer, *goers):
+        one.join(10)
+    assert sorted(map(int, others + stayer.bodies)) == list(range(count))
