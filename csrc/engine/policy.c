@@ -2,8 +2,10 @@
  * redeclaration, and that is all. */
 #include "policy.h"
 
+#include "buf.h"
 #include "check.h"
 #include "error.h"
+#include "field_text.h"
 #include "le.h"
 #include "properties.h"
 
@@ -221,6 +223,113 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
     };
     return QS_OK;
 }
+
+/* ---- declared again ---- */
+
+static const char *type_name(uint8_t type)
+{
+    static const struct {
+        uint8_t type;
+        const char *name;
+    } names[] = {{'t', "bool"},        {'b', "byte"},          {'B', "unsignedbyte"},
+                 {'s', "short"},       {'u', "unsignedshort"}, {'I', "signedint"},
+                 {'i', "unsignedint"}, {'l', "long"},          {'f', "float"},
+                 {'d', "double"},      {'D', "decimal"},       {'S', "longstr"},
+                 {'x', "binary"},      {'T', "timestamp"},     {'A', "array"},
+                 {'F', "table"},       {'V', "void"}};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].type == type) {
+            return names[i].name;
+        }
+    }
+    return "unknown";
+}
+
+static qs_status append_text(struct qsi_buf *text, const char *words)
+{
+    return qsi_buf_append(text, words, strlen(words));
+}
+
+/* In RabbitMQ's words: none, the value, and its type where that is not the other's.  field NULL: there is none. */
+static qs_status describe(struct qsi_buf *text, const struct qsi_field *field,
+                          const struct qsi_field *other)
+{
+    bool tells_type = field != NULL && (other == NULL || other->type != field->type);
+
+    if (field == NULL) {
+        return qsi_buf_append(text, "none", sizeof "none");
+    }
+    QS_TRY(append_text(text, tells_type ? "the value '" : "'"));
+    QS_TRY(qsi_field_text_append(text, field));
+    QS_TRY(append_text(text, tells_type ? "' of type '" : ""));
+    QS_TRY(append_text(text, tells_type ? type_name(field->type) : ""));
+    return qsi_buf_append(text, "'", sizeof "'");
+}
+
+static qs_status fail_inequivalent(const struct qsi_field *current,
+                                   const struct qsi_field *received, struct qsi_slice queue,
+                                   qs_error *error)
+{
+    const struct qsi_field *either = current != NULL ? current : received;
+    struct qsi_buf is = {0}, asked = {0};
+    qs_status status = QS_ENOMEM;
+
+    if (describe(&is, current, received) == QS_OK && describe(&asked, received, current) == QS_OK) {
+        status = QS_PRECONDITION_FAILED;
+    }
+    status = qsi_fail(
+        error, status, "inequivalent arg '%.*s' for queue '%.*s': received %s but current is %s",
+        (int)either->name.bytes, (const char *)either->name.data, (int)queue.bytes,
+        (const char *)queue.data, status == QS_ENOMEM ? "?" : (const char *)asked.data,
+        status == QS_ENOMEM ? "?" : (const char *)is.data);
+    qsi_buf_fini(&is);
+    qsi_buf_fini(&asked);
+    return status;
+}
+
+/* Tables list their names in order: a name that comes first in one of them is missing in the other. */
+static int compare_names(const struct qsi_field *a, const struct qsi_field *b)
+{
+    uint32_t common = a->name.bytes < b->name.bytes ? a->name.bytes : b->name.bytes;
+    int order = common > 0 ? memcmp(a->name.data, b->name.data, common) : 0;
+
+    return order != 0 ? order : (a->name.bytes > b->name.bytes) - (a->name.bytes < b->name.bytes);
+}
+
+qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
+                                    struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_field_walk is = qsi_table_walk(current), asked = qsi_table_walk(received);
+    struct qsi_field old_field, new_field;
+
+    if (qsi_slice_equals(current, received)) {
+        return QS_OK;
+    }
+    if (!qsi_table_check(received)) {
+        return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
+    }
+    for (;;) {
+        bool has_old = qsi_field_next(&is, &old_field);
+        bool has_new = qsi_field_next(&asked, &new_field);
+        int order = has_old && has_new ? compare_names(&old_field, &new_field) : 0;
+        if (!has_old && !has_new) {
+            return QS_OK;
+        }
+        if (!has_new || order < 0) {
+            return fail_inequivalent(&old_field, NULL, queue, error);
+        }
+        if (!has_old || order > 0) {
+            return fail_inequivalent(NULL, &new_field, queue, error);
+        }
+        if (old_field.type != new_field.type ||
+            !qsi_slice_equals(old_field.value, new_field.value)) {
+            return fail_inequivalent(&old_field, &new_field, queue, error);
+        }
+    }
+}
+
+/* ---- consumers ---- */
 
 qs_status qsi_consumer_priority_parse(int64_t *priority_out, struct qsi_slice arguments,
                                       struct qsi_slice queue, qs_error *error)

@@ -38,6 +38,11 @@ struct qsi_queue_policy {
 qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
                                  struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 
+/* Whether a queue is declared again with the arguments it has.  QS_PRECONDITION_FAILED names the first that differs.
+ * REQUIRES current to be a checked table. */
+qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
+                                    struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+
 /* x-priority of a consumer's arguments; 0: there is none.  Whatever else they hold is ignored.
  * QS_EINVAL               not a field table
  * QS_PRECONDITION_FAILED  not a whole number */

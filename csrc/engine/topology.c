@@ -414,13 +414,7 @@ static qs_status check_equivalent(const struct store_queue *queue, uint32_t flag
                 yes_no(queue->flags, checked[i].flag));
         }
     }
-    if (queue->arguments.bytes != arguments.bytes ||
-        (arguments.bytes > 0 &&
-         memcmp(queue->arguments.data, arguments.data, arguments.bytes) != 0)) {
-        return qsi_fail(error, QS_PRECONDITION_FAILED, "inequivalent arguments for queue '%.*s'",
-                        NAME(queue->name));
-    }
-    return QS_OK;
+    return qsi_queue_arguments_check(queue->arguments, arguments, queue->name, error);
 }
 
 static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_error *error)

@@ -20,6 +20,10 @@ def stores(path: str) -> None:
         assert_type(store.recovery_report.messages, int)
         assert_type(store.recovery_report.queues, dict[str, int])
         assert_type(store.channel(), pyqstore.Channel)
+        with store.connection("name") as connection:
+            assert_type(connection, pyqstore.Connection)
+            assert_type(connection.channel(), pyqstore.Channel)
+            assert_type(connection.is_closed, bool)
 
 
 def publishing(channel: pyqstore.Channel, frame: pa.Table) -> None:

@@ -295,17 +295,32 @@ def test_single_active_consumer_is_not_exclusive(channel: pyqstore.Channel) -> N
         channel.basic_consume("q", exclusive=True)
 
 
+TRUE = "the value 'true' of type 'bool'"
+
+
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [(SINGLE, None), (None, SINGLE), (SINGLE, {**SINGLE, "x-queue-mode": "lazy"})],
+    ("before", "after", "text"),
+    [
+        (SINGLE, None, f"received none but current is {TRUE}"),
+        (None, SINGLE, f"received {TRUE} but current is none"),
+        (SINGLE, {"x-queue-mode": "lazy"}, "received the value 'lazy' of type 'longstr' but"),
+        ({"x-a": 1, **SINGLE}, {"x-a": 2, **SINGLE}, "'x-a' for queue 'q': received '2' but"),
+        ({"x-a": 1}, {"x-a": "1"}, "'1' of type 'longstr' but current is the value '1' of type"),
+        (SINGLE, {"x-single-active-consumer": False}, "received 'false' but current is 'true'"),
+    ],
 )
-def test_single_active_consumer_must_be_declared_again(
-    channel: pyqstore.Channel, before: dict[str, bool] | None, after: dict[str, bool] | None
+def test_queue_arguments_must_be_declared_again(
+    channel: pyqstore.Channel,
+    before: dict[str, bool] | None,
+    after: dict[str, bool] | None,
+    text: str,
 ) -> None:
     channel.queue_declare("q", arguments=before)
     channel.queue_declare("q", arguments=before)
-    with pytest.raises(pyqstore.PreconditionFailed, match="inequivalent arg"):
+    with pytest.raises(pyqstore.PreconditionFailed) as caught:
         channel.queue_declare("q", arguments=after)
+    assert str(caught.value).startswith("PRECONDITION_FAILED - inequivalent arg 'x-")
+    assert text in str(caught.value)
 
 
 def test_single_active_consumer_may_be_switched_off(channel: pyqstore.Channel) -> None:
