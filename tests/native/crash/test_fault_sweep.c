@@ -321,6 +321,33 @@ static void open_new_channel(struct crash_work *work)
     crash_work_new_channel(work);
 }
 
+/* Nothing of it is durable: an exclusive queue, a consumer of it, and an error that ends both. */
+static void connection_life(struct crash_work *work)
+{
+    qs_connection *connection = NULL;
+    qs_channel *channel = NULL;
+    qs_declare_ok ok;
+    char tag[256];
+
+    if (crash_done(work, qs_connection_open(&connection, work->store, QS_ERROR), "connect") &&
+        crash_done(work, qs_connection_channel(&channel, connection, QS_ERROR), "open") &&
+        crash_done(work,
+                   qs_channel_queue_declare(channel, crash_text("mine"), QS_EXCLUSIVE,
+                                            (qs_slice){0}, &ok, QS_ERROR),
+                   "declare") &&
+        crash_done(work,
+                   qs_channel_consume(channel, crash_text("mine"), crash_text("tag"), 0,
+                                      (qs_slice){0}, tag, QS_ERROR),
+                   "consume")) {
+        QS_CHECK_STATUS(QS_NOT_ALLOWED,
+                        qs_channel_consume(channel, crash_text("mine"), crash_text("tag"), 0,
+                                           (qs_slice){0}, tag, QS_ERROR));
+        QS_CHECK(qs_connection_is_closed(connection));
+    }
+    qs_connection_close(connection);
+    qs_channel_close(channel);
+}
+
 static void visit_queue(void *context, const qs_queue_info *queue)
 {
     *(size_t *)context += queue->name.bytes;
@@ -487,6 +514,7 @@ static const struct operation operations[] = {
     {"commit", ON_OPEN_STORE, MAY_HAVE_HAPPENED, NULL, commit_transaction},
     {"roll back", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, roll_back_transaction},
     {"channel", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, open_new_channel},
+    {"connection", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, connection_life},
     {"look around", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, look_around},
     {"checkpoint", ON_OPEN_STORE, NOTHING_HAPPENED, publish_both, crash_work_checkpoint},
     {"open behind a checkpoint", ON_CLOSED_PAGED_STORE, NOTHING_HAPPENED, NULL, open_store},

@@ -494,7 +494,7 @@ def test_messages_that_come_one_by_one_go_round(
         thread.join(10)
     shares = [len(thread.bodies) for thread in threads]
     assert sum(shares) == count
-    assert min(shares) > 0.8 * count / sharers, shares
+    assert min(shares) > 0.5 * count / sharers, shares
 
 
 def test_two_threads_share_a_backlog(
