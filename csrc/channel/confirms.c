@@ -77,9 +77,11 @@ qs_status qsi_confirms_reserve(struct qsi_confirms *confirms)
 
 qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count)
 {
-    QS_TRY(reserve(&confirms->pending, count));
-    QS_TRY(reserve(&confirms->immediate, count));
-    return reserve(&confirms->refused, count);
+    uint64_t ranges = count / 2 + 1; /* they take turns at worst */
+
+    QS_TRY(reserve(&confirms->pending, ranges));
+    QS_TRY(reserve(&confirms->immediate, ranges));
+    return reserve(&confirms->refused, ranges);
 }
 
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)

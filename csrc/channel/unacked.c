@@ -237,6 +237,22 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
     drop_empty(unacked);
 }
 
+uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
+{
+    uint64_t runs = 0;
+
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t bits;
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        bits = bits_within(extent, first_tag, last_tag);
+        runs += (uint64_t)__builtin_popcountll(bits & ~(bits << 1));
+    }
+    return runs;
+}
+
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag)
 {

@@ -71,8 +71,9 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
-/* How many stretches of consecutive tags a take of that range would find, without the messages of durable queues that end with
- * the process. */
+/* How many stretches of consecutive tags, each within an extent, a take of that range would find. */
+uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+/* The same without the messages of durable queues that end with the process: they divide the others. */
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag);
 

@@ -155,8 +155,10 @@ static void put_routing_keys(struct writer *writer, const struct qsi_death *deat
     if (headers.data != NULL && find_field(headers, "CC", &cc) && cc.type == 'A') {
         struct qsi_field_walk walk = qsi_array_walk(cc.value);
         while (qsi_field_next(&walk, &key)) {
-            put(writer, "S", 1);
-            put_sized(writer, key.value);
+            if (key.type == 'S') {
+                put(writer, "S", 1);
+                put_sized(writer, key.value);
+            }
         }
     }
     end_sized(writer, at);

@@ -14,10 +14,16 @@
 
 enum fate { FATE_GONE, FATE_STUCK };
 
+/* What became of a message. */
+struct written {
+    enum fate fate;
+    bool ends_group; /* its letter takes room in a queue that refuses: the next one must see that */
+};
+
 /* May release the lock.  The message of an outstanding tag, body and all; the caller's to release.  QS_EEMPTY: it is not
- * outstanding any more. */
+ * outstanding any more.  REQUIRES a job on its queue. */
 static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_message *message,
-                              struct store_queue **queue_out, qs_error *error)
+                              qs_error *error)
 {
     struct qs_store *store = channel->store;
     struct qsi_body_ref ref;
@@ -33,7 +39,6 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
         if (extent == NULL) {
             return QS_EEMPTY;
         }
-        *queue_out = qsi_queue_of_core(extent->queue);
         slot = extent->first_slot + (uint32_t)(tag - extent->first_tag);
         seq = qsi_segment_first_seq(extent->queue->shared, extent->segment) + slot;
         run = qsi_queue_run_of(extent->queue, seq);
@@ -41,7 +46,8 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
             QS_TRY(qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &ref, error));
             break;
         }
-        QS_TRY(qsi_page_in_one(store, *queue_out, extent->segment, slot, error));
+        QS_TRY(
+            qsi_page_in_one(store, qsi_queue_of_core(extent->queue), extent->segment, slot, error));
     }
     if (message->hold != NULL) {
         return QS_OK;
@@ -63,7 +69,8 @@ static const char *reason_name(enum qsi_reason reason)
 
 static qs_status publish_letter(struct qs_channel *channel, const struct store_queue *queue,
                                 const qs_message *message, enum qsi_reason reason,
-                                uint32_t *queue_count_out, qs_error *error)
+                                uint32_t *queue_count_out, struct written *written_out,
+                                qs_error *error)
 {
     const struct qsi_queue_policy *policy = &queue->policy;
     struct qsi_buf properties = {NULL};
@@ -90,50 +97,86 @@ static qs_status publish_letter(struct qs_channel *channel, const struct store_q
         status = qsi_fail(error, status, "dead letter");
     } else {
         letter.properties = qsi_slice_make(properties.data, (uint32_t)properties.bytes);
-        status = qsi_publish_letter(channel, &letter, queue_count_out, error);
+        status =
+            qsi_publish_letter(channel, &letter, queue_count_out, &written_out->ends_group, error);
     }
     qsi_buf_fini(&properties);
     return status;
 }
 
-/* May release the lock.  Publishes what becomes of one message in the channel's open transaction. */
-static qs_status write_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
-                              enum fate *fate_out, qs_error *error)
+/* One that cannot be read stays, and stands in nobody's way. */
+static bool is_unreadable(qs_status status)
 {
-    struct store_queue *queue = NULL;
+    return status == QS_ECORRUPT || status == QS_EIO;
+}
+
+/* May release the lock.  REQUIRES a job on the queue. */
+static qs_status move_message(struct qs_channel *channel, struct store_queue *queue, uint64_t tag,
+                              enum qsi_reason reason, struct written *written_out, qs_error *error)
+{
     qs_message message;
     uint32_t queue_count = 0;
-    qs_status status = read_message(channel, tag, &message, &queue, error);
+    qs_status status = read_message(channel, tag, &message, error);
 
-    *fate_out = FATE_GONE;
-    if (status == QS_OK && qsi_has_dead_letters(queue)) {
-        queue->jobs += 1;
-        status = publish_letter(channel, queue, &message, reason, &queue_count, error);
-        *fate_out = queue_count == 0 && queue->policy.at_least_once && !queue->deleted ? FATE_STUCK
-                                                                                       : FATE_GONE;
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(channel->store, queue);
+    if (status == QS_OK) {
+        status = publish_letter(channel, queue, &message, reason, &queue_count, written_out, error);
+        if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
+            written_out->fate = FATE_STUCK;
+        }
         channel->store->stats.dead_lettered += status == QS_OK && queue_count > 0 ? 1 : 0;
+    } else if (is_unreadable(status)) {
+        written_out->fate = FATE_STUCK;
+        status = QS_OK;
     }
     qs_message_release(&message);
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
-static qs_status settle_in_tx(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                              uint8_t kind, qs_error *error)
+/* May release the lock.  Publishes what becomes of one message in the channel's open transaction. */
+static qs_status write_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
+                              struct written *written_out, qs_error *error)
 {
-    struct tx_settle settle = {first_tag, last_tag, kind};
-    struct tx_settle *last =
-        (struct tx_settle *)(void *)(channel->tx_settles.data + channel->tx_settles.bytes);
+    const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
+    struct store_queue *queue;
+    qs_status status;
 
-    if (channel->tx_settles.bytes > 0 && last[-1].last_tag + 1 == first_tag &&
-        last[-1].kind == kind) {
-        last[-1].last_tag = last_tag;
+    *written_out = (struct written){.fate = FATE_GONE};
+    if (extent == NULL) {
         return QS_OK;
     }
-    return qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) == QS_OK
+    queue = qsi_queue_of_core(extent->queue);
+    if (!qsi_has_dead_letters(queue)) {
+        return QS_OK;
+    }
+    queue->jobs += 1; /* it may be deleted, and the message be taken from the channel, meanwhile */
+    status = move_message(channel, queue, tag, reason, written_out, error);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(channel->store, queue);
+    return status;
+}
+
+/* Room for count more ranges, and for two that one of them is divided into. */
+static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error *error)
+{
+    uint8_t *room;
+
+    return qsi_buf_reserve(settles, (count + 2) * sizeof(struct tx_settle), &room) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "dead letter");
+}
+
+/* REQUIRES that room.  Neighbours of a kind are one range. */
+static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t last_tag,
+                        uint8_t kind)
+{
+    struct tx_settle settle = {first_tag, last_tag, kind};
+    struct tx_settle *last = (struct tx_settle *)(void *)(settles->data + settles->bytes);
+
+    if (settles->bytes > 0 && last[-1].last_tag + 1 == first_tag && last[-1].kind == kind) {
+        last[-1].last_tag = last_tag;
+    } else if (qsi_buf_append(settles, &settle, sizeof settle) != QS_OK) {
+        QS_ASSERT(false); /* room was reserved */
+    }
 }
 
 /* ---- departures ---- */
@@ -145,6 +188,9 @@ static qs_status end_group(struct qs_channel *holder, qs_error *error)
 
     if (holder->tx_settles.bytes > 0) {
         status = qsi_tx_apply(holder, &lsn, error);
+        if (status == QS_OK && lsn != 0) {
+            qsi_commit_kick(holder->store);
+        }
     }
     qsi_tx_drop(holder);
     return status;
@@ -175,15 +221,18 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct departure *depart
 
     for (uint64_t tag = departure->first_tag; status == QS_OK && tag <= departure->last_tag;
          tag++) {
-        enum fate fate;
-        status = write_letter(holder, tag, departure->reason, &fate, error);
-        if (status == QS_OK && fate == FATE_STUCK) {
+        struct written written = {.fate = FATE_GONE};
+        status = reserve_settles(&holder->tx_settles, 1, error);
+        if (status == QS_OK) {
+            status = write_letter(holder, tag, departure->reason, &written, error);
+        }
+        if (status == QS_OK && written.fate == FATE_STUCK) {
             status = keep_stuck(stuck_out, tag, departure->reason, error);
         } else if (status == QS_OK) {
-            status = settle_in_tx(holder, tag, tag, QSI_SETTLE_ACK, error);
+            note_settle(&holder->tx_settles, tag, tag, QSI_SETTLE_ACK);
         }
         letters += 1;
-        if (status == QS_OK && is_large(holder, letters)) {
+        if (status == QS_OK && (written.ends_group || is_large(holder, letters))) {
             status = end_group(holder, error);
             letters = 0;
         }
@@ -197,16 +246,45 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct departure *depart
 
 /* ---- rejects of a transaction ---- */
 
+/* Tags that an earlier verb of the transaction is about, in the order of the verbs. */
+struct taken {
+    const struct tx_settle *items;
+    size_t count;
+    uint64_t highest; /* tag of them */
+    size_t left;      /* verbs behind these, the one at hand included */
+};
+
+static bool is_taken(const struct taken *taken, uint64_t tag)
+{
+    for (size_t i = 0; tag <= taken->highest && i < taken->count; i++) {
+        if (tag >= taken->items[i].first_tag && tag <= taken->items[i].last_tag) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One range of rejects: acks where a letter says what becomes of the message, or nothing is to; the others are seen off after the
- * commit. */
+ * commit.  After a failure the rest are rejects still. */
 static qs_status write_letters(struct qs_channel *channel, const struct tx_settle *rejects,
-                               qs_error *error)
+                               const struct taken *taken, struct qsi_buf *settles, qs_error *error)
 {
     for (uint64_t tag = rejects->first_tag; tag <= rejects->last_tag; tag++) {
-        enum fate fate;
-        QS_TRY(write_letter(channel, tag, QSI_REJECTED, &fate, error));
-        QS_TRY(settle_in_tx(channel, tag, tag,
-                            fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK, error));
+        struct written written;
+        qs_status status;
+        if (is_taken(taken, tag)) {
+            continue;
+        }
+        status = reserve_settles(settles, taken->left, error);
+        if (status == QS_OK) {
+            status = write_letter(channel, tag, QSI_REJECTED, &written, error);
+        }
+        if (status != QS_OK) {
+            note_settle(settles, tag, rejects->last_tag, QSI_SETTLE_REJECT);
+            return status;
+        }
+        note_settle(settles, tag, tag,
+                    written.fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK);
     }
     return QS_OK;
 }
@@ -223,22 +301,49 @@ static bool any_reject(const struct qsi_buf *settles)
     return false;
 }
 
-qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error)
+/* REQUIRES room for them.  Whatever fails, settles gets what is left to be done of all verbs: the commit may be tried again. */
+static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *verbs,
+                           struct qsi_buf *settles, qs_error *error)
 {
-    struct qsi_buf before = channel->tx_settles;
-    const struct tx_settle *items = (const struct tx_settle *)(const void *)before.data;
+    struct taken taken = {.items = (const struct tx_settle *)(const void *)verbs->data,
+                          .left = verbs->bytes / sizeof *taken.items};
     qs_status status = QS_OK;
 
-    if (!any_reject(&before)) {
+    for (; taken.left > 0; taken.count++, taken.left--) {
+        const struct tx_settle *verb = &taken.items[taken.count];
+        if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
+            status = write_letters(channel, verb, &taken, settles, error);
+        } else {
+            note_settle(settles, verb->first_tag, verb->last_tag, verb->kind);
+        }
+        taken.highest = verb->last_tag > taken.highest ? verb->last_tag : taken.highest;
+    }
+    return status;
+}
+
+qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error)
+{
+    struct qsi_buf verbs = channel->tx_settles, settles = {NULL};
+    qs_status status;
+
+    if (!any_reject(&verbs)) {
         return QS_OK;
     }
-    channel->tx_settles = (struct qsi_buf){NULL};
-    for (size_t i = 0; status == QS_OK && i < before.bytes / sizeof *items; i++) {
-        status = items[i].kind == QSI_SETTLE_REJECT
-                     ? write_letters(channel, &items[i], error)
-                     : settle_in_tx(channel, items[i].first_tag, items[i].last_tag, items[i].kind,
-                                    error);
+    QS_TRY(reserve_settles(&settles, verbs.bytes / sizeof(struct tx_settle), error));
+    channel->tx_settles = (struct qsi_buf){NULL}; /* for what comes while the lock is released */
+    status = write_all(channel, &verbs, &settles, error);
+    qsi_buf_fini(&verbs);
+    if (channel->closed) { /* meanwhile, and its transaction is gone */
+        qsi_tx_drop(channel);
+        qsi_buf_fini(&settles);
+        return status;
     }
-    qsi_buf_fini(&before);
+    verbs = channel->tx_settles;
+    channel->tx_settles = settles;
+    if (verbs.bytes > 0 && qsi_buf_append(&channel->tx_settles, verbs.data, verbs.bytes) != QS_OK) {
+        qsi_tx_drop(channel);
+        status = qsi_fail(error, QS_ENOMEM, "transaction: it was rolled back");
+    }
+    qsi_buf_fini(&verbs);
     return status;
 }

@@ -257,6 +257,19 @@ static struct departure first_fate(struct qs_store *store, const struct departur
     return first;
 }
 
+/* May release the lock.  False: what could not leave could not be noted either. */
+static bool move(struct qs_store *store, const struct departure *departure)
+{
+    struct qsi_buf *stuck = &store->departures.stuck;
+    size_t before = stuck->bytes;
+
+    if (qsi_dead_letter(store, departure, stuck, NULL) == QS_OK) {
+        return true;
+    }
+    stuck->bytes = before; /* those of it that stayed are among all that are tried again */
+    return qsi_buf_append(stuck, departure, sizeof *departure) == QS_OK;
+}
+
 /* May release the lock.  Whatever fails is kept for a later try. */
 static void see_off(struct qs_store *store, struct departure departure)
 {
@@ -267,8 +280,7 @@ static void see_off(struct qs_store *store, struct departure departure)
         struct departure first = first_fate(store, &departure, &dead_letters);
         if (!dead_letters) {
             drop(store, &first);
-        } else if (qsi_dead_letter(store, &first, &departures->stuck, NULL) != QS_OK &&
-                   qsi_buf_append(&departures->stuck, &first, sizeof first) != QS_OK) {
+        } else if (!move(store, &first)) {
             return; /* without memory it stays held until the store is closed */
         }
         if (departures->stuck.bytes > 0) { /* to be tried again in a while */
@@ -277,6 +289,24 @@ static void see_off(struct qs_store *store, struct departure departure)
         }
         departure.first_tag = first.last_tag + 1;
     }
+}
+
+/* What found no way out tries again.  REQUIRES that nobody sees off: its list must not change then. */
+static void retry_stuck(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+
+    departures->tried_at_us = now_us(store);
+    if (departures->stuck.bytes > 0 && qsi_buf_append(&departures->fresh, departures->stuck.data,
+                                                      departures->stuck.bytes) == QS_OK) {
+        qsi_buf_clear(&departures->stuck);
+    }
+}
+
+static bool is_retry_due(const struct qs_store *store)
+{
+    return store->departures.stuck.bytes > 0 &&
+           now_us(store) - store->departures.tried_at_us >= RETRY_US;
 }
 
 void qsi_see_off(struct qs_store *store)
@@ -288,7 +318,10 @@ void qsi_see_off(struct qs_store *store)
         return; /* whoever is at it sees to these too */
     }
     departures->is_busy = true;
-    while (qsi_has_departures(store)) {
+    if (is_retry_due(store)) {
+        retry_stuck(store);
+    }
+    while (departures->fresh.bytes > 0 || !qsi_list_is_empty(&departures->trimming)) {
         trim_queues(store);
         leaving = departures->fresh;
         departures->fresh = (struct qsi_buf){NULL};
@@ -299,17 +332,6 @@ void qsi_see_off(struct qs_store *store)
     }
     departures->is_busy = false;
     qsi_cond_broadcast(&departures->quiet);
-}
-
-/* What found no way out tries again. */
-static void retry_stuck(struct qs_store *store)
-{
-    struct departures *departures = &store->departures;
-
-    if (departures->stuck.bytes > 0 && qsi_buf_append(&departures->fresh, departures->stuck.data,
-                                                      departures->stuck.bytes) == QS_OK) {
-        qsi_buf_clear(&departures->stuck);
-    }
 }
 
 /* ---- the timer ---- */
@@ -347,7 +369,7 @@ static uint64_t keep_time(struct qs_store *store)
         }
         next = queue->core.earliest < next ? queue->core.earliest : next;
         next = idle_end_us(queue) < next ? idle_end_us(queue) : next;
-        if (next == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
+        if (queue->core.earliest == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
             qsi_list_remove(&queue->in_timed);
         }
     }
@@ -358,19 +380,15 @@ void *qsi_run_timer(void *argument)
 {
     struct qs_store *store = argument;
     struct departures *departures = &store->departures;
-    uint64_t retried_at = 0;
 
     qsi_mutex_lock(&store->mutex);
     while (!store->closing) {
-        uint64_t now = now_us(store), next;
-        if (now - retried_at >= RETRY_US) {
-            retry_stuck(store);
-            retried_at = now;
-        }
+        uint64_t now, next;
         departures->wakes_at_us = QSI_NEVER;
         departures->is_stirred = false;
         next = keep_time(store);
-        if (qsi_has_departures(store) && !store->failed && !departures->is_busy) {
+        if ((qsi_has_departures(store) || is_retry_due(store)) && !store->failed &&
+            !departures->is_busy) {
             qsi_see_off(store);
             continue;
         }
@@ -437,6 +455,7 @@ void qsi_departures_shut(struct qs_store *store)
     while (store->departures.is_busy) { /* a call that was under way */
         qsi_cond_wait(&store->departures.quiet, &store->mutex, QSI_WAIT_FOREVER);
     }
+    retry_stuck(store); /* what was in the way of a rejected message may be gone */
     qsi_see_off(store);
     qsi_tx_drop(holder);
     qsi_settle_tags(holder, 1, holder->unacked.last_tag, QSI_SETTLE_REQUEUE);

@@ -38,10 +38,11 @@ static inline void qsi_expire(struct qs_store *store, struct store_queue *queue)
 }
 /* May release the lock.  Everything that is to leave does, as far as it can: what cannot is tried again. */
 void qsi_see_off(struct qs_store *store);
-/* Is there anything to see off? */
+/* Is there anything to see off?  What could not leave is the timer's business, if there is one. */
 static inline bool qsi_has_departures(const struct qs_store *store)
 {
-    return store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming);
+    return store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
+           (store->departures.stuck.bytes > 0 && !store->timer_running);
 }
 
 /* Would one more message be too many? */

@@ -95,6 +95,7 @@ struct departures {
     struct qs_channel *holder; /* they are unacked there; not among the store's channels */
     struct qsi_buf fresh;      /* struct departure */
     struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
+    uint64_t tried_at_us;      /* when it was tried last */
     struct qsi_list trimming;  /* queues with too many messages */
     struct qsi_list timed;     /* queues that the timer looks after */
     bool is_busy;              /* somebody sees them off */
@@ -496,7 +497,7 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;
-/* The states of all its segments. */
+/* The states of all its segments; who comes for the messages of one that is damaged is told so. */
 qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
                               qs_error *error) QS_MUST_CHECK;
 /* The state of the segment where the first ready messages are. */

@@ -396,7 +396,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
         status = qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (status == QS_OK) {
-        status = qsi_pieces_reserve(store, &pieces, 1, error);
+        status = qsi_pieces_reserve(store, &pieces, 0, error);
     }
     if (status == QS_OK) {
         status = qsi_refusals_reserve(refusals, store, &pieces, 1, error);
@@ -503,6 +503,9 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         QS_TRY(lay_out(publishing, error));
         if (is_journalled(publishing)) {
             bytes = publishing->layout.record_bytes;
+            if (publishing->may_be_refused) {
+                bytes += publishing->route->count * (uint64_t)QSI_SETTLE_BYTES;
+            }
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released,
                                         error));
         }
@@ -567,7 +570,7 @@ static qs_status send_letter(struct publishing *letter, uint32_t *queue_count_ou
 }
 
 qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
-                             uint32_t *queue_count_out, qs_error *error)
+                             uint32_t *queue_count_out, bool *may_be_refused_out, qs_error *error)
 {
     struct qsi_copies copies = {NULL};
     struct publishing publishing = {
@@ -585,12 +588,14 @@ qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *le
     qs_status status;
 
     *queue_count_out = 0;
+    *may_be_refused_out = false;
     if (may_have_copies(letter->properties)) { /* what is wrong with them is no key: the letter goes on */
         QS_TRY(qsi_copies_read(&copies, letter->properties, error));
         publishing.routing.copies = copies.keys;
         publishing.routing.copy_count = copies.count;
     }
     status = send_letter(&publishing, queue_count_out, error);
+    *may_be_refused_out = *queue_count_out > 0 && publishing.may_be_refused;
     qsi_copies_fini(&copies);
     return status;
 }

@@ -63,7 +63,9 @@ static inline bool qsi_queue_refuses(const struct store_queue *queue)
 {
     return queue->policy.overflow != QSI_DROP_HEAD;
 }
-/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call: take cannot fail then. */
+/* REQUIRES lock.  What refusing may add to the journal. */
+uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pieces *pieces);
+/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call: neither take nor accept can fail then. */
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
                                const struct pieces *pieces, uint64_t row_count,
                                qs_error *error) QS_MUST_CHECK;
@@ -83,9 +85,11 @@ struct letter {
     struct qsi_slice exchange, key, properties, body;
     bool may_go_round; /* also to queues where the message has died before */
 };
-/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out: 0 when it went nowhere. */
+/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out: 0 when it went nowhere.
+ * *may_be_refused_out: one of its queues refuses messages when it is full, which it is judged by as it is now. */
 qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
-                             uint32_t *queue_count_out, qs_error *error) QS_MUST_CHECK;
+                             uint32_t *queue_count_out, bool *may_be_refused_out,
+                             qs_error *error) QS_MUST_CHECK;
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
                                qs_error *error) QS_MUST_CHECK;

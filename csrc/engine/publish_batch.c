@@ -95,8 +95,9 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     } else {
         QS_TRY(qsi_pager_make_room(store, &released, error));
         if (batch->pieces.journal_bytes > 0) {
-            QS_TRY(qsi_commit_make_room(store,
-                                        batch->pieces.journal_bytes + qsi_reserve_bytes(store),
+            uint64_t bytes =
+                batch->pieces.journal_bytes + qsi_refusals_bytes(store, &batch->pieces);
+            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
                                         batch->pieces.entry_bytes_max, &released, error));
         }
         if (channel->closed) {

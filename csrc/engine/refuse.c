@@ -30,6 +30,14 @@ static void measure(struct qs_store *store, const struct pieces *pieces, uint32_
     }
 }
 
+uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pieces *pieces)
+{
+    uint32_t destinations, stretches;
+
+    measure(store, pieces, &destinations, &stretches);
+    return (uint64_t)destinations * QSI_SETTLE_BYTES;
+}
+
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
                                const struct pieces *pieces, uint64_t row_count, qs_error *error)
 {
@@ -46,7 +54,8 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
     qsi_chunk_unref(refusals->settles);
     refusals->settles = qsi_chunk_create((uint64_t)destinations * QSI_SETTLE_BYTES);
     if (refusals->rows == NULL || refusals->settles == NULL ||
-        qsi_depart_reserve(store, stretches) != QS_OK) {
+        qsi_depart_reserve(store, stretches) != QS_OK ||
+        qsi_journal_reserve(store->journal, 2 * pieces->count) != QS_OK) { /* each and its end */
         return qsi_fail(error, QS_ENOMEM, "messages that a full queue refuses");
     }
     return QS_OK;

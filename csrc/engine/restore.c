@@ -110,8 +110,10 @@ qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
 {
     for (uint32_t i = 0; i < queue->core.segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
-        if (segment->settled == NULL) {
-            QS_TRY(load_segment_state(store, queue, segment, error));
+        qs_status status =
+            segment->settled == NULL ? load_segment_state(store, queue, segment, error) : QS_OK;
+        if (status != QS_OK && status != QS_ECORRUPT) {
+            return status;
         }
     }
     return QS_OK;

@@ -71,7 +71,7 @@ static uint64_t worn_out(const struct qsi_extent *extent, uint64_t tags, uint64_
 }
 
 /* Messages that do not end here, but go to the dead letters or for having been delivered too often.  Returns those for which there
- * was memory. */
+ * was memory: all, if room was reserved. */
 static uint64_t depart(struct settling *settling, const struct qsi_extent *extent, uint64_t tags,
                        enum qsi_reason reason)
 {
@@ -238,6 +238,18 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     return QS_OK;
 }
 
+/* Room for what leaves the queues another way when these tags are rejected: none of it is dropped for want of it. */
+static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                 uint8_t kind, qs_error *error)
+{
+    uint64_t runs =
+        kind == QSI_SETTLE_REJECT ? qsi_unacked_runs(&channel->unacked, first_tag, last_tag) : 0;
+
+    return runs == 0 || qsi_depart_reserve(channel->store, (uint32_t)runs) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "rejected messages");
+}
+
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
                         qs_error *error)
 {
@@ -257,6 +269,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         bytes = qsi_settle_bytes(channel, first, last);
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
+    QS_TRY(reserve_rejects(channel, first, last, kind, error));
     qsi_settle_tags(channel, first, last, kind);
     return QS_OK;
 }

@@ -164,6 +164,22 @@ static void forget_key(struct qs_store *store, const struct commit *commit)
     }
 }
 
+/* Room for the rejected messages of which no letter says what becomes of them. */
+static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
+{
+    uint64_t runs = 0;
+
+    for (uint32_t i = 0; i < commit->settle_count; i++) {
+        if (commit->settles[i].kind == QSI_SETTLE_REJECT) {
+            runs += qsi_unacked_runs(&commit->channel->unacked, commit->settles[i].first_tag,
+                                     commit->settles[i].last_tag);
+        }
+    }
+    return runs == 0 || qsi_depart_reserve(commit->channel->store, (uint32_t)runs) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "rejected messages");
+}
+
 /* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
 {
@@ -192,6 +208,9 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     }
     if (channel != store->departures.holder) {
         qs_status status = qsi_refusals_check(store, commit->pieces, error);
+        if (status == QS_OK) {
+            status = reserve_rejects(commit, error);
+        }
         if (status != QS_OK) {
             forget_key(store, commit);
             qsi_chunk_unref(tail);

@@ -1,0 +1,423 @@
+/* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a queue that is full.  Nothing that was
+ * rejected is lost or moved twice. */
+#include "departures.h"
+#include "engine_fixture.h"
+#include "qs_test_alloc.h"
+#include "qs_test_batch.h"
+#include "qs_test_fields.h"
+
+#define LARGE 20000 /* bytes of a body that goes to the message store */
+
+static void declare_with(struct engine *engine, const char *queue,
+                         const struct qs_test_fields *fields)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         qs_test_fields_slice(fields), &ok, QS_ERROR));
+}
+
+/* A queue whose dead letters go to the queue "dead". */
+static void declare_source(struct engine *engine, const char *queue, bool at_least_once)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+    qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
+    if (at_least_once) {
+        qs_test_put_text(&fields, "x-overflow", "reject-publish");
+        qs_test_put_text(&fields, "x-dead-letter-strategy", "at-least-once");
+    }
+    declare_with(engine, queue, &fields);
+}
+
+/* Takes the next count messages; the tags count up from the channel's last one. */
+static uint64_t take(struct engine *engine, const char *queue, uint32_t count)
+{
+    qs_message message = {0};
+
+    for (uint32_t i = 0; i < count; i++) {
+        QS_CHECK_OK(qs_channel_get(engine->channel, text(queue), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    return message.delivery_tag;
+}
+
+static void publish_many(struct engine *engine, const char *queue, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        publish(engine, queue, body);
+    }
+}
+
+static void nack(struct engine *engine, uint64_t tag, uint32_t flags)
+{
+    QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, QS_ERROR));
+}
+
+static qs_status commit(struct engine *engine)
+{
+    bool repeated;
+
+    return qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR);
+}
+
+static uint64_t ready_in(struct engine *engine, const char *queue)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
+    return status.messages_ready;
+}
+
+static void set_up(struct engine *engine)
+{
+    declare(engine, "dead", QS_DURABLE);
+    declare_source(engine, "q", false);
+}
+
+/* ---- transactions ---- */
+
+static void test_verbs_of_a_transaction_about_the_same_message_count_once(struct engine *engine)
+{
+    set_up(engine);
+    publish_many(engine, "q", 6);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    QS_CHECK(take(engine, "q", 6) == 6);
+    nack(engine, 2, 0);
+    ack(engine, 4, 0);
+    nack(engine, 3, QS_REQUEUE);
+    nack(engine, 5, QS_MULTIPLE);
+    QS_CHECK_OK(commit(engine));
+    check_counts(engine, "q", 1, 1);
+    check_counts(engine, "dead", 3, 0);
+    get(engine, "dead", "1");
+    get(engine, "dead", "0");
+    get(engine, "dead", "4");
+    get(engine, "q", "2");
+}
+
+static void begin_rejects(struct engine *engine)
+{
+    engine_start(engine, IN_MEMORY);
+    set_up(engine);
+    publish_many(engine, "q", 8);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    take(engine, "q", 8);
+    ack(engine, 1, 0);
+    nack(engine, 4, QS_MULTIPLE);
+    ack(engine, 5, 0);
+    nack(engine, 7, 0);
+    publish(engine, "dead", "beside");
+}
+
+/* Whichever allocation of the engine fails: the commit can be tried again, and then everything of it happens, once. */
+static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
+{
+    struct qs_test_alloc alloc;
+    uint64_t failed = 0;
+
+    qs_test_alloc_install(&alloc);
+    for (uint64_t n = 1;; n++) {
+        struct engine engine;
+        qs_status status;
+
+        begin_rejects(&engine);
+        qs_test_alloc_arm(&alloc, n, false);
+        status = commit(&engine);
+        if (!alloc.has_failed || status == QS_ESTORE_FAILED) { /* it was the disk's */
+            qs_test_alloc_arm(&alloc, 0, false);
+            qs_channel_close(engine.channel);
+            (void)!qs_store_close(engine.store, NULL);
+            engine_fini(&engine);
+            break;
+        }
+        qs_test_alloc_arm(&alloc, 0, false);
+        if (status != QS_OK) {
+            failed++;
+            QS_CHECK(status == QS_ENOMEM);
+            check_counts(&engine, "q", 0, 8);
+            check_counts(&engine, "dead", 0, 0);
+            QS_CHECK_OK(commit(&engine));
+        }
+        check_counts(&engine, "q", 0, 2);
+        check_counts(&engine, "dead", 5, 0);
+        engine_reopen(&engine);
+        check_counts(&engine, "q", 2, 0);
+        check_counts(&engine, "dead", 5, 0);
+        engine_stop(&engine);
+    }
+    QS_CHECK(failed > 10 && alloc.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+/* ---- memory ---- */
+
+/* A reject that fails leaves the message out; one that does not moves it, now or later. */
+static void test_a_reject_without_memory_loses_nothing(void)
+{
+    struct qs_test_alloc alloc;
+    bool is_refused = false;
+
+    qs_test_alloc_install(&alloc);
+    for (uint64_t n = 1;; n++) {
+        struct engine engine;
+        qs_status status;
+        bool has_failed;
+
+        engine_start(&engine, IN_MEMORY);
+        set_up(&engine);
+        publish_many(&engine, "q", 40);
+        take(&engine, "q", 40);
+        for (uint64_t tag = 2; tag <= 40; tag += 2) { /* each of the others by itself */
+            ack(&engine, tag, 0);
+        }
+        qs_test_alloc_arm(&alloc, n, true);
+        status = qs_channel_nack(engine.channel, 39, QS_MULTIPLE, QS_ERROR);
+        has_failed = alloc.has_failed;
+        qs_test_alloc_arm(&alloc, 0, false);
+        QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+        is_refused = is_refused || status == QS_ENOMEM;
+        if (status == QS_ENOMEM) {
+            check_counts(&engine, "q", 0, 20);
+        }
+        engine_close(&engine);
+        engine_open(&engine);
+        QS_CHECK(ready_in(&engine, "q") + ready_in(&engine, "dead") == 20);
+        engine_stop(&engine);
+        if (!has_failed) {
+            break;
+        }
+    }
+    QS_CHECK(is_refused && alloc.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+/* ---- full queues ---- */
+
+/* As many records as there may be entries in the open end of the journal, and as many ends of theirs. */
+static void test_each_record_of_a_batch_can_be_refused(void)
+{
+    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_batch rows;
+    struct engine engine;
+    qs_receipt receipt;
+    qs_batch batch;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.embed_below = 1u << 20; /* each body is a record of its own */
+    engine_open(&engine);
+    qs_test_put_long(&fields, "x-max-length", 1);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    declare_with(&engine, "few", &fields);
+    for (uint32_t count = 30; count < 35; count++) {
+        qs_test_batch_init(&rows);
+        for (uint32_t i = 0; i < count; i++) {
+            memset(qs_test_batch_add(&rows, "few", 700u << 10), (int)i, 700u << 10);
+        }
+        batch = qs_test_batch_finish(&rows);
+        QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
+        qs_test_batch_fini(&rows);
+        check_counts(&engine, "few", 1, 0);
+    }
+    engine_reopen(&engine);
+    check_counts(&engine, "few", 1, 0);
+    engine_stop(&engine);
+}
+
+static void test_letters_fill_a_queue_that_refuses_no_further(struct engine *engine)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    qs_test_put_long(&fields, "x-max-length", 2);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    declare_with(engine, "dead", &fields);
+    declare_source(engine, "q", false);
+    publish_many(engine, "q", 5);
+    nack(engine, take(engine, "q", 5), QS_MULTIPLE);
+    check_counts(engine, "dead", 2, 0);
+    check_counts(engine, "q", 0, 0);
+    get(engine, "dead", "0");
+    get(engine, "dead", "1");
+}
+
+/* In a store without threads whoever calls next tries again. */
+static void test_letters_that_found_no_room_try_again(struct engine *engine)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    if (engine->memory == NULL) {
+        return; /* the clock is turned by hand */
+    }
+    qs_test_put_long(&fields, "x-max-length", 2);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    declare_with(engine, "dead", &fields);
+    declare_source(engine, "q", true);
+    publish_many(engine, "q", 6);
+    nack(engine, take(engine, "q", 6), QS_MULTIPLE);
+    check_counts(engine, "dead", 2, 0);
+    check_counts(engine, "q", 0, 4);
+    get_flags(engine, "dead", "0", QS_NO_ACK);
+    check_counts(engine, "dead", 2, 0);
+    get_flags(engine, "dead", "1", QS_NO_ACK); /* too soon for another try */
+    check_counts(engine, "dead", 1, 0);
+    check_counts(engine, "q", 0, 3);
+    qsi_env_mem_advance(engine->memory, 2 * SECOND);
+    get_flags(engine, "dead", "2", QS_NO_ACK);
+    check_counts(engine, "dead", 2, 0);
+    check_counts(engine, "q", 0, 1);
+    engine_reopen(engine);
+    check_counts(engine, "dead", 2, 0);
+    check_counts(engine, "q", 1, 0);
+    get(engine, "q", "5");
+}
+
+/* ---- damage ---- */
+
+struct wanted {
+    const char *part; /* of the name */
+    char name[128];
+};
+
+static bool find_file(void *context, const char *name)
+{
+    struct wanted *wanted = context;
+    bool is_one = strstr(name, wanted->part) != NULL;
+
+    if (is_one) {
+        snprintf(wanted->name, sizeof wanted->name, "%s", name);
+    }
+    return !is_one;
+}
+
+/* Changes the byte behind each place in the file where these bytes are. */
+static void damage(struct engine *engine, const char *dir_name, const char *part,
+                   const char *needle, size_t bytes)
+{
+    static uint8_t data[1u << 20];
+    struct wanted wanted = {.part = part};
+    qs_env *env = engine->env;
+    qs_dir *root, *dir;
+    qs_file *file;
+    size_t got, places = 0;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_open(env, root, dir_name, false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_list(env, dir, find_file, &wanted, QS_ERROR));
+    QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
+    QS_CHECK_OK(env->read(env, file, data, sizeof data, 0, &got, QS_ERROR));
+    for (size_t i = 0; i + bytes < got; i++) {
+        if (memcmp(data + i, needle, bytes) == 0) {
+            const uint8_t other = (uint8_t)~data[i + bytes];
+            const qs_part byte = {&other, 1};
+            size_t written;
+            QS_CHECK_OK(env->write(env, file, &byte, 1, i + bytes, &written, QS_ERROR));
+            places++;
+        }
+    }
+    QS_CHECK(places > 0);
+    env->close(env, file);
+    env->dir_close(env, dir);
+    env->dir_close(env, root);
+}
+
+static void test_a_damaged_message_holds_up_no_other(struct engine *engine)
+{
+    char *bodies[3];
+
+    set_up(engine);
+    for (uint32_t i = 0; i < 3; i++) {
+        bodies[i] = make_body(LARGE, i);
+        bodies[i][0] = (char)('0' + i);
+        publish(engine, "q", bodies[i]);
+    }
+    take(engine, "q", 3);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    damage(engine, "messages", ".msg", bodies[1], 100);
+    nack(engine, 3, QS_MULTIPLE);
+    check_counts(engine, "q", 0, 1);
+    get(engine, "dead", bodies[0]);
+    get(engine, "dead", bodies[2]);
+    engine_reopen(engine);
+    check_counts(engine, "q", 1, 0);
+    check_counts(engine, "dead", 2, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        free(bodies[i]);
+    }
+}
+
+/* Bytes are counted from all states when a store is opened: one that is damaged costs its own messages only. */
+static void test_a_damaged_state_of_a_limited_queue_is_told_to_whoever_comes_for_it(void)
+{
+    struct qs_test_fields fields = {.used = 0};
+    struct engine engine;
+    qs_message message;
+    uint32_t taken = 0;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.segment_entries = 64;
+    engine_open(&engine);
+    qs_test_put_long(&fields, "x-max-length-bytes", 1 << 20);
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    declare_with(&engine, "q", &fields);
+    publish_many(&engine, "q", 300);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    engine_close(&engine);
+    damage(&engine, "index", "-000000000002-", "QSSEGST\n", 8);
+    engine_open(&engine);
+    check_counts(&engine, "q", 300, 0);
+    for (uint32_t i = 0; i < 200; i++) {
+        qs_status status = qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR);
+        QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
+        taken += status == QS_OK;
+        qs_message_release(&message);
+    }
+    QS_CHECK(taken == 128);
+    engine_stop(&engine);
+}
+
+/* ---- threads ---- */
+
+/* Nobody waits for a dead letter, and it becomes durable all the same. */
+static void test_dead_letters_are_committed_by_themselves(void)
+{
+    struct engine engine;
+    qs_env *env = qs_env_posix();
+    uint64_t end;
+
+    engine_start(&engine, ON_DISK);
+    set_up(&engine);
+    for (uint32_t i = 0; i < 5; i++) {
+        publish(&engine, "q", "1");
+        take(&engine, "q", 1);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        qsi_mutex_lock(&engine.store->mutex);
+        while (!engine.store->committer_sleeps) {
+            qsi_cond_wait(&engine.store->durable, &engine.store->mutex, SECOND / 1000);
+        }
+        qsi_mutex_unlock(&engine.store->mutex);
+        nack(&engine, i + 1, 0);
+        check_counts(&engine, "dead", i + 1, 0);
+        end = env->monotonic_ns(env) + 10 * SECOND;
+        while (stats_of(&engine).durable_lsn < stats_of(&engine).appended_lsn) {
+            QS_CHECK(env->monotonic_ns(env) < end);
+        }
+    }
+    engine_stop(&engine);
+}
+
+int main(void)
+{
+    test_a_commit_with_rejects_that_fails_can_be_tried_again();
+    test_a_reject_without_memory_loses_nothing();
+    test_each_record_of_a_batch_can_be_refused();
+    RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
+              test_letters_fill_a_queue_that_refuses_no_further,
+              test_letters_that_found_no_room_try_again, test_a_damaged_message_holds_up_no_other);
+    test_a_damaged_state_of_a_limited_queue_is_told_to_whoever_comes_for_it();
+    test_dead_letters_are_committed_by_themselves();
+    return 0;
+}
