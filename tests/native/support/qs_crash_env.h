@@ -31,6 +31,7 @@ enum crash_bug {
     CRASH_DROPPED_TWICE,         /* or drops them twice */
     CRASH_AREA_OVERWRITTEN,      /* a state area that a checkpoint names is written to */
     CRASH_SHARED_PAGE,           /* bodies that a checkpoint names share a page with later ones */
+    CRASH_GROUP_DIVIDED, /* a dead letter and the end of its message are no group (qs_crash_departures.h) */
 };
 
 enum crash_thing {

@@ -274,6 +274,40 @@ static void test_letters_that_found_no_room_try_again(struct engine *engine)
     get(engine, "q", "5");
 }
 
+/* ---- columns ---- */
+
+/* A segment that is written anew, without the many that were settled, keeps what it knows of the others. */
+static void test_rewritten_segments_know_when_messages_expire(void)
+{
+    struct qs_test_fields fields = {.used = 0};
+    struct engine engine;
+    uint32_t rewritten = 0;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.segment_entries = 64;
+    engine_open(&engine);
+    qs_test_put_long(&fields, "x-message-ttl", 10000);
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    declare_with(&engine, "q", &fields);
+    publish_many(&engine, "q", 64);
+    take(&engine, "q", 60);
+    publish_many(&engine, "q", 64);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    ack(&engine, 60, QS_MULTIPLE);
+    qsi_mutex_lock(&engine.store->mutex);
+    while (qsi_pager_compact(engine.store, QS_ERROR)) {
+        rewritten++;
+    }
+    qsi_mutex_unlock(&engine.store->mutex);
+    QS_CHECK(rewritten > 0);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    engine_reopen(&engine);
+    check_counts(&engine, "q", 68, 0);
+    qsi_env_mem_advance(engine.memory, 11 * SECOND);
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+}
+
 /* ---- damage ---- */
 
 struct wanted {
@@ -414,6 +448,7 @@ int main(void)
     test_a_commit_with_rejects_that_fails_can_be_tried_again();
     test_a_reject_without_memory_loses_nothing();
     test_each_record_of_a_batch_can_be_refused();
+    test_rewritten_segments_know_when_messages_expire();
     RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
               test_letters_fill_a_queue_that_refuses_no_further,
               test_letters_that_found_no_room_try_again, test_a_damaged_message_holds_up_no_other);
