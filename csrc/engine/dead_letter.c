@@ -104,10 +104,11 @@ static qs_status publish_letter(struct qs_channel *channel, const struct store_q
     return status;
 }
 
-/* One that cannot be read stays, and stands in nobody's way. */
-static bool is_unreadable(qs_status status)
+/* One that cannot be read stays, and stands in nobody's way.  A transaction is tried again as long as there is hope. */
+static bool is_unreadable(const struct qs_channel *channel, qs_status status)
 {
-    return status == QS_ECORRUPT || status == QS_EIO;
+    return status == QS_ECORRUPT ||
+           (status == QS_EIO && channel == channel->store->departures.holder);
 }
 
 /* May release the lock.  REQUIRES a job on the queue. */
@@ -124,7 +125,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
             written_out->fate = FATE_STUCK;
         }
         channel->store->stats.dead_lettered += status == QS_OK && queue_count > 0 ? 1 : 0;
-    } else if (is_unreadable(status)) {
+    } else if (is_unreadable(channel, status)) {
         written_out->fate = FATE_STUCK;
         status = QS_OK;
     }

@@ -7,6 +7,7 @@
  * none of the caller's business; and a disk that was full is as good as new once there is space.
  *
  * Arguments: seed, a part of the names of the operations to try. */
+#include "qs_crash_faults.h"
 #include "qs_crash_run.h"
 #include "qs_test_alloc.h"
 
@@ -34,25 +35,6 @@ struct operation {
     enum promise promise;
     void (*prepare)(struct crash_work *work); /* NULL: nothing */
     void (*run)(struct crash_work *work);
-};
-
-struct fault {
-    const char *name;
-    enum qsi_fault_how how;
-    bool is_sticky;
-    bool is_invisible; /* but for syncs, where an interruption is final */
-};
-
-static const struct fault faults[] = {
-    {"input/output error", QSI_FAULT_EIO, false, false},
-    {"no space", QSI_FAULT_ENOSPC, false, false},
-    {"half written, then an error", QSI_FAULT_SHORT_EIO, false, false},
-    {"half transferred", QSI_FAULT_SHORT, false, true},
-    {"interrupted", QSI_FAULT_EINTR, false, true},
-    {"sync lost", QSI_FAULT_SYNC_LOST, false, false},
-    {"disk gone", QSI_FAULT_EIO, true, false},
-    {"disk full for good", QSI_FAULT_ENOSPC, true, false},
-    {"always half transferred", QSI_FAULT_SHORT, true, true},
 };
 
 /* ---- the operations ---- */
@@ -649,7 +631,7 @@ static void make_disk(struct disk *disk, bool is_filled, bool is_closed, bool is
 
 struct trial {
     const struct operation *operation;
-    const struct fault *fault; /* NULL: the n-th allocation fails */
+    const struct crash_fault *fault; /* NULL: the n-th allocation fails */
     uint64_t n;
     struct qs_test_alloc *alloc;
     struct crash_report *report;
@@ -891,13 +873,14 @@ int main(int argc, char **argv)
         struct trial trial = {.operation = &operations[i], .alloc = &alloc, .report = &report};
         uint64_t allocations = sweep(&trial), calls = 0;
 
-        for (size_t k = 0; k < sizeof faults / sizeof faults[0]; k++) {
+        for (size_t k = 0; k < CRASH_FAULT_COUNT; k++) {
             uint64_t count;
 
-            trial.fault = &faults[k];
+            trial.fault = &crash_faults[k];
             count = sweep(&trial);
             trials += count;
-            calls = faults[k].how == QSI_FAULT_EIO && !faults[k].is_sticky ? count : calls;
+            calls =
+                crash_faults[k].how == QSI_FAULT_EIO && !crash_faults[k].is_sticky ? count : calls;
         }
         trials += allocations;
         printf("%s: %" PRIu64 " calls, %" PRIu64 " allocations\n", operations[i].name, calls,

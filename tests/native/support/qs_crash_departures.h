@@ -390,23 +390,32 @@ static inline uint32_t depart_any_bytes(struct depart_work *work)
                                             : 8 + crash_below(&work->base, 150);
 }
 
-/* What was nacked is known at once. */
+static inline bool depart_has_failed(const struct depart_work *work)
+{
+    qs_stats stats;
+
+    qs_store_stats(work->base.store, &stats);
+    return stats.failed;
+}
+
+/* What was refused is known at once.  A store that fails nacks as well, and nobody knows what of. */
 static inline void depart_hear_nacks(struct depart_work *work)
 {
     qs_channel *channel = work->base.channels[CRASH_CONFIRM_CHANNEL];
     qs_event event;
 
-    while (qs_channel_next_event(channel, QS_EVENT_ACK | QS_EVENT_NACK, 0, &event, NULL) == QS_OK) {
-        struct depart_message *message =
-            &work->model
-                 ->messages[work->confirm_ids[event.publish_number % CRASH_CONFIRMS_MAX] - 1];
-        if (event.kind == QS_EVENT_NACK && !work->base.env->is_dead) {
-            if (message->source != DEPART_REFUSE && message->source != DEPART_OVERFLOW) {
-                crash_violation(work->base.report, "%s refuses a message",
-                                depart_kinds[message->source].name);
-            }
-            message->was_refused = message->source == DEPART_REFUSE;
+    while (!work->base.env->is_dead && !depart_has_failed(work) &&
+           qs_channel_next_event(channel, QS_EVENT_ACK | QS_EVENT_NACK, 0, &event, NULL) == QS_OK) {
+        uint64_t id = work->confirm_ids[event.publish_number % CRASH_CONFIRMS_MAX];
+        struct depart_message *message = &work->model->messages[id - 1];
+        if (event.kind != QS_EVENT_NACK) {
+            continue;
         }
+        if (message->source != DEPART_REFUSE && message->source != DEPART_OVERFLOW) {
+            crash_violation(work->base.report, "%s refuses a message",
+                            depart_kinds[message->source].name);
+        }
+        message->was_refused = message->source == DEPART_REFUSE;
     }
     crash_note_durable(&work->base);
     work->model->durable_lsn = work->base.model->durable_lsn;
@@ -474,10 +483,9 @@ static inline void depart_work_publish(struct depart_work *work)
     }
 }
 
-static inline void depart_work_batch(struct depart_work *work)
+static inline void depart_publish_batch(struct depart_work *work, enum depart_queue queue,
+                                        uint32_t count)
 {
-    enum depart_queue queue = depart_any_source(work);
-    uint32_t count = 2 + crash_below(&work->base, 14);
     uint64_t first_id = work->model->count + 1;
     struct qs_test_batch rows;
     qs_receipt receipt = {0};
@@ -497,6 +505,13 @@ static inline void depart_work_batch(struct depart_work *work)
         depart_published(work, first_id, &receipt);
     }
     qs_test_batch_fini(&rows);
+}
+
+static inline void depart_work_batch(struct depart_work *work)
+{
+    enum depart_queue queue = depart_any_source(work);
+
+    depart_publish_batch(work, queue, 2 + crash_below(&work->base, 14));
 }
 
 /* Not from the queue of the markers. */

@@ -1,0 +1,402 @@
+/* Messages that leave their queues by themselves, while the n-th environment call fails, in every way, or the n-th allocation, for
+ * n = 1, 2, ... until nothing fails any more.
+ *
+ * What must hold each time: nothing is lost and nothing is there twice (qs_crash_departures.h), behind the fault, after a power cut
+ * and after a close; the store goes on, or has failed and says so; no crash and no leak.
+ *
+ * Arguments: seed, a part of the names of the operations to try. */
+#include "qs_crash_departures.h"
+#include "qs_crash_faults.h"
+#include "qs_crash_run.h"
+#include "qs_test_alloc.h"
+
+#define N_MAX 4000 /* a sweep that does not come to an end is a failure */
+
+struct operation {
+    const char *name;
+    bool pages; /* little memory, small segments: what leaves is on the disk */
+    void (*prepare)(struct depart_work *work);
+    void (*run)(struct depart_work *work);
+};
+
+static void publish(struct depart_work *work, enum depart_queue queue, uint32_t count,
+                    uint32_t bytes)
+{
+    while (count-- > 0 && !work->base.is_over) {
+        uint64_t id = depart_new(work, queue, bytes, true, 0);
+        qs_receipt receipt = {0};
+        if (crash_done(&work->base, depart_publish_as(work, CRASH_CONFIRM_CHANNEL, id, 0, &receipt),
+                       "publish")) {
+            depart_published(work, id, &receipt);
+        }
+    }
+}
+
+static void take(struct depart_work *work, enum depart_queue queue, uint32_t count)
+{
+    while (count-- > 0 && !work->base.is_over) {
+        depart_get(work, CRASH_PLAIN_CHANNEL, queue);
+    }
+}
+
+static void settle_all(struct depart_work *work, enum depart_verb verb)
+{
+    if (!work->base.is_over && work->out_count > 0) {
+        depart_settle(work, work->outs[work->out_count - 1], true, verb);
+    }
+}
+
+/* What expires does so when somebody comes for it; without memory it may be given to him. */
+static void come_for(struct depart_work *work, enum depart_queue queue)
+{
+    qs_message message;
+    qs_status status;
+
+    if (work->base.is_over) {
+        return;
+    }
+    status = qs_channel_get(work->base.channels[CRASH_PLAIN_CHANNEL],
+                            crash_text(depart_kinds[queue].name), 0, &message, QS_ERROR);
+    if (status != QS_EEMPTY && crash_done(&work->base, status, "get")) {
+        qs_message_release(&message);
+    }
+}
+
+/* ---- the operations ---- */
+
+static void take_some(struct depart_work *work)
+{
+    publish(work, DEPART_LEAST, 3, 100);
+    publish(work, DEPART_BYTES, 2, 700); /* two targets */
+    publish(work, DEPART_LEAST, 2, 3000);
+    crash_work_sync(&work->base);
+    take(work, DEPART_LEAST, 5);
+    take(work, DEPART_BYTES, 2);
+}
+
+static void reject(struct depart_work *work)
+{
+    settle_all(work, DEPART_REJECT);
+}
+
+static void publish_too_many(struct depart_work *work)
+{
+    publish(work, DEPART_LENGTH, 9, 100);
+    publish(work, DEPART_BYTES, 4, 900);
+}
+
+static void fill_up(struct depart_work *work)
+{
+    publish(work, DEPART_OVERFLOW, 4, 100);
+    publish(work, DEPART_REFUSE, 4, 100);
+}
+
+static void publish_what_is_refused(struct depart_work *work)
+{
+    publish(work, DEPART_OVERFLOW, 3, 100);
+    publish(work, DEPART_REFUSE, 3, 3000);
+}
+
+static void publish_batch_that_is_refused(struct depart_work *work)
+{
+    depart_publish_batch(work, DEPART_OVERFLOW, 5);
+    if (!work->base.is_over) {
+        depart_publish_batch(work, DEPART_REFUSE, 5);
+    }
+}
+
+static void let_time_pass(struct depart_work *work)
+{
+    publish(work, DEPART_TTL, 6, 100);
+    publish(work, DEPART_TTL, 2, 3000);
+    publish(work, DEPART_GONE, 5, 100);
+    qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
+}
+
+static void expire(struct depart_work *work)
+{
+    come_for(work, DEPART_TTL);
+    come_for(work, DEPART_GONE);
+}
+
+static void page_and_let_time_pass(struct depart_work *work)
+{
+    publish(work, DEPART_TTL, 60, 900);
+    publish(work, DEPART_GONE, 60, 900);
+    crash_work_checkpoint(&work->base);
+    qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
+}
+
+static void take_twice(struct depart_work *work)
+{
+    publish(work, DEPART_LIMIT, 4, 100);
+    take(work, DEPART_LIMIT, 4);
+    settle_all(work, DEPART_REQUEUE);
+    take(work, DEPART_LIMIT, 4);
+}
+
+static void requeue(struct depart_work *work)
+{
+    settle_all(work, DEPART_REQUEUE);
+}
+
+static void fill_for_transaction(struct depart_work *work)
+{
+    publish(work, DEPART_LEAST, 8, 100);
+    publish(work, DEPART_BYTES, 2, 700);
+    publish(work, DEPART_LENGTH, 5, 100);
+    crash_work_sync(&work->base);
+}
+
+static void commit(struct depart_work *work)
+{
+    depart_work_tx(work);
+}
+
+static void close_store(struct depart_work *work)
+{
+    work->out_count = 0;
+    crash_close_store(&work->base);
+}
+
+static void close_and_let_time_pass(struct depart_work *work)
+{
+    let_time_pass(work);
+    publish(work, DEPART_LENGTH, 6, 100);
+    publish(work, DEPART_BYTES, 3, 800);
+    close_store(work);
+    qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
+}
+
+static void open_store(struct depart_work *work)
+{
+    if (crash_open_store(&work->base)) {
+        expire(work);
+    }
+}
+
+static const struct operation operations[] = {
+    {"reject", false, take_some, reject},
+    {"drop the oldest", false, NULL, publish_too_many},
+    {"refuse", false, fill_up, publish_what_is_refused},
+    {"refuse rows", false, fill_up, publish_batch_that_is_refused},
+    {"expire", false, let_time_pass, expire},
+    {"expire, paged", true, page_and_let_time_pass, expire},
+    {"deliver too often", false, take_twice, requeue},
+    {"commit rejects", false, fill_for_transaction, commit},
+    {"close with messages delivered too often", false, take_twice, close_store},
+    {"open when time has passed", false, close_and_let_time_pass, open_store},
+    {"reject, paged", true, take_some, reject},
+};
+
+/* ---- one trial ---- */
+
+struct trial {
+    const struct operation *operation;
+    const struct crash_fault *fault; /* NULL: the n-th allocation fails */
+    uint64_t n;
+    struct qs_test_alloc *alloc;
+    struct crash_report *report;
+    qs_env *disk; /* that each trial begins with a copy of */
+    struct depart_run run;
+    qs_env *faulty;
+};
+
+static qs_options options_of(const struct operation *operation)
+{
+    qs_options options = crash_options();
+
+    if (operation->pages) {
+        options.memory_budget = 64 << 10;
+        options.segment_entries = 16;
+        options.checkpoint_bytes = 0;
+    }
+    return options;
+}
+
+static void begin(struct trial *trial)
+{
+    static const struct depart_options options = {.generations = 1};
+    struct depart_run *run = &trial->run;
+    qs_env *mem = qsi_env_mem_clone(trial->disk, 1);
+
+    QS_CHECK(mem != NULL);
+    memset(run, 0, sizeof *run);
+    run->options = &options;
+    run->report = trial->report;
+    run->store_options = options_of(trial->operation);
+    crash_model_init(&run->shell);
+    run->sim = qsi_env_sim_from_mem(mem, 1);
+    trial->faulty = qsi_env_fault_create(run->sim);
+    QS_CHECK(run->sim != NULL && trial->faulty != NULL);
+    crash_env_init(&run->env, trial->faulty, CRASH_NO_BUG);
+    run->work = (struct depart_work){
+        .base = {.env = &run->env,
+                 .model = &run->shell,
+                 .report = trial->report,
+                 .random = 7,
+                 .options = run->store_options},
+        .model = &run->model,
+        .sim = run->sim,
+    };
+    QS_CHECK(crash_open_store(&run->work.base));
+    if (trial->operation->prepare != NULL) {
+        trial->operation->prepare(&run->work);
+    }
+    QS_CHECK(!run->work.base.is_over);
+}
+
+/* The part that faults may hit; was it? */
+static bool run_operation(struct trial *trial)
+{
+    struct depart_work *work = &trial->run.work;
+    bool has_fired;
+
+    work->base.has_faults = true;
+    if (trial->fault != NULL) {
+        qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, trial->fault->how, trial->n,
+                          trial->fault->is_sticky);
+    } else {
+        qs_test_alloc_arm(trial->alloc, trial->n, false);
+    }
+    trial->operation->run(work);
+    has_fired =
+        trial->fault != NULL ? qsi_env_fault_fired(trial->faulty) : trial->alloc->has_failed;
+    qsi_env_fault_arm(trial->faulty, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    qs_test_alloc_arm(trial->alloc, 0, false);
+    if (work->base.is_over && !has_fired) {
+        crash_violation(trial->report, "%s failed without a fault: %s", trial->operation->name,
+                        qs_test_error.text);
+    }
+    return has_fired;
+}
+
+/* It goes on, or has failed. */
+static void check_alive(struct trial *trial)
+{
+    struct depart_work *work = &trial->run.work;
+
+    if (work->base.store != NULL && qs_store_sync(work->base.store, NULL) != QS_OK &&
+        !depart_has_failed(work)) {
+        crash_violation(trial->report, "%s: the store is of no use, and has not failed",
+                        trial->operation->name);
+    }
+}
+
+static void check_cuts(struct trial *trial, const char *name)
+{
+    depart_check_cut(&trial->run, QSI_CUT_KEEP_ALL, name);
+    depart_check_cut(&trial->run, trial->n % 2 == 0 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, name);
+}
+
+static bool sweep_one(struct trial *trial)
+{
+    uint64_t violations = trial->report->violations, alive = trial->alloc->alive;
+    struct depart_run *run = &trial->run;
+    bool has_fired;
+
+    begin(trial);
+    has_fired = run_operation(trial);
+    check_cuts(trial, "behind the fault");
+    check_alive(trial);
+    run->env.is_dead = trial->n % 2 != 0;
+    run->work.base.is_over = true; /* it may close in failure */
+    crash_close_store(&run->work.base);
+    check_cuts(trial, "after the end");
+    crash_model_fini(&run->shell);
+    qsi_env_fault_destroy(trial->faulty);
+    qsi_env_sim_destroy(run->sim);
+    if (trial->alloc->alive != alive) {
+        crash_violation(trial->report, "%s leaks", trial->operation->name);
+    }
+    if (trial->report->violations > violations && trial->report->violations < 60) {
+        printf("  %s, %s %" PRIu64 "\n", trial->operation->name,
+               trial->fault != NULL ? trial->fault->name : "allocation", trial->n);
+    }
+    return has_fired;
+}
+
+static uint64_t sweep(struct trial *trial)
+{
+    for (trial->n = 1; trial->n < N_MAX; trial->n++) {
+        trial->report->seed = trial->n;
+        if (!sweep_one(trial)) {
+            break;
+        }
+    }
+    QS_CHECK(trial->n < N_MAX);
+    return trial->n - 1;
+}
+
+/* All queues are declared. */
+static qs_env *make_disk(struct trial *trial)
+{
+    struct depart_run *run = &trial->run;
+    qs_env *disk;
+
+    trial->disk = qsi_env_mem_create(1);
+    QS_CHECK(trial->disk != NULL);
+    begin(trial);
+    depart_set_up(&run->work);
+    crash_close_store(&run->work.base);
+    QS_CHECK(!run->work.base.is_over);
+    disk = qsi_env_sim_cut(run->sim, QSI_CUT_KEEP_ALL, 1);
+    QS_CHECK(disk != NULL);
+    crash_model_fini(&run->shell);
+    qsi_env_fault_destroy(trial->faulty);
+    qsi_env_sim_destroy(run->sim);
+    qsi_env_mem_destroy(trial->disk);
+    return disk;
+}
+
+static uint64_t sweep_operation(struct trial *trial)
+{
+    const struct operation *operation = trial->operation;
+    const struct operation nothing = {"declare", operation->pages, NULL, NULL};
+    uint64_t allocations, calls = 0, trials;
+
+    trial->operation = &nothing;
+    trial->disk = make_disk(trial);
+    trial->operation = operation;
+    trial->fault = NULL;
+    trials = allocations = sweep(trial);
+    for (size_t k = 0; k < CRASH_FAULT_COUNT; k++) {
+        uint64_t count;
+        trial->fault = &crash_faults[k];
+        count = sweep(trial);
+        trials += count;
+        calls = k == 0 ? count : calls;
+    }
+    qsi_env_mem_destroy(trial->disk);
+    printf("%s: %" PRIu64 " calls, %" PRIu64 " allocations\n", operation->name, calls, allocations);
+    fflush(stdout);
+    return trials;
+}
+
+int main(int argc, char **argv)
+{
+    struct crash_report report = {.told_max = 40};
+    struct trial *trial = calloc(1, sizeof *trial);
+    struct qs_test_alloc alloc;
+    uint64_t trials = 0;
+
+    (void)qs_test_seed(argc, argv);
+    QS_CHECK(trial != NULL);
+    qs_test_alloc_install(&alloc);
+    trial->alloc = &alloc;
+    trial->report = &report;
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++) {
+        if (argc > 2 && strstr(operations[i].name, argv[2]) == NULL) {
+            continue;
+        }
+        trial->operation = &operations[i];
+        trials += sweep_operation(trial);
+    }
+    QS_CHECK(alloc.alive == 0);
+    qs_allocator_set(NULL);
+    free(trial);
+    printf("%" PRIu64 " faults, %" PRIu64 " states, %" PRIu64 " violations\n", trials,
+           report.states, report.violations);
+    QS_CHECK(report.violations == 0);
+    return 0;
+}
