@@ -158,6 +158,7 @@ static uint32_t random_below(uint32_t limit)
 struct numbers {
     uint64_t lsns[NUMBERS_MAX];
     char verdicts[NUMBERS_MAX]; /* 0, 'a' or 'n' */
+    bool refused[NUMBERS_MAX];
     uint64_t count;
 };
 
@@ -181,14 +182,33 @@ static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers
             }
             covered += 1;
             numbers->verdicts[i] = verdict == QSI_VERDICT_ACK ? 'a' : 'n';
-            QS_CHECK(verdict == QSI_VERDICT_ACK ? numbers->lsns[i] <= durable
-                                                : failed && numbers->lsns[i] > durable);
+            QS_CHECK(verdict == QSI_VERDICT_ACK
+                         ? numbers->lsns[i] <= durable && !numbers->refused[i]
+                         : numbers->refused[i] || (failed && numbers->lsns[i] > durable));
         }
         QS_CHECK(covered == count);
     }
     for (uint64_t i = 1; i <= numbers->count; i++) {
         QS_CHECK(numbers->verdicts[i] != 0 || (numbers->lsns[i] > durable && !failed));
     }
+}
+
+/* A batch of which a full queue refuses some rows: single ones, many together, all or none. */
+static void add_refused(struct qsi_confirms *confirms, struct numbers *numbers, uint64_t count,
+                        uint64_t lsn)
+{
+    uint64_t refused[3] = {0};
+    uint32_t turn = random_below(4);
+
+    for (uint64_t row = 0; row < count; row++) {
+        bool is_refused = turn < 2 ? random_below(2) == 0 : turn == 2 ? row > count / 2 : true;
+        refused[row / 64] |= is_refused ? UINT64_C(1) << row % 64 : 0;
+        numbers->refused[numbers->count + 1 + row] = is_refused;
+        numbers->lsns[numbers->count + 1 + row] = lsn;
+    }
+    QS_CHECK_OK(qsi_confirms_reserve_batch(confirms, count));
+    QS_CHECK(qsi_confirms_add_batch(confirms, count, lsn, refused) == numbers->count + 1);
+    numbers->count += count;
 }
 
 static void test_each_number_gets_one_verdict(void)
@@ -210,6 +230,10 @@ static void test_each_number_gets_one_verdict(void)
                 for (; count > 0; count--) {
                     numbers.lsns[++numbers.count] = immediate ? 0 : lsn;
                 }
+            } else if (random_below(3) == 0) {
+                lsn += 1 + random_below(100);
+                add_refused(&confirms, &numbers, 1 + random_below(150),
+                            random_below(3) == 0 ? 0 : lsn);
             } else {
                 durable += lsn > durable ? random_below((uint32_t)(lsn - durable) + 1) : 0;
                 take_verdicts(&confirms, &numbers, durable, false);

@@ -102,6 +102,12 @@ static void put_routes(const struct sample *sample, const struct qsi_messages_la
     free(codes);
 }
 
+/* Every fourth row has none of its own. */
+static uint32_t expiration_ms(uint32_t row)
+{
+    return row % 4 == 3 ? QSI_NO_EXPIRATION : row * 1000000007u % QSI_NO_EXPIRATION;
+}
+
 static void put_rows(const struct sample *sample, const struct qsi_messages_layout *layout,
                      uint8_t *record)
 {
@@ -121,6 +127,9 @@ static void put_rows(const struct sample *sample, const struct qsi_messages_layo
             fill(properties + 4 * ((size_t)sample->rows + 1) + blob_at, blob_bytes(sample, row),
                  row + 1);
             blob_at += blob_bytes(sample, row);
+        }
+        if ((sample->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
+            qsi_messages_put_expiration(record, layout, row, expiration_ms(row));
         }
         if ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0) {
             qsi_messages_stored_place(record, layout)[row / 8] |= (uint8_t)(1u << row % 8);
@@ -146,6 +155,8 @@ static uint8_t *make_record(const struct sample *sample)
     qsi_messages_begin(record, &layout);
     put_routes(sample, &layout, record);
     put_rows(sample, &layout, record);
+    QS_CHECK(qsi_messages_time(record) == 0);
+    qsi_messages_put_time(record, UINT64_C(1234567890123456));
     QS_CHECK(qsi_record_type(record) == QSI_RECORD_MESSAGES);
     QS_CHECK(qsi_record_length(record) == layout.record_bytes);
     QS_CHECK(qsi_record_fits(record, layout.record_bytes));
@@ -156,10 +167,13 @@ static uint8_t *make_record(const struct sample *sample)
 static void check_record(const struct sample *sample, const uint8_t *record)
 {
     bool per_row = (sample->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0;
+    bool expires = (sample->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
     struct qsi_messages view;
 
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
     qsi_messages_view(&view, record);
+    QS_CHECK(qsi_messages_time(record) == UINT64_C(1234567890123456));
+    QS_CHECK(qsi_messages_has_expiration(record) == expires);
     QS_CHECK(view.row_count == sample->rows && view.route_count == sample->routes &&
              view.destination_count == sample->destinations && view.flags == sample->flags);
     for (uint32_t i = 0; i < sample->destinations; i++) {
@@ -184,6 +198,8 @@ static void check_record(const struct sample *sample, const uint8_t *record)
         check_bytes(qsi_messages_properties(&view, row), blob_bytes(sample, row),
                     per_row ? row + 1 : 99);
         check_bytes(qsi_messages_body(&view, row), body_bytes(row), row + 2);
+        QS_CHECK(qsi_messages_expiration(&view, row) ==
+                 (expires ? expiration_ms(row) : QSI_NO_EXPIRATION));
         QS_CHECK(
             qsi_messages_is_stored(&view, row) ==
             ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0));
@@ -198,7 +214,7 @@ static void test_messages_round_trip_in_every_layout(void)
 
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-            for (uint8_t flags = 0; flags < 8; flags++) {
+            for (uint8_t flags = 0; flags < 16; flags++) {
                 struct sample sample = {rows[k], routes[i], 0, flags, 3};
                 uint8_t *record;
 
@@ -229,8 +245,9 @@ static void test_a_record_is_no_longer_than_four_gigabytes(void)
 
 /* ---- malformed ---- */
 
-static const struct sample small = {9, 3, 2,
-                                    QSI_MESSAGES_PROPERTIES_PER_ROW | QSI_MESSAGES_HAS_STORED, 2};
+static const struct sample small = {
+    9, 3, 2,
+    QSI_MESSAGES_PROPERTIES_PER_ROW | QSI_MESSAGES_HAS_STORED | QSI_MESSAGES_HAS_EXPIRATION, 2};
 
 static void check_refused(const uint8_t *record)
 {
@@ -276,6 +293,10 @@ static void test_every_header_field_is_checked(void)
     qsi_put_u32(record + 12, UINT32_MAX);
     check_refused(record);
     qsi_put_u32(record + 12, small.routes);
+    record[5] ^=
+        QSI_MESSAGES_HAS_EXPIRATION; /* a column that is not there, or one that nobody knows of */
+    check_refused(record);
+    record[5] ^= QSI_MESSAGES_HAS_EXPIRATION;
     for (int width = 0; width < 256; width++) {
         record[6] = (uint8_t)width;
         QS_CHECK((qsi_messages_check(record, NULL) == QS_OK) == (width == 1));
@@ -419,7 +440,7 @@ static void test_what_check_lets_through_is_readable(uint64_t seed)
     for (int turn = 0; turn < 20000; turn++) {
         struct sample sample = {
             1 + (uint32_t)random_next(&seed) % 20, 1 + (uint32_t)random_next(&seed) % 4,
-            (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 8), 2};
+            (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 16), 2};
         uint8_t *record = make_record(&sample);
         uint32_t bytes = qsi_record_length(record);
         uint32_t count = 1 + (uint32_t)random_next(&seed) % 3;

@@ -11,11 +11,13 @@ static struct model model;
 static uint64_t settled[1] = {0x0600}; /* and these were never put */
 static uint64_t seen[1] = {0x00ff};
 static uint8_t deliveries[ENTRIES] = {1, 2, 3, 4, 5, 6, 7, 8};
+static uint64_t expiries[ENTRIES] = {1, UINT64_C(1) << 63, UINT64_MAX, 0, 1700000000000000};
+static uint32_t sizes[ENTRIES] = {7, UINT32_MAX, 0, 1u << 31};
 
-/* Sixteen slots but two, in two envelopes; state with deliveries. */
+/* Sixteen slots but two, in two envelopes; state with all its columns. */
 static void write_small(struct fixture *fixture, bool packed)
 {
-    struct qsi_segment_state state = {settled, seen, deliveries, NULL, NULL};
+    struct qsi_segment_state state = {settled, seen, deliveries, expiries, sizes};
     struct qsi_segment_file to;
 
     model_init(&model, ENTRIES, 3, 12);
@@ -61,7 +63,9 @@ static struct answers ask_all(struct fixture *fixture)
         .from = 0, .to = ENTRIES, .wanted = model.put, .bytes_max = UINT64_MAX};
     uint64_t bits[2];
     uint8_t counts[ENTRIES];
-    struct qsi_segment_state state = {bits, bits + 1, counts, NULL, NULL};
+    uint64_t times[ENTRIES];
+    uint32_t lengths[ENTRIES];
+    struct qsi_segment_state state = {bits, bits + 1, counts, times, lengths};
     uint32_t has;
 
     answers.load = qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR);
@@ -74,8 +78,11 @@ static struct answers ask_all(struct fixture *fixture)
     answers.state = qsi_segment_read_state(fixture->index, &model.file, &state, &has, QS_ERROR);
     QS_CHECK(is_answer(answers.state));
     if (answers.state == QS_OK) {
-        QS_CHECK(bits[0] == settled[0] && bits[1] == seen[0] && has);
+        QS_CHECK(bits[0] == settled[0] && bits[1] == seen[0] &&
+                 has == (QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES));
         QS_CHECK(memcmp(counts, deliveries, sizeof counts) == 0);
+        QS_CHECK(memcmp(times, expiries, sizeof times) == 0);
+        QS_CHECK(memcmp(lengths, sizes, sizeof lengths) == 0);
     }
     answers.refs =
         qsi_segment_read_refs(fixture->index, &model.file, model.put, expect_ref, NULL, QS_ERROR);
@@ -96,7 +103,7 @@ static enum part part_of(uint64_t at)
     if (at < qsi_segment_header_bytes(ENTRIES)) {
         return HEADER;
     }
-    if (at >= state_at && at < state_at + 64 + 16 + ENTRIES) {
+    if (at >= state_at && at < state_at + 64 + 16 + 13 * ENTRIES) {
         return STATE;
     }
     if (at >= slots_at && at < slots_at + file->slot_count * QSI_SLOT_BYTES) {

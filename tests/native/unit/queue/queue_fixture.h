@@ -125,6 +125,8 @@ struct message {
     uint8_t mode; /* 1: transient, 2: persistent */
     bool stored;
     struct qsi_body_ref ref;
+    uint32_t life_ms; /* of its own; 0: none */
+    uint64_t time_us; /* when it was published: one for all of a record */
 };
 
 #define BODY_BYTES_MAX 4096u
@@ -224,6 +226,7 @@ static inline void lay_out(struct qsi_messages_layout *layout, const struct mess
             layout->properties_bytes += properties_of(&messages[i], per_row, blob).bytes;
         }
         layout->flags |= messages[i].stored ? QSI_MESSAGES_HAS_STORED : 0;
+        layout->flags |= messages[i].life_ms > 0 ? QSI_MESSAGES_HAS_EXPIRATION : 0;
     }
     layout->flags |= equal_modes(messages, count) ? 0 : QSI_MESSAGES_HAS_TRANSIENT;
     QS_CHECK_OK(qsi_messages_layout(layout, QS_ERROR));
@@ -267,6 +270,7 @@ static inline uint32_t put_record(struct qsi_chunk *chunk, const struct message 
     QS_CHECK(chunk->capacity - chunk->used >= layout.record_bytes);
     memset(record, 0, layout.record_bytes);
     qsi_messages_begin(record, &layout);
+    qsi_messages_put_time(record, messages[0].time_us);
     for (uint32_t i = 0; i < 4; i++) {
         struct message route = {.key = (uint8_t)i};
         char text[8];
@@ -287,6 +291,11 @@ static inline uint32_t put_record(struct qsi_chunk *chunk, const struct message 
             memcpy(bodies + body_at, bytes.data, bytes.bytes);
         }
         body_at += bytes.bytes;
+        if ((layout.flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
+            qsi_messages_put_expiration(record, &layout, i,
+                                        messages[i].life_ms > 0 ? messages[i].life_ms
+                                                                : QSI_NO_EXPIRATION);
+        }
         if (messages[i].stored) {
             qsi_messages_stored_place(record, &layout)[i / 8] |= (uint8_t)(1u << i % 8);
         }
@@ -337,6 +346,9 @@ static inline uint64_t push_batch(struct fixture *fixture, const struct message 
     run->ram_bytes = layout.record_bytes;
     qsi_chunk_unref(chunk);
     QS_CHECK_OK(qsi_queue_reserve(&fixture->queue, 1, count, !journalled || run->has_transient));
+    if ((layout.flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
+        QS_CHECK_OK(qsi_queue_reserve_expiries(&fixture->queue, count));
+    }
     return qsi_queue_push_run(&fixture->queue, run);
 }
 
@@ -352,6 +364,9 @@ static inline uint64_t push_single(struct fixture *fixture, const struct message
         fixture->arena = make_chunk(fixture, 8192);
     }
     QS_CHECK_OK(qsi_queue_reserve_message(&fixture->queue, fixture->arena, journalled));
+    if (message->life_ms > 0) {
+        QS_CHECK_OK(qsi_queue_reserve_expiries(&fixture->queue, 1));
+    }
     return qsi_queue_push_message(&fixture->queue, fixture->arena,
                                   put_record(fixture->arena, message, 1, true),
                                   (uint32_t)layout.record_bytes, journalled, message->stored);
@@ -493,8 +508,7 @@ static inline void release_segment(struct fixture *fixture, struct qsi_segment *
                                           .seen = qsi_zalloc(words * sizeof(uint64_t))};
         uint32_t columns;
         QS_CHECK(state.settled != NULL && state.seen != NULL);
-        QS_CHECK_OK(
-            qsi_segment_read_state(index, &segment->file, &state, &columns, QS_ERROR));
+        QS_CHECK_OK(qsi_segment_read_state(index, &segment->file, &state, &columns, QS_ERROR));
         for (uint32_t i = 0; i < words; i++) {
             wanted[i] |= ~state.settled[i];
         }
