@@ -27,6 +27,7 @@ enum qsi_record_type {
     QSI_RECORD_QUEUE_MODE = 10,
     QSI_RECORD_EXCHANGE_BIND = 11, /* exchange to exchange */
     QSI_RECORD_EXCHANGE_UNBIND = 12,
+    QSI_RECORD_PRIORITY_QUEUE_DECLARE = 13, /* of a queue with levels */
     /* in checkpoints only */
     QSI_RECORD_MESSAGE_FILE = 16,
     QSI_RECORD_QUEUE_STATE = 17,
@@ -313,7 +314,8 @@ qs_status qsi_message_file_record_decode(struct qsi_message_file_record *file_ou
  *   EXCHANGE_DECLARE  flags; name, type, arguments        EXCHANGE_DELETE  name
  *   QUEUE_DECLARE     flags, queue id; name, arguments    QUEUE_DELETE     queue id
  *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key
- *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination */
+ *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination
+ *   PRIORITY_QUEUE_DECLARE              as QUEUE_DECLARE */
 #define QSI_TOPOLOGY_STRINGS 4
 struct qsi_topology {
     uint8_t type;
@@ -325,5 +327,20 @@ uint64_t qsi_topology_bytes(const struct qsi_topology *topology);
 void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topology);
 qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record,
                               qs_error *error) QS_MUST_CHECK;
+
+/* A level of a queue with priorities has an id of its own: the queue's, with the level in the highest byte.  Level 0 is the queue. */
+#define QSI_LEVEL_SHIFT 56
+static inline uint64_t qsi_level_id(uint64_t queue_id, uint8_t level)
+{
+    return queue_id | (uint64_t)level << QSI_LEVEL_SHIFT;
+}
+static inline uint8_t qsi_level_in(uint64_t id)
+{
+    return (uint8_t)(id >> QSI_LEVEL_SHIFT);
+}
+static inline uint64_t qsi_queue_in(uint64_t id)
+{
+    return id & ((UINT64_C(1) << QSI_LEVEL_SHIFT) - 1);
+}
 
 #endif

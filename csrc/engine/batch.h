@@ -22,6 +22,7 @@ struct batch_route {
 struct batch_destination {
     uint64_t queue_id;
     bool durable;
+    uint8_t priority_max;
     uint32_t piece_code;
     uint32_t piece_rows;
 };
@@ -53,7 +54,7 @@ struct batch {
 
     uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
-    uint32_t *refined; /* routes of all rows, where headers decide; NULL: nowhere */
+    uint32_t *refined; /* routes of all rows, where headers or priorities decide; NULL: nowhere */
     struct pieces pieces;
     struct qsi_list returns;
     uint64_t return_count;
@@ -84,9 +85,20 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
                             struct qsi_slice headers, bool has_copies,
                             qs_error *error) QS_MUST_CHECK;
 
+/* A queue or a level of one, known already or not. */
+qs_status qsi_batch_add_destination(struct batch *batch,
+                                    const struct batch_destination *destination,
+                                    uint32_t *index_out, qs_error *error) QS_MUST_CHECK;
+/* Fills batch->refined with the routes of all rows by their names. */
+qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+
 /* ---- batch_headers.c: rows whose own headers decide where they go; without the lock, which is taken for moments ---- */
 
 qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+
+/* ---- batch_levels.c: rows that go to queues with priorities; without the lock ---- */
+
+qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
 /* ---- batch_pieces.c: the rows as encoded records, in pieces of some size; without the lock ---- */
 

@@ -214,29 +214,6 @@ static qs_status refine_array(struct refining *refining, const struct qsi_arrow_
 
 /* ---- the whole ---- */
 
-/* The routes by name, of all rows; none is added afterwards. */
-static qs_status code_all_rows(struct batch *batch, qs_error *error)
-{
-    uint32_t *codes;
-
-    batch->refined = qsi_zalloc(batch->row_count * sizeof *batch->refined);
-    if (batch->refined == NULL) {
-        return qsi_batch_no_memory(error);
-    }
-    codes = batch->refined;
-    for (size_t i = 0; i < batch->input->array_count; i++) {
-        const struct qsi_arrow_batch *array = &batch->arrays[i];
-        if (qsi_batch_has_route_columns(array)) {
-            QS_TRY(qsi_batch_code_rows(batch, array, error));
-            if (array->rows > 0) {
-                memcpy(codes, batch->codes, array->rows * sizeof *codes);
-            }
-        }
-        codes += array->rows;
-    }
-    return QS_OK;
-}
-
 static qs_status note_finished(struct refining *refining)
 {
     struct batch *batch = refining->batch;
@@ -266,7 +243,7 @@ static qs_status refine(struct refining *refining, qs_error *error)
     struct batch *batch = refining->batch;
     uint32_t *codes;
 
-    QS_TRY(code_all_rows(batch, error));
+    QS_TRY(qsi_batch_code_all_rows(batch, error)); /* none by name is added afterwards */
     QS_TRY(note_finished(refining));
     codes = batch->refined;
     for (size_t i = 0; i < batch->input->array_count; i++) {

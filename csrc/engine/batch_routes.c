@@ -188,13 +188,37 @@ qs_status qsi_batch_find_routes(struct batch *batch, qs_error *error)
     return QS_OK;
 }
 
+qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error)
+{
+    uint32_t *codes;
+
+    batch->refined = qsi_zalloc(batch->row_count * sizeof *batch->refined);
+    if (batch->refined == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    codes = batch->refined;
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        const struct qsi_arrow_batch *array = &batch->arrays[i];
+        if (qsi_batch_has_route_columns(array)) {
+            QS_TRY(qsi_batch_code_rows(batch, array, error));
+            if (array->rows > 0) {
+                memcpy(codes, batch->codes, array->rows * sizeof *codes);
+            }
+        }
+        codes += array->rows;
+    }
+    return QS_OK;
+}
+
 /* ---- looking routes up, under the lock ---- */
 
-static qs_status add_destination(struct batch *batch, const struct store_queue *queue,
-                                 uint32_t *index_out, qs_error *error)
+qs_status qsi_batch_add_destination(struct batch *batch,
+                                    const struct batch_destination *destination,
+                                    uint32_t *index_out, qs_error *error)
 {
     struct qsi_map *known = &batch->destination_codes;
-    uintptr_t found = (uintptr_t)qsi_map_get(known, &queue->core.id, sizeof queue->core.id);
+    uint64_t id = destination->queue_id;
+    uintptr_t found = (uintptr_t)qsi_map_get(known, &id, sizeof id);
 
     if (found != 0) {
         *index_out = (uint32_t)(found - 1);
@@ -203,12 +227,8 @@ static qs_status add_destination(struct batch *batch, const struct store_queue *
     QS_TRY(grow((void **)&batch->destinations, &batch->destination_capacity,
                 batch->destination_count + 1, sizeof *batch->destinations, error));
     *index_out = batch->destination_count++;
-    batch->destinations[*index_out] =
-        (struct batch_destination){.queue_id = queue->core.id,
-                                   .durable = (queue->flags & QS_DURABLE) != 0,
-                                   .piece_code = NO_CODE};
-    if (qsi_map_put(known, &queue->core.id, sizeof queue->core.id,
-                    (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
+    batch->destinations[*index_out] = *destination;
+    if (qsi_map_put(known, &id, sizeof id, (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
         return qsi_batch_no_memory(error);
     }
     return QS_OK;
@@ -236,7 +256,13 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
     }
     for (uint32_t i = 0; i < found->count; i++) {
         const struct store_queue *queue = qsi_queue_of(found->destinations[i]);
-        QS_TRY(add_destination(batch, queue, &route->destinations[i], error));
+        const struct batch_destination destination = {
+            .queue_id = queue->core.id,
+            .durable = (queue->flags & QS_DURABLE) != 0,
+            .priority_max = queue->policy.priority_max,
+            .piece_code = NO_CODE,
+        };
+        QS_TRY(qsi_batch_add_destination(batch, &destination, &route->destinations[i], error));
         route->durable = route->durable || (queue->flags & QS_DURABLE) != 0;
     }
     route->destination_count = found->count;

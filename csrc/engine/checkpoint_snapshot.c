@@ -94,7 +94,8 @@ static void put_binding(void *context, const struct qsi_binding *binding)
 static qs_status put_queue(struct checkpoint *checkpoint, const struct store_queue *queue)
 {
     struct qsi_topology declared = {
-        .type = QSI_RECORD_QUEUE_DECLARE,
+        .type = queue->policy.has_priorities ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
+                                             : QSI_RECORD_QUEUE_DECLARE,
         .flags = queue->flags,
         .number = queue->core.id,
         .strings = {queue->name, queue->arguments},
@@ -118,7 +119,7 @@ static qs_status put_all_topology(struct checkpoint *checkpoint)
     QS_TRY(visit.status);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        if (queue->core.durable) {
+        if (queue->core.durable && queue->parent == NULL) {
             QS_TRY(put_queue(checkpoint, queue));
         }
     }

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "departures.h"
 #include "error.h"
+#include "levels.h"
 #include "record.h"
 
 #include <stdio.h>
@@ -88,7 +89,9 @@ static void share_names(const struct store_consumer *consumer, qs_message *messa
 /* What is to expire at once may still go to a consumer who is there. */
 static void note_consumers(struct store_queue *queue)
 {
-    queue->core.ttl_least_us = queue->consumer_count > 0 ? GRACE_US : 0;
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        qsi_level_at(queue, i)->core.ttl_least_us = queue->consumer_count > 0 ? GRACE_US : 0;
+    }
 }
 
 static struct store_consumer *consumer_in_queue(struct qsi_list *node)
@@ -383,7 +386,7 @@ static bool can_take(const struct store_consumer *consumer)
 {
     const struct store_queue *queue = consumer->queue;
 
-    return queue != NULL && queue->core.ready_count > 0 &&
+    return queue != NULL && qsi_has_ready(queue) &&
            (queue->active == NULL || queue->active == consumer) && has_room(consumer);
 }
 
@@ -391,7 +394,7 @@ static bool can_take(const struct store_consumer *consumer)
 static bool is_its_turn(const struct store_consumer *consumer)
 {
     struct store_queue *queue = consumer->queue;
-    uint64_t left = queue->core.ready_count;
+    uint64_t left = qsi_ready_count(queue);
     bool is_scarce = left <= consumer->channel->store->event_waiters;
 
     if (queue->active == consumer) {
@@ -444,7 +447,7 @@ static void hand_on(struct qs_channel *channel)
          channel->store->deferred_waiters > 0 && node != &channel->consumers; node = node->next) {
         const struct store_queue *queue =
             QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
-        if (queue != NULL && queue->consumer_count > 1 && queue->core.ready_count > 0) {
+        if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
             qsi_events_announce(channel->store);
             return;
         }

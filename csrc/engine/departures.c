@@ -53,8 +53,9 @@ void qsi_depart(struct qs_store *store, struct store_queue *queue,
 
 static bool is_over(const struct store_queue *queue)
 {
-    return queue->core.ready_count > queue->policy.messages_max ||
-           (queue->core.counts_bytes && queue->core.ready_bytes > queue->policy.body_bytes_max);
+    return (queue->policy.messages_max != QSI_UNLIMITED &&
+            qsi_ready_count(queue) > queue->policy.messages_max) ||
+           (queue->core.counts_bytes && qsi_ready_bytes(queue) > queue->policy.body_bytes_max);
 }
 
 /* When the queue goes, if nobody uses it. */
@@ -66,33 +67,36 @@ static uint64_t idle_end_us(const struct store_queue *queue)
 }
 
 /* Wakes the timer if it sleeps for too long. */
-static void note_time(struct qs_store *store, struct store_queue *queue)
+static void note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
 {
     if (qsi_list_is_empty(&queue->in_timed)) {
         qsi_list_push_back(&store->departures.timed, &queue->in_timed);
     }
-    if (queue->core.earliest < store->departures.wakes_at_us ||
+    if (earliest < store->departures.wakes_at_us ||
         idle_end_us(queue) < store->departures.wakes_at_us) {
         store->departures.is_stirred = true;
         qsi_cond_signal(&store->departures.due);
     }
 }
 
-void qsi_note_growth(struct qs_store *store, struct store_queue *queue)
+void qsi_note_growth(struct qs_store *store, struct store_queue *level)
 {
+    struct store_queue *queue = qsi_owner_of(level);
+
     if (queue->policy.overflow == QSI_DROP_HEAD && is_over(queue) &&
         qsi_list_is_empty(&queue->in_trimming)) {
         qsi_list_push_back(&store->departures.trimming, &queue->in_trimming);
     }
-    if (queue->core.earliest != QSI_NEVER) {
-        note_time(store, queue);
+    if (level->core.earliest != QSI_NEVER) {
+        note_time(store, queue, level->core.earliest);
     }
 }
 
-uint32_t qsi_refused_count(const struct store_queue *queue, uint64_t first_seq, uint32_t count)
+uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count)
 {
-    const struct qsi_queue *core = &queue->core;
-    uint64_t ready = core->ready_count, bytes = core->ready_bytes;
+    const struct qsi_queue *core = &level->core;
+    const struct store_queue *queue = qsi_owner_of(level);
+    uint64_t ready = qsi_ready_count(queue), bytes = qsi_ready_bytes(queue);
     uint32_t refused = 0;
 
     while (refused < count && (ready > queue->policy.messages_max ||
@@ -104,27 +108,28 @@ uint32_t qsi_refused_count(const struct store_queue *queue, uint64_t first_seq, 
     return refused;
 }
 
-/* The oldest leave until the others are not too many. */
+/* The oldest of the lowest priority leave until the others are not too many. */
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
 {
-    while (is_over(queue) && queue->core.ready_count > 0) {
-        uint64_t excess = queue->core.ready_count > queue->policy.messages_max
-                              ? queue->core.ready_count - queue->policy.messages_max
-                              : 1;
+    while (is_over(queue) && qsi_has_ready(queue)) {
+        struct store_queue *level = qsi_drop_level(queue);
+        uint64_t ready = qsi_ready_count(queue);
+        uint64_t excess =
+            ready > queue->policy.messages_max ? ready - queue->policy.messages_max : 1;
         struct qsi_stretch stretch;
         enum qsi_take take;
         QS_TRY(qsi_depart_reserve(store, 1));
         take = qsi_queue_hold_head(
-            &queue->core, excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS, &stretch);
+            &level->core, excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS, &stretch);
         if (take == QSI_TAKE_TAKEN) {
-            qsi_depart(store, queue, &stretch, QSI_MAXLEN);
+            qsi_depart(store, level, &stretch, QSI_MAXLEN);
             continue;
         }
         if (take == QSI_TAKE_EMPTY) {
             break;
         }
         queue->jobs += 1;
-        take = qsi_page_in(store, queue, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
+        take = qsi_page_in(store, level, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
         queue->jobs -= 1;
         if (take == QSI_TAKE_PAGED || queue->deleted) {
             return QS_EIO; /* whoever comes for the message learns why */
@@ -151,7 +156,7 @@ static void trim_queues(struct qs_store *store)
 
 /* ---- expiry ---- */
 
-/* Returns a segment whose state is wanted, if one is. */
+/* Of one level.  Returns a segment whose state is wanted, if one is. */
 static struct qsi_segment *expire(struct qs_store *store, struct store_queue *queue)
 {
     struct qsi_expiry_walk walk = {.now_us = now_us(store)};
@@ -172,7 +177,9 @@ static struct qsi_segment *expire(struct qs_store *store, struct store_queue *qu
 
 void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
 {
-    (void)expire(store, queue);
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        (void)expire(store, qsi_level_at(queue, i));
+    }
 }
 
 /* Releases the lock.  Reads a state from the disk; one that cannot be read tells no times. */
@@ -194,15 +201,26 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
 }
 
 /* May release the lock. */
-static void expire_all(struct qs_store *store, struct store_queue *queue)
+static void expire_level(struct qs_store *store, struct store_queue *queue)
 {
     struct qsi_segment *lacks_state = expire(store, queue);
     uint64_t before = 0;
 
+    queue->jobs += 1;
     while (lacks_state != NULL && lacks_state->number + 1 > before && !queue->deleted) {
         before = lacks_state->number + 1;
         load_state(store, queue, lacks_state);
         lacks_state = queue->deleted ? NULL : expire(store, queue);
+    }
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(store, queue);
+}
+
+/* May release the lock: levels may come meanwhile, and all may go.  REQUIRES a job of the queue. */
+static void expire_all(struct qs_store *store, struct store_queue *queue)
+{
+    for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
+        expire_level(store, qsi_level_at(queue, i));
     }
 }
 
@@ -212,7 +230,7 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 {
     if (queue->policy.expires_ms != QSI_UNLIMITED) {
         queue->used_at_us = now_us(store);
-        note_time(store, queue);
+        note_time(store, queue, QSI_NEVER);
     }
 }
 
@@ -352,13 +370,14 @@ static uint64_t keep_time(struct qs_store *store)
     }
     while (!qsi_list_is_empty(&due)) {
         struct store_queue *queue = QSI_LIST_OWNER(due.next, struct store_queue, in_timed);
+        uint64_t earliest;
         qsi_list_remove(&queue->in_timed);
         if (idle_end_us(queue) <= now) {
             qsi_delete_queue_now(store, queue);
             continue;
         }
         qsi_list_push_back(&departures->timed, &queue->in_timed);
-        if (queue->core.earliest <= now) {
+        if (qsi_earliest(queue) <= now) {
             queue->jobs += 1;
             expire_all(store, queue);
             queue->jobs -= 1;
@@ -367,7 +386,8 @@ static uint64_t keep_time(struct qs_store *store)
                 continue;
             }
         }
-        next = queue->core.earliest < next ? queue->core.earliest : next;
+        earliest = qsi_earliest(queue);
+        next = earliest < next ? earliest : next;
         next = idle_end_us(queue) < next ? idle_end_us(queue) : next;
         if (queue->core.earliest == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
             qsi_list_remove(&queue->in_timed);
@@ -440,9 +460,13 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
             QS_TRY(qsi_load_all_states(store, queue, error));
             qsi_queue_recount_bytes(&queue->core);
         }
+    }
+    cursor = qsi_map_begin(&store->queues_by_id);
+    while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their levels counted */
+        struct store_queue *queue = cursor.value;
         qsi_note_growth(store, queue);
-        if (queue->policy.expires_ms != QSI_UNLIMITED) {
-            note_time(store, queue);
+        if (queue->policy.expires_ms != QSI_UNLIMITED && queue->parent == NULL) {
+            note_time(store, queue, QSI_NEVER);
         }
     }
     return QS_OK;

@@ -8,7 +8,7 @@
 #ifndef QSI_DEPARTURES_H
 #define QSI_DEPARTURES_H
 
-#include "engine.h"
+#include "levels.h"
 
 enum qsi_reason { QSI_EXPIRED, QSI_MAXLEN, QSI_REJECTED, QSI_DELIVERY_LIMIT };
 
@@ -24,15 +24,15 @@ qs_status qsi_depart_reserve(struct qs_store *store, uint32_t stretch_count) QS_
 /* Messages of the queue that are out already are on their way. */
 void qsi_depart(struct qs_store *store, struct store_queue *queue,
                 const struct qsi_stretch *stretch, enum qsi_reason reason);
-/* More messages are ready than before: some may be too many, or expire. */
-void qsi_note_growth(struct qs_store *store, struct store_queue *queue);
+/* More messages of the level are ready than before: some may be too many, or expire. */
+void qsi_note_growth(struct qs_store *store, struct store_queue *level);
 /* The queue is in use: it does not go for want of it. */
 void qsi_note_use(struct qs_store *store, struct store_queue *queue);
 /* What has expired departs, as far as its state is in memory. */
 void qsi_expire_now(struct qs_store *store, struct store_queue *queue);
 static inline void qsi_expire(struct qs_store *store, struct store_queue *queue)
 {
-    if (queue->core.earliest != QSI_NEVER) {
+    if (qsi_earliest(queue) != QSI_NEVER) {
         qsi_expire_now(store, queue);
     }
 }
@@ -48,11 +48,11 @@ static inline bool qsi_has_departures(const struct qs_store *store)
 /* Would one more message be too many? */
 static inline bool qsi_queue_is_full(const struct store_queue *queue)
 {
-    return queue->core.ready_count >= queue->policy.messages_max ||
-           (queue->core.counts_bytes && queue->core.ready_bytes >= queue->policy.body_bytes_max);
+    return qsi_ready_count(queue) >= queue->policy.messages_max ||
+           (queue->core.counts_bytes && qsi_ready_bytes(queue) >= queue->policy.body_bytes_max);
 }
-/* How many of the messages [first_seq, first_seq + count), just pushed, the queue refuses: the last ones. */
-uint32_t qsi_refused_count(const struct store_queue *queue, uint64_t first_seq, uint32_t count);
+/* How many of the messages [first_seq, first_seq + count), just pushed to a level, its queue refuses: the last ones. */
+uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count);
 
 qs_status qsi_departures_open(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 /* Before the threads start: what expired meanwhile, and what is too much after a crash, is to leave. */

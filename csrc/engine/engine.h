@@ -33,16 +33,21 @@
 #define QSI_PIECE_BYTES_MAX (1u << 20) /* of one record of a batch */
 #define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
 
+struct store_levels; /* levels.h */
+
 struct store_queue {
     struct qsi_queue core;
     struct qsi_destination destination;
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted;                   /* gone, but some messages are still out */
     struct qsi_queue_policy policy; /* of its arguments */
-    bool mode_was_set;              /* by qs_store_set_queue_mode, not by its declaration */
-    uint64_t restored_next_seq;     /* of the checkpoint: what it carries comes first */
-    bool lazy;                   /* x-queue-mode=lazy: what is published goes to the disk at once */
-    uint32_t jobs;               /* under way without the lock: it is not freed before they end */
+    struct store_queue *parent;     /* of a level above 0; NULL: it is none, or was deleted */
+    struct store_levels *levels;    /* of a queue with priorities; NULL: it is its only level */
+    uint8_t level;
+    bool mode_was_set;          /* by qs_store_set_queue_mode, not by its declaration */
+    uint64_t restored_next_seq; /* of the checkpoint: what it carries comes first */
+    bool lazy;                  /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t jobs;              /* under way without the lock: it is not freed before they end */
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner;
     struct qsi_list consumers; /* highest priority first, and within one in turn */
@@ -360,6 +365,9 @@ void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue);
 /* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
 void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
 void qsi_free_all_queues(struct qs_store *store);
+/* A level of the queue, known by its id; for levels.c, which notes it.  QS_ENOMEM */
+qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
+                           struct store_queue **level_out) QS_MUST_CHECK;
 
 /* ---- settle.c ---- */
 

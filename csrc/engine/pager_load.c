@@ -1,6 +1,7 @@
 /* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who will. */
 #include "check.h"
 #include "error.h"
+#include "levels.h"
 #include "pager.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
@@ -74,8 +75,10 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
     struct qsi_page_in job;
-    qs_status status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
+    qs_status status;
 
+    queue = qsi_head_level(queue);
+    status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
     return run_begun(store, queue, &job, status, error);
 }
@@ -84,8 +87,7 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
                           struct qsi_segment *segment, uint32_t slot, qs_error *error)
 {
     struct qsi_page_in job;
-    qs_status status =
-        qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
+    qs_status status = qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
 
     return run_begun(store, queue, &job, status, error);
 }

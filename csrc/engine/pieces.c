@@ -3,6 +3,7 @@
 #include "check.h"
 #include "departures.h"
 #include "error.h"
+#include "levels.h"
 #include "publish.h"
 
 #include <string.h>
@@ -50,9 +51,15 @@ void qsi_pieces_fini(struct pieces *pieces, struct qsi_message_store *messages)
     memset(pieces, 0, sizeof *pieces);
 }
 
-static struct store_queue *find(struct qs_store *store, uint64_t id)
+/* Of all levels: what is to come is asked of them together. */
+static void forget_reserving(struct store_queue *queue)
 {
-    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+    struct store_queue *owner = qsi_owner_of(queue);
+
+    for (uint32_t i = 0; i < qsi_level_count(owner); i++) {
+        struct qsi_queue *core = &qsi_level_at(owner, i)->core;
+        core->reserving = core->reserving_bytes = 0;
+    }
 }
 
 /* How many messages each queue is to get of all the pieces. */
@@ -62,13 +69,13 @@ static void count_messages(struct qs_store *store, const struct pieces *pieces)
         for (uint32_t i = 0; i < pieces->count; i++) {
             const struct piece *piece = &pieces->items[i];
             for (uint32_t k = 0; k < piece->destination_count; k++) {
-                struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+                struct store_queue *queue = qsi_find_by_id(store, piece->destinations[k].queue_id);
                 const struct qsi_run *run = piece->destinations[k].run;
                 if (queue == NULL) {
                     continue;
                 }
                 if (pass == 0) {
-                    queue->core.reserving = queue->core.reserving_bytes = 0;
+                    forget_reserving(queue);
                     continue;
                 }
                 queue->core.reserving += run->count;
@@ -85,14 +92,28 @@ static qs_status no_memory(const struct store_queue *queue, qs_error *error)
                     (const char *)queue->name.data);
 }
 
+/* Levels that nobody used before. */
+static qs_status make_levels(struct qs_store *store, const struct pieces *pieces, qs_error *error)
+{
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        const struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; k < piece->destination_count; k++) {
+            struct store_queue *queue;
+            QS_TRY(qsi_require_by_id(store, piece->destinations[k].queue_id, &queue, error));
+        }
+    }
+    return QS_OK;
+}
+
 qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
                              uint32_t extra_entries, qs_error *error)
 {
+    QS_TRY(make_levels(store, pieces, error));
     count_messages(store, pieces);
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
-            struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+            struct store_queue *queue = qsi_find_by_id(store, piece->destinations[k].queue_id);
             const struct qsi_run *run = piece->destinations[k].run;
             if (queue != NULL &&
                 qsi_queue_reserve(&queue->core, pieces->count, queue->core.reserving,
@@ -117,7 +138,7 @@ static void stamp(struct qs_store *store, const struct piece *piece)
     bool expires = piece->has_expiration;
 
     for (uint32_t i = 0; !expires && i < piece->destination_count; i++) {
-        const struct store_queue *queue = find(store, piece->destinations[i].queue_id);
+        const struct store_queue *queue = qsi_find_by_id(store, piece->destinations[i].queue_id);
         expires = queue != NULL && queue->core.ttl_us != QSI_NEVER;
     }
     if (expires) {
@@ -133,7 +154,7 @@ static uint32_t push(struct qs_store *store, struct piece *piece, struct refusal
     stamp(store, piece);
     for (uint32_t i = 0; i < piece->destination_count; i++) {
         struct piece_destination *destination = &piece->destinations[i];
-        struct store_queue *queue = find(store, destination->queue_id);
+        struct store_queue *queue = qsi_find_by_id(store, destination->queue_id);
         uint32_t count = destination->run->count;
         uint64_t seq;
         if (queue == NULL) {

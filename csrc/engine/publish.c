@@ -7,6 +7,7 @@
 #include "death.h"
 #include "departures.h"
 #include "error.h"
+#include "levels.h"
 #include "properties.h"
 
 #include <string.h>
@@ -108,6 +109,7 @@ struct publishing {
     bool may_go_round;
     bool expires;           /* somewhere: when it was published is noted then */
     bool may_be_refused;    /* by a queue that is full */
+    uint8_t priority;       /* read if a queue has levels */
     uint32_t expiration_ms; /* its own */
     bool stored;            /* its body is in the message store, and ref tells where */
     struct qsi_body_ref ref;
@@ -201,11 +203,16 @@ static qs_status route(struct publishing *publishing, qs_error *error)
     publishing->durable_count = 0;
     publishing->expires = publishing->expiration_ms != QSI_NO_EXPIRATION;
     publishing->may_be_refused = false;
+    publishing->priority = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
         publishing->expires = publishing->expires || queue->core.ttl_us != QSI_NEVER;
         publishing->may_be_refused = publishing->may_be_refused || qsi_queue_refuses(queue);
+        if (QS_UNLIKELY(queue->levels != NULL)) {
+            publishing->priority =
+                qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
+        }
     }
     return QS_OK;
 }
@@ -282,7 +289,8 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
         qsi_messages_put_time(record, store->env->wall_us(store->env));
     }
     for (uint32_t i = 0; i < route->count; i++) {
-        struct store_queue *queue = qsi_queue_of(route->destinations[i]);
+        struct store_queue *queue =
+            qsi_level_of(qsi_queue_of(route->destinations[i]), publishing->priority);
         bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
         uint64_t seq = qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share,
                                               journalled, publishing->stored);
@@ -303,7 +311,8 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
-        if (qsi_queue_reserve_message(&queue->core, *chunk_out,
+        if (qsi_make_level_of(store, queue, publishing->priority, &queue) != QS_OK ||
+            qsi_queue_reserve_message(&queue->core, *chunk_out,
                                       journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
             (publishing->expiration_ms != QSI_NO_EXPIRATION &&
              qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
@@ -354,14 +363,15 @@ static qs_status make_piece(struct publishing *publishing, struct pieces *pieces
     for (uint32_t i = 0; i < route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
         bool journalled = piece->journalled && (queue->flags & QS_DURABLE) != 0;
-        piece->destinations[i].queue_id = queue->core.id;
+        uint64_t id = qsi_priority_id(queue, publishing->priority);
+        piece->destinations[i].queue_id = id;
         if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) !=
             QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         piece->destinations[i].run->ram_bytes = piece->chunk->used;
         piece->destination_count = i + 1;
-        qsi_messages_put_destination(piece->chunk->data, i, queue->core.id, 0, 1);
+        qsi_messages_put_destination(piece->chunk->data, i, id, 0, 1);
     }
     if (publishing->stored) {
         piece->places[piece->place_count++] = publishing->place;
@@ -582,8 +592,8 @@ qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *le
         .is_letter = true,
         .may_go_round = letter->may_go_round,
         .expiration_ms = QSI_NO_EXPIRATION,
-        .persistent = qsi_properties_delivery_mode(letter->properties.data,
-                                                   letter->properties.bytes) == 2,
+        .persistent =
+            qsi_properties_delivery_mode(letter->properties.data, letter->properties.bytes) == 2,
     };
     qs_status status;
 

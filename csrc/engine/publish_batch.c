@@ -176,6 +176,9 @@ qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
         status = qsi_batch_refine_routes(&batch, error);
     }
     if (status == QS_OK) {
+        status = qsi_batch_divide_routes(&batch, error);
+    }
+    if (status == QS_OK) {
         status = qsi_batch_make_pieces(&batch, error);
     }
     if (status == QS_OK) {

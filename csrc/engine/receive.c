@@ -7,6 +7,7 @@
 #include "check.h"
 #include "departures.h"
 #include "error.h"
+#include "levels.h"
 #include "publish.h"
 #include "record.h"
 
@@ -72,6 +73,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
 
     memset(message_out, 0, sizeof *message_out);
     qsi_expire(channel->store, queue);
+    queue = qsi_head_level(queue);
     switch (qsi_queue_take(&queue->core, 1, &stretch)) {
     case QSI_TAKE_EMPTY:
         return QS_EEMPTY;
@@ -342,6 +344,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         *status_io = qsi_fail(error, QS_ENOMEM, "batch");
         return false;
     }
+    queue = qsi_head_level(queue);
     take = qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS,
                           &stretch);
     if (take != QSI_TAKE_TAKEN) {
@@ -387,7 +390,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         qsi_note_use(store, queue);
         qsi_expire(store, queue);
-        if (queue->core.ready_count > 0) {
+        if (qsi_has_ready(queue)) {
             break;
         }
         now = store->env->monotonic_ns(store->env);
@@ -423,7 +426,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             return get->message_count > 0 && !channel->closed ? QS_OK : status;
         }
     }
-    qsi_pager_look_ahead(store, queue);
+    qsi_pager_look_ahead(store, qsi_head_level(queue));
     return status;
 }
 

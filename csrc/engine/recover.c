@@ -10,6 +10,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "levels.h"
 #include "properties.h"
 #include "scan.h"
 
@@ -24,11 +25,6 @@ struct replay {
 };
 
 /* ---- records ---- */
-
-static struct store_queue *queue_by_id(struct qs_store *store, uint64_t id)
-{
-    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
-}
 
 qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,
                                uint32_t **rows_out, qs_error *error)
@@ -141,8 +137,9 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
     qsi_messages_view(&view, record);
     QS_TRY(note_refs(store, &view, error));
     for (uint32_t i = 0; i < view.destination_count; i++) {
-        struct store_queue *queue = queue_by_id(store, qsi_messages_destination_queue(&view, i));
+        struct store_queue *queue;
         uint64_t first_seq = qsi_messages_destination_seq(&view, i);
+        QS_TRY(qsi_require_by_id(store, qsi_messages_destination_queue(&view, i), &queue, error));
         if (queue == NULL) {
             continue; /* transient, or deleted meanwhile */
         }
@@ -173,7 +170,7 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     struct store_queue *queue;
 
     QS_TRY(qsi_settle_decode(&settle, record, error));
-    queue = queue_by_id(store, settle.queue_id);
+    queue = qsi_find_by_id(store, settle.queue_id);
     if (queue != NULL) {
         QS_TRY(qsi_load_states(store, queue, &settle, error));
         qsi_queue_replay_settle(&queue->core, &settle);
@@ -210,6 +207,7 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
     case QSI_RECORD_EXCHANGE_DECLARE:
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_QUEUE_DECLARE:
+    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:

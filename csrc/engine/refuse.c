@@ -4,14 +4,10 @@
 #include "check.h"
 #include "departures.h"
 #include "error.h"
+#include "levels.h"
 #include "publish.h"
 
 #include <string.h>
-
-static struct store_queue *find(struct qs_store *store, uint64_t id)
-{
-    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
-}
 
 /* Destinations that may refuse, and the stretches that may be held at once. */
 static void measure(struct qs_store *store, const struct pieces *pieces, uint32_t *destinations_out,
@@ -21,7 +17,8 @@ static void measure(struct qs_store *store, const struct pieces *pieces, uint32_
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
-            const struct store_queue *queue = find(store, piece->destinations[k].queue_id);
+            const struct store_queue *queue =
+                qsi_find_by_id(store, piece->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue)) {
                 *destinations_out += 1;
                 *stretches_out += piece->destinations[k].run->count / QSI_WORD_BITS + 2;
@@ -109,20 +106,24 @@ void qsi_refusals_fini(struct refusals *refusals)
 
 static bool would_be_over(const struct store_queue *queue)
 {
-    const struct qsi_queue *core = &queue->core;
+    uint64_t count = 0, bytes = 0;
 
-    return core->ready_count + core->reserving > queue->policy.messages_max ||
-           (core->counts_bytes &&
-            core->ready_bytes + core->reserving_bytes > queue->policy.body_bytes_max);
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        const struct qsi_queue *core = qsi_core_at(queue, i);
+        count += core->ready_count + core->reserving;
+        bytes += core->counts_bytes ? core->ready_bytes + core->reserving_bytes : 0;
+    }
+    return count > queue->policy.messages_max ||
+           (queue->core.counts_bytes && bytes > queue->policy.body_bytes_max);
 }
 
 qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces, qs_error *error)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
         for (uint32_t k = 0; k < pieces->items[i].destination_count; k++) {
-            const struct store_queue *queue =
-                find(store, pieces->items[i].destinations[k].queue_id);
-            if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(queue)) {
+            struct store_queue *queue =
+                qsi_find_by_id(store, pieces->items[i].destinations[k].queue_id);
+            if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(qsi_owner_of(queue))) {
                 return qsi_fail(error, QS_PRECONDITION_FAILED,
                                 "queue '%.*s' is full and refuses more: nothing of the transaction "
                                 "was committed",

@@ -8,6 +8,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "levels.h"
 
 #include <string.h>
 
@@ -79,7 +80,7 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
     struct qsi_segment *last;
 
     QS_TRY(qsi_queue_state_decode(&state, record, error));
-    queue = qsi_map_get(&store->queues_by_id, &state.queue_id, sizeof state.queue_id);
+    QS_TRY(qsi_require_by_id(store, state.queue_id, &queue, error));
     if (queue == NULL || queue->core.next_seq != 0) {
         return qsi_fail(error, QS_ECORRUPT, "the state of queue %llu, which is not there",
                         (unsigned long long)state.queue_id);

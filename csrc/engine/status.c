@@ -1,6 +1,7 @@
 /* What a store tells about itself. */
 #include "engine.h"
 #include "error.h"
+#include "levels.h"
 
 #include <string.h>
 
@@ -64,6 +65,20 @@ void qs_store_options(qs_store *store, qs_options *options_out)
     *options_out = store->options; /* constant since open */
 }
 
+static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_measure *level)
+{
+    sum->alpha += level->alpha;
+    sum->beta += level->beta;
+    sum->gamma += level->gamma;
+    sum->delta += level->delta;
+    sum->q1 += level->q1;
+    sum->q2 += level->q2;
+    sum->delta_len += level->delta_len;
+    sum->q3 += level->q3;
+    sum->q4 += level->q4;
+    sum->disk_bytes += level->disk_bytes;
+}
+
 /* A lazy queue has what was read ahead of its consumers, q3, and behind it delta, wherever else its messages happen to be as well. */
 static void measure_lazily(struct qsi_queue_measure *measure)
 {
@@ -72,17 +87,42 @@ static void measure_lazily(struct qsi_queue_measure *measure)
     measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
+/* Adds what the messages of one level are. */
+static void measure_level(struct qs_store *store, struct store_queue *level,
+                          struct qsi_queue_measure *sum)
+{
+    struct qsi_queue_measure measure;
+
+    qsi_queue_measure(&level->core, qsi_index_of(store, level), &measure);
+    if (level->lazy && level->core.flushed_seq == level->core.next_seq) {
+        measure_lazily(&measure);
+    }
+    add_measure(sum, &measure);
+    qsi_update_rates(store, level);
+}
+
+static void add_counts(const struct store_queue *level, qs_queue_status *status)
+{
+    status->messages_ready += level->core.ready_count;
+    status->messages_unacked += level->core.out_count;
+    status->ram_bytes += level->core.ram_bytes;
+    status->target_ram_count += level->target_ram_count;
+    status->ingress_rate += level->ingress_rate;
+    status->egress_rate += level->egress_rate;
+}
+
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
                                 qs_error *error)
 {
     struct store_queue *queue;
-    struct qsi_queue_measure measure;
+    struct qsi_queue_measure measure = {0};
 
     memset(status_out, 0, sizeof *status_out);
     QS_TRY(qsi_store_enter(store, error));
     queue = qsi_find_queue(store, qsi_slice_of(name));
-    if (queue != NULL && queue->lazy) { /* what is on its way to the disk arrives first */
-        (void)!qsi_pager_settle_queue(store, queue); /* if it does not, it shows */
+    /* What is on its way to the disk of a lazy queue arrives first. */
+    for (uint32_t i = 0; queue != NULL && queue->lazy && i < qsi_level_count(queue); i++) {
+        (void)!qsi_pager_settle_queue(store, qsi_level_at(queue, i)); /* if not, it shows */
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue == NULL) {
@@ -90,34 +130,28 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
         return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", (int)name.bytes,
                         (const char *)name.data);
     }
-    qsi_update_rates(store, queue);
-    qsi_queue_measure(&queue->core, qsi_index_of(store, queue), &measure);
-    if (queue->lazy && queue->core.flushed_seq == queue->core.next_seq) {
-        measure_lazily(&measure);
-    }
     *status_out = (qs_queue_status){
-        .messages_ready = queue->core.ready_count,
-        .messages_unacked = queue->core.out_count,
         .consumers = queue->consumer_count,
-        .alpha = measure.alpha,
-        .beta = measure.beta,
-        .gamma = measure.gamma,
-        .delta = measure.delta,
-        .q1 = measure.q1,
-        .q2 = measure.q2,
-        .delta_len = measure.delta_len,
-        .q3 = measure.q3,
-        .q4 = measure.q4,
-        .ram_bytes = queue->core.ram_bytes,
-        .disk_bytes = measure.disk_bytes,
-        .target_ram_count = queue->target_ram_count,
-        .ingress_rate = queue->ingress_rate,
-        .egress_rate = queue->egress_rate,
         .durable = (queue->flags & QS_DURABLE) != 0,
         .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
         .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
         .lazy = queue->lazy,
     };
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        measure_level(store, level, &measure);
+        add_counts(level, status_out);
+    }
+    status_out->alpha = measure.alpha;
+    status_out->beta = measure.beta;
+    status_out->gamma = measure.gamma;
+    status_out->delta = measure.delta;
+    status_out->q1 = measure.q1;
+    status_out->q2 = measure.q2;
+    status_out->delta_len = measure.delta_len;
+    status_out->q3 = measure.q3;
+    status_out->q4 = measure.q4;
+    status_out->disk_bytes = measure.disk_bytes;
     qsi_store_leave(store);
     return QS_OK;
 }
@@ -138,10 +172,12 @@ qs_status qs_store_visit_queues(qs_store *store,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
             .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
-            .messages_ready = queue->core.ready_count,
+            .messages_ready = qsi_ready_count(queue),
             .arguments = qs_slice_of(queue->arguments),
         };
-        visit(context, &info);
+        if (queue->parent == NULL) {
+            visit(context, &info);
+        }
     }
     qsi_store_leave(store);
     return QS_OK;

@@ -4,6 +4,7 @@
 #include "departures.h"
 #include "env_call.h"
 #include "error.h"
+#include "levels.h"
 #include "properties.h"
 #include "record.h"
 
@@ -72,7 +73,24 @@ static void free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
     qsi_queue_fini(&queue->core);
+    qsi_free(queue->levels);
     qsi_free(queue);
+}
+
+/* The queue itself, and room for all the others. */
+static qs_status begin_levels(struct store_queue *queue)
+{
+    if (!queue->policy.has_priorities) {
+        return QS_OK;
+    }
+    queue->levels = qsi_zalloc(sizeof *queue->levels + (queue->policy.priority_max + (size_t)1) *
+                                                           sizeof(struct store_queue *));
+    if (queue->levels == NULL) {
+        return QS_ENOMEM;
+    }
+    queue->levels->count = 1;
+    queue->levels->queues[0] = queue;
+    return QS_OK;
 }
 
 static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
@@ -117,6 +135,26 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
     return QS_OK;
 }
 
+qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
+                           struct store_queue **level_out)
+{
+    struct store_queue *created;
+    uint64_t id = qsi_level_id(queue->core.id, level);
+
+    QS_TRY(new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
+    if (qsi_map_put(&store->queues_by_id, &id, sizeof id, created) != QS_OK) {
+        free_queue(created);
+        return QS_ENOMEM;
+    }
+    created->parent = queue;
+    created->level = level;
+    created->lazy = queue->lazy;
+    created->core.ttl_least_us = queue->core.ttl_least_us;
+    store->lazy_count += queue->lazy ? 1 : 0;
+    *level_out = created;
+    return QS_OK;
+}
+
 static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
     qs_status status =
@@ -125,7 +163,12 @@ static qs_status add_queue(struct qs_store *store, struct store_queue *queue, qs
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", NAME(queue->name));
     }
-    status = qsi_router_add_destination(&store->router, &queue->destination, error);
+    status = begin_levels(queue);
+    if (status == QS_OK) {
+        status = qsi_router_add_destination(&store->router, &queue->destination, error);
+    } else {
+        status = qsi_fail(error, status, "queue '%.*s'", NAME(queue->name));
+    }
     if (status != QS_OK) {
         qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
         return status;
@@ -166,10 +209,9 @@ void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+/* Takes the queue, or a level, from those that have messages. */
+static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 {
-    cancel_consumers(queue);
-    qsi_router_remove_destination(&store->router, &queue->destination);
     qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
     qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_ahead);
@@ -180,6 +222,26 @@ void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
     qsi_free_queue_if_done(store, queue);
+}
+
+/* From here on each level lives as long as its own messages are out. */
+static void abandon_levels(struct qs_store *store, struct store_queue *queue)
+{
+    for (uint32_t i = 0; i + 1 < qsi_level_count(queue); i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        level->parent = NULL;
+        abandon_queue(store, level);
+    }
+    qsi_free(queue->levels);
+    queue->levels = NULL;
+}
+
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+{
+    cancel_consumers(queue);
+    qsi_router_remove_destination(&store->router, &queue->destination);
+    abandon_levels(store, queue);
+    abandon_queue(store, queue);
     qsi_events_announce(store);
 }
 
@@ -370,25 +432,6 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
 
 /* ---- queues ---- */
 
-/* What this build does not have: better refused than silently ignored. */
-static qs_status check_supported(const struct qsi_queue_policy *policy, qs_error *error)
-{
-    const struct {
-        bool asked;
-        const char *name;
-    } missing[] = {
-        {policy->has_priorities, "x-max-priority"},
-    };
-
-    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        if (missing[i].asked) {
-            return qsi_fail(error, QS_NOT_IMPLEMENTED, "queue argument '%s' is not supported yet",
-                            missing[i].name);
-        }
-    }
-    return QS_OK;
-}
-
 static const char *yes_no(uint32_t flags, uint32_t flag)
 {
     return (flags & flag) != 0 ? "true" : "false";
@@ -442,10 +485,10 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 
     QS_TRY(reserve_topology(store, &topology, &chunk, error));
     QS_TRY(new_queue(store, topology.number, flags, name, arguments, &queue, error));
-    status = check_supported(&queue->policy, error);
-    if (status == QS_OK) {
-        status = add_queue(store, queue, error);
+    if (queue->policy.has_priorities) {
+        topology.type = QSI_RECORD_PRIORITY_QUEUE_DECLARE;
     }
+    status = add_queue(store, queue, error);
     if (status != QS_OK) {
         free_queue(queue);
         return status;
@@ -511,7 +554,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         qsi_expire(channel->store, found);
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
-        ok_out->message_count = found->core.ready_count;
+        ok_out->message_count = qsi_ready_count(found);
         ok_out->consumer_count = found->consumer_count;
         status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
@@ -552,7 +595,7 @@ static qs_status check_delete(const struct store_queue *queue, uint32_t flags, q
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use", NAME(queue->name));
     }
-    if ((flags & QS_IF_EMPTY) != 0 && queue->core.ready_count > 0) {
+    if ((flags & QS_IF_EMPTY) != 0 && qsi_has_ready(queue)) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' not empty", NAME(queue->name));
     }
     return QS_OK;
@@ -574,7 +617,7 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
             status = check_delete(found, flags, error);
         }
         if (status == QS_OK) {
-            *count_out = found->core.ready_count;
+            *count_out = qsi_ready_count(found);
             status = delete_queue(channel, found, &lsn, error);
         }
     }
@@ -602,15 +645,39 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
     purge->count += 1;
 }
 
+/* What the purge's records take. */
+static uint64_t purge_bytes(const struct store_queue *queue)
+{
+    uint64_t ranges = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        ranges += qsi_queue_purge_ranges(qsi_core_at(queue, i));
+    }
+    return ranges * QSI_SETTLE_BYTES;
+}
+
+static uint64_t purge_levels(struct store_queue *queue, qsi_range_visitor *visit,
+                             struct purge *purge)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        struct qsi_queue *core = &qsi_level_at(queue, i)->core;
+        purge->queue_id = core->id;
+        count += qsi_queue_purge(core, visit, purge);
+    }
+    return count;
+}
+
 static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
                              uint64_t *lsn_out, qs_error *error)
 {
-    struct purge purge = {.queue_id = queue->core.id};
+    struct purge purge = {0};
     struct qsi_chunk *chunk = NULL;
-    uint64_t from, bytes = qsi_queue_purge_ranges(&queue->core) * QSI_SETTLE_BYTES;
+    uint64_t from, bytes = purge_bytes(queue);
 
     if (!is_journalled(queue) || bytes == 0) {
-        *count_out = qsi_queue_purge(&queue->core, ignore_range, NULL);
+        *count_out = purge_levels(queue, ignore_range, &purge);
         return QS_OK;
     }
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
@@ -619,7 +686,7 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
     from = chunk->used;
     purge.at = chunk->data + from;
-    *count_out = qsi_queue_purge(&queue->core, record_purged, &purge);
+    *count_out = purge_levels(queue, record_purged, &purge);
     chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
     *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
     qsi_commit_kick(store);
@@ -635,7 +702,7 @@ static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name
     while (released) {
         uint64_t bytes;
         QS_TRY(qsi_require_queue(channel, name, queue_out, error));
-        bytes = qsi_queue_purge_ranges(&(*queue_out)->core) * QSI_SETTLE_BYTES;
+        bytes = purge_bytes(*queue_out);
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
     return QS_OK;
@@ -664,9 +731,12 @@ qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *
 
 static void set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
 {
-    store->lazy_count += lazy ? 1 : 0;
-    store->lazy_count -= queue->lazy ? 1 : 0;
-    queue->lazy = lazy;
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        store->lazy_count += lazy ? 1 : 0;
+        store->lazy_count -= level->lazy ? 1 : 0;
+        level->lazy = lazy;
+    }
     queue->mode_was_set = true;
     qsi_pager_kick(store);
 }
@@ -845,6 +915,10 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
+    if (qsi_level_in(topology->number) != 0) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': id %llu is too large",
+                        NAME(topology->strings[0]), (unsigned long long)topology->number);
+    }
     if (qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice",
                         NAME(topology->strings[0]));
@@ -925,6 +999,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
 
     switch (topology->type) {
     case QSI_RECORD_QUEUE_DECLARE:
+    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
         return replay_queue_declare(store, topology, error);
     case QSI_RECORD_QUEUE_DELETE:
         queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);

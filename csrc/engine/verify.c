@@ -146,6 +146,31 @@ static struct known_queue *find_queue(const struct verify *verify, uint64_t id)
     return queue != NULL && !queue->gone ? queue : NULL;
 }
 
+/* A queue, or one of its levels; NULL: the queue is gone. */
+static const struct known_queue *find_level(const struct verify *verify, uint64_t id)
+{
+    static const struct known_queue untouched; /* nothing was settled in it */
+    const struct known_queue *level;
+
+    if (find_queue(verify, qsi_queue_in(id)) == NULL) {
+        return NULL;
+    }
+    level = find_queue(verify, id);
+    return level != NULL ? level : &untouched;
+}
+
+static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queue **queue_out,
+                           qs_error *error)
+{
+    *queue_out = qsi_zalloc(sizeof **queue_out);
+    if (*queue_out == NULL || qsi_map_put(&verify->queues, &id, sizeof id, *queue_out) != QS_OK) {
+        qsi_free(*queue_out);
+        return qsi_fail(error, QS_ENOMEM, "queue");
+    }
+    (*queue_out)->id = id;
+    return QS_OK;
+}
+
 static qs_status declare(struct verify *verify, const struct qsi_topology *record, qs_error *error)
 {
     struct qsi_slice name = record->strings[0];
@@ -155,13 +180,7 @@ static qs_status declare(struct verify *verify, const struct qsi_topology *recor
     if (qsi_map_get(&verify->queues, &record->number, sizeof record->number) != NULL) {
         return QS_OK; /* the second reading of a damaged journal */
     }
-    queue = qsi_zalloc(sizeof *queue);
-    if (queue == NULL ||
-        qsi_map_put(&verify->queues, &record->number, sizeof record->number, queue) != QS_OK) {
-        qsi_free(queue);
-        return qsi_fail(error, QS_ENOMEM, "queue");
-    }
-    queue->id = record->number;
+    QS_TRY(add_queue(verify, record->number, &queue, error));
     if (before != NULL) { /* an auto-delete queue that ended without a record */
         before->gone = true;
     }
@@ -179,8 +198,11 @@ static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_er
 
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = find_queue(verify, settle.queue_id);
-    if (queue == NULL || settle.kind != QSI_SETTLE_ACK) {
+    if (settle.kind != QSI_SETTLE_ACK || find_level(verify, settle.queue_id) == NULL) {
         return QS_OK;
+    }
+    if (queue == NULL) { /* the first of its level */
+        QS_TRY(add_queue(verify, settle.queue_id, &queue, error));
     }
     range = (struct range){settle.first_seq, settle.first_seq + settle.count};
     return qsi_buf_append(&queue->settled, &range, sizeof range) == QS_OK
@@ -239,7 +261,7 @@ static void end_notes(struct verify *verify)
     while (qsi_map_next(&verify->queues, &cursor)) {
         struct known_queue *queue = cursor.value;
         merge_settled(queue);
-        verify->verified->queues += queue->gone ? 0 : 1;
+        verify->verified->queues += queue->gone || qsi_level_in(queue->id) != 0 ? 0 : 1;
     }
 }
 
@@ -255,6 +277,7 @@ static qs_status note_record(struct verify *verify, const uint8_t *record, qs_er
     case QSI_RECORD_SETTLE:
         return note_settle(verify, record, error);
     case QSI_RECORD_QUEUE_DECLARE:
+    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return declare(verify, &topology, error);
     case QSI_RECORD_QUEUE_DELETE:
@@ -300,7 +323,7 @@ static qs_status find_live_rows(const struct verify *verify, const struct qsi_me
 {
     for (uint32_t i = 0; i < view->destination_count; i++) {
         const struct known_queue *queue =
-            find_queue(verify, qsi_messages_destination_queue(view, i));
+            find_level(verify, qsi_messages_destination_queue(view, i));
         uint64_t seq = qsi_messages_destination_seq(view, i);
         uint32_t count = qsi_messages_destination_rows(view, i);
         uint32_t *rows = NULL;
@@ -512,7 +535,7 @@ static qs_status check_queue_state(struct verify *verify, const uint8_t *record,
     if (status != QS_OK) {
         return found(verify, status, &detail, error);
     }
-    queue = find_queue(verify, state.queue_id);
+    queue = find_level(verify, state.queue_id);
     for (uint32_t i = 0; queue != NULL && i < state.segment_count; i++) {
         struct qsi_segment_entry entry;
         qsi_segment_entry_decode(&entry, record, i);

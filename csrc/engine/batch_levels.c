@@ -1,0 +1,185 @@
+/* Rows of a record batch that go to queues with priorities.  A route is divided by the priorities that its rows have: each part leads
+ * to one level of each of its queues.  Without the lock: a level's id follows from its queue's. */
+#include "alloc.h"
+#include "batch.h"
+
+#include <string.h>
+
+struct dividing {
+    struct batch *batch;
+    uint32_t route_count; /* before any was divided */
+    uint8_t *most;        /* by route: the highest level that its queues have */
+    uint32_t **parts; /* by route: the route of each level, or NO_CODE; NULL: none was asked for */
+};
+
+/* ---- destinations ---- */
+
+static qs_status level_destination(struct batch *batch, uint32_t index, uint8_t priority,
+                                   uint32_t *index_out, qs_error *error)
+{
+    struct batch_destination level = batch->destinations[index];
+
+    priority = priority < level.priority_max ? priority : level.priority_max;
+    level.queue_id = qsi_level_id(level.queue_id, priority);
+    return qsi_batch_add_destination(batch, &level, index_out, error);
+}
+
+static qs_status lead_to_levels(struct batch *batch, uint32_t *destinations, uint32_t count,
+                                uint8_t priority, qs_error *error)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        QS_TRY(level_destination(batch, destinations[i], priority, &destinations[i], error));
+    }
+    return QS_OK;
+}
+
+/* ---- all rows have the same priority ---- */
+
+static qs_status move_routes(struct batch *batch, uint8_t priority, qs_error *error)
+{
+    for (uint32_t i = 0; i < batch->route_count; i++) {
+        QS_TRY(lead_to_levels(batch, batch->routes[i].destinations,
+                              batch->routes[i].destination_count, priority, error));
+    }
+    return QS_OK;
+}
+
+/* ---- rows have their own ---- */
+
+static qs_status add_part(struct dividing *dividing, uint32_t code, uint8_t priority,
+                          uint32_t *part_out, qs_error *error)
+{
+    struct batch *batch = dividing->batch;
+    struct batch_route part = batch->routes[code];
+    qs_status status;
+
+    part.destinations = qsi_alloc(part.destination_count * sizeof *part.destinations);
+    if (part.destinations == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    memcpy(part.destinations, batch->routes[code].destinations,
+           part.destination_count * sizeof *part.destinations);
+    status = lead_to_levels(batch, part.destinations, part.destination_count, priority, error);
+    if (status == QS_OK) {
+        status = qsi_batch_add_route(batch, &part, part_out, error);
+    }
+    if (status != QS_OK) {
+        qsi_free(part.destinations);
+    }
+    return status;
+}
+
+static qs_status find_part(struct dividing *dividing, uint32_t code, uint8_t priority,
+                           uint32_t *part_out, qs_error *error)
+{
+    size_t count = dividing->most[code] + (size_t)1;
+
+    if (dividing->parts[code] == NULL) {
+        dividing->parts[code] = qsi_alloc(count * sizeof(uint32_t));
+        if (dividing->parts[code] == NULL) {
+            return qsi_batch_no_memory(error);
+        }
+        memset(dividing->parts[code], 0xff, count * sizeof(uint32_t));
+    }
+    *part_out = dividing->parts[code][priority];
+    if (*part_out == NO_CODE) {
+        QS_TRY(add_part(dividing, code, priority, part_out, error));
+        dividing->parts[code][priority] = *part_out;
+    }
+    return QS_OK;
+}
+
+static qs_status divide_array(struct dividing *dividing, const struct qsi_arrow_batch *array,
+                              uint32_t *codes, qs_error *error)
+{
+    for (uint64_t row = 0; row < array->rows; row++) {
+        uint8_t most = dividing->most[codes[row]];
+        int64_t priority = dividing->batch->defaults.priority;
+        if (most == 0) {
+            continue;
+        }
+        (void)qsi_arrow_int(&array->priority, row, &priority);
+        priority = priority < most ? priority : most;
+        if (priority > 0) {
+            QS_TRY(find_part(dividing, codes[row], (uint8_t)priority, &codes[row], error));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status divide(struct dividing *dividing, qs_error *error)
+{
+    struct batch *batch = dividing->batch;
+    uint32_t *codes;
+
+    dividing->route_count = batch->route_count;
+    dividing->most = qsi_zalloc(batch->route_count * sizeof *dividing->most);
+    dividing->parts = qsi_zalloc(batch->route_count * sizeof *dividing->parts);
+    if (dividing->most == NULL || dividing->parts == NULL) {
+        return qsi_batch_no_memory(error);
+    }
+    for (uint32_t i = 0; i < batch->route_count; i++) {
+        const struct batch_route *route = &batch->routes[i];
+        for (uint32_t k = 0; k < route->destination_count; k++) {
+            uint8_t most = batch->destinations[route->destinations[k]].priority_max;
+            dividing->most[i] = most > dividing->most[i] ? most : dividing->most[i];
+        }
+    }
+    if (batch->refined == NULL) {
+        QS_TRY(qsi_batch_code_all_rows(batch, error));
+    }
+    codes = batch->refined;
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        QS_TRY(divide_array(dividing, &batch->arrays[i], codes, error));
+        codes += batch->arrays[i].rows;
+    }
+    return QS_OK;
+}
+
+static void fini(struct dividing *dividing)
+{
+    for (uint32_t i = 0; dividing->parts != NULL && i < dividing->route_count; i++) {
+        qsi_free(dividing->parts[i]);
+    }
+    qsi_free(dividing->parts);
+    qsi_free(dividing->most);
+}
+
+/* ---- the whole ---- */
+
+static bool any_levels(const struct batch *batch)
+{
+    for (uint32_t i = 0; i < batch->destination_count; i++) {
+        if (batch->destinations[i].priority_max > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool any_priorities(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->input->array_count; i++) {
+        if (batch->arrays[i].priority.present) {
+            return true;
+        }
+    }
+    return false;
+}
+
+qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error)
+{
+    struct dividing dividing = {.batch = batch};
+    qs_status status;
+
+    if (batch->row_count == 0 || !any_levels(batch)) {
+        return QS_OK;
+    }
+    if (!any_priorities(batch)) {
+        return batch->defaults.priority > 0 ? move_routes(batch, batch->defaults.priority, error)
+                                            : QS_OK;
+    }
+    status = divide(&dividing, error);
+    fini(&dividing);
+    return status;
+}

@@ -1,0 +1,157 @@
+/* The levels of queues with priorities: found, made, and counted together. */
+#include "levels.h"
+
+#include "check.h"
+#include "error.h"
+
+#include <string.h>
+
+/* ---- counted together ---- */
+
+struct store_queue *qsi_drop_level(struct store_queue *queue)
+{
+    for (uint32_t i = qsi_level_count(queue); i-- > 0;) {
+        if (qsi_core_at(queue, i)->ready_count > 0) {
+            return qsi_level_at(queue, i);
+        }
+    }
+    return queue;
+}
+
+bool qsi_has_ready(const struct store_queue *queue)
+{
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        if (qsi_core_at(queue, i)->ready_count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t qsi_ready_count(const struct store_queue *queue)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        count += qsi_core_at(queue, i)->ready_count;
+    }
+    return count;
+}
+
+uint64_t qsi_ready_bytes(const struct store_queue *queue)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        bytes += qsi_core_at(queue, i)->ready_bytes;
+    }
+    return bytes;
+}
+
+uint64_t qsi_earliest(const struct store_queue *queue)
+{
+    uint64_t earliest = QSI_NEVER;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        uint64_t of_level = qsi_core_at(queue, i)->earliest;
+        earliest = of_level < earliest ? of_level : earliest;
+    }
+    return earliest;
+}
+
+/* ---- found, and made when they are first needed ---- */
+
+/* The index of the level, or of the next one below. */
+static uint32_t find_index(const struct store_levels *levels, uint8_t level)
+{
+    uint32_t low = 0, high = levels->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (levels->queues[middle]->level > level) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static uint8_t clamp(const struct store_queue *queue, uint8_t priority)
+{
+    return priority < queue->policy.priority_max ? priority : queue->policy.priority_max;
+}
+
+/* NULL: it was never used. */
+static struct store_queue *find_level(const struct store_queue *queue, uint8_t level)
+{
+    struct store_queue *found = queue->levels->queues[find_index(queue->levels, level)];
+
+    return found->level == level ? found : NULL;
+}
+
+static qs_status make_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
+                            struct store_queue **level_out)
+{
+    struct store_levels *levels = queue->levels;
+    uint32_t index = find_index(levels, level);
+
+    QS_TRY(qsi_create_level(store, queue, level, level_out));
+    memmove(levels->queues + index + 1, levels->queues + index,
+            (levels->count - index) * sizeof(struct store_queue *));
+    levels->queues[index] = *level_out;
+    levels->count += 1;
+    QS_ASSERT(levels->count <= queue->policy.priority_max + UINT32_C(1));
+    return QS_OK;
+}
+
+struct store_queue *qsi_level_of(struct store_queue *queue, uint8_t priority)
+{
+    struct store_queue *level;
+
+    if (QS_LIKELY(queue->levels == NULL)) {
+        return queue;
+    }
+    level = find_level(queue, clamp(queue, priority));
+    QS_ASSERT(level != NULL);
+    return level;
+}
+
+qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, uint8_t priority,
+                            struct store_queue **level_out)
+{
+    *level_out = queue;
+    if (QS_LIKELY(queue->levels == NULL)) {
+        return QS_OK;
+    }
+    *level_out = find_level(queue, clamp(queue, priority));
+    return *level_out != NULL ? QS_OK : make_level(store, queue, clamp(queue, priority), level_out);
+}
+
+struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
+{
+    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+}
+
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                            qs_error *error)
+{
+    struct store_queue *queue;
+
+    *queue_out = qsi_find_by_id(store, id);
+    if (QS_LIKELY(*queue_out != NULL || qsi_level_in(id) == 0)) {
+        return QS_OK;
+    }
+    queue = qsi_find_by_id(store, qsi_queue_in(id));
+    if (queue == NULL) {
+        return QS_OK;
+    }
+    if (qsi_level_in(id) > queue->policy.priority_max) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': it has no priority %u",
+                        (int)queue->name.bytes, (const char *)queue->name.data, qsi_level_in(id));
+    }
+    return make_level(store, queue, qsi_level_in(id), queue_out) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                          (const char *)queue->name.data);
+}

@@ -1,0 +1,77 @@
+/* Queues with priorities (x-max-priority).
+ *
+ * Each level that was used is a queue of its own, with sequences, segments and runs like any other; level 0 is the queue that was
+ * declared, the others are known by its pointer and by their id only (qsi_level_id).  A level carries the queue's name, arguments and
+ * policy, so that whoever meets it by a message sees the queue's; what counts all messages, and who consumes them, is told of the
+ * queue.  A level that was never used costs a pointer.
+ *
+ * The engine's lock covers all of it. */
+#ifndef QSI_LEVELS_H
+#define QSI_LEVELS_H
+
+#include "engine.h"
+
+struct store_levels {
+    uint32_t count;
+    struct store_queue *queues[]; /* highest first; the last is the queue itself */
+};
+
+/* The queue that was declared. */
+static inline struct store_queue *qsi_owner_of(struct store_queue *queue)
+{
+    return QS_LIKELY(queue->parent == NULL) ? queue : queue->parent;
+}
+static inline uint32_t qsi_level_count(const struct store_queue *queue)
+{
+    return QS_LIKELY(queue->levels == NULL) ? 1 : queue->levels->count;
+}
+/* Highest first. */
+static inline struct store_queue *qsi_level_at(struct store_queue *queue, uint32_t index)
+{
+    return QS_LIKELY(queue->levels == NULL) ? queue : queue->levels->queues[index];
+}
+static inline const struct qsi_queue *qsi_core_at(const struct store_queue *queue, uint32_t index)
+{
+    return QS_LIKELY(queue->levels == NULL) ? &queue->core : &queue->levels->queues[index]->core;
+}
+
+/* Where the next message is: the highest level that has one; the queue itself if none has. */
+static inline struct store_queue *qsi_head_level(struct store_queue *queue)
+{
+    uint32_t last = qsi_level_count(queue) - 1, i = 0;
+
+    while (i < last && qsi_core_at(queue, i)->ready_count == 0) {
+        i += 1;
+    }
+    return qsi_level_at(queue, i);
+}
+/* Which message is the first to be dropped: the oldest of the lowest level that has one. */
+struct store_queue *qsi_drop_level(struct store_queue *queue);
+
+/* Of all levels. */
+bool qsi_has_ready(const struct store_queue *queue);
+uint64_t qsi_ready_count(const struct store_queue *queue);
+uint64_t qsi_ready_bytes(const struct store_queue *queue);
+uint64_t qsi_earliest(const struct store_queue *queue); /* no ready message expires before */
+
+/* The id of the level that messages of this priority go to, whether it was used or not. */
+static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t priority)
+{
+    uint8_t most = queue->policy.priority_max;
+
+    return qsi_level_id(queue->core.id, priority < most ? priority : most);
+}
+/* The level that messages of this priority go to.  REQUIRES that it was used or made. */
+struct store_queue *qsi_level_of(struct store_queue *queue, uint8_t priority);
+/* The same, and makes it if need be; QS_ENOMEM. */
+qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, uint8_t priority,
+                            struct store_queue **level_out) QS_MUST_CHECK;
+
+/* A queue or a level; NULL: it is gone, or was never used. */
+struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
+/* The same, and makes a level that was never used; *queue_out NULL: its queue is gone.
+ * QS_ECORRUPT  a level that the queue does not have */
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                            qs_error *error) QS_MUST_CHECK;
+
+#endif
