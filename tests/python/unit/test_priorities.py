@@ -58,7 +58,7 @@ def test_it_is_declared_again_with_as_many_levels(store: pyqstore.Store) -> None
         declare(channel, 5)
     for arguments in ({"x-max-priority": 6}, {}):
         with store.channel() as channel, pytest.raises(pyqstore.PreconditionFailed):
-            channel.queue_declare("q", durable=True, arguments=arguments)  # type: ignore[arg-type]
+            channel.queue_declare("q", durable=True, arguments=arguments)
 
 
 def test_priorities_mean_nothing_to_other_queues(channel: pyqstore.Channel, bodies: Take) -> None:
@@ -217,8 +217,10 @@ def test_messages_of_all_levels_expire_and_die(channel: pyqstore.Channel, bodies
         if len(died) == 10:
             break
     assert sorted(message.body for message in died) == [b"%d" % i for i in range(10)]
-    deaths = died[0].properties.headers["x-death"]  # type: ignore[index]
-    assert deaths[0]["queue"] == "q" and deaths[0]["reason"] == "expired"  # type: ignore[index,call-overload]
+    headers = died[0].properties.headers
+    assert headers is not None
+    assert headers["x-first-death-queue"] == "q"
+    assert headers["x-first-death-reason"] == "expired"
     assert bodies(channel, "q") == []
 
 
@@ -240,7 +242,9 @@ def test_a_rejected_message_dies_by_the_queues_name(channel: pyqstore.Channel) -
         assert message is not None
         channel.basic_reject(message.delivery_tag, requeue=False)
     letter = channel.basic_get("dead")
-    assert letter is not None and letter.body == b"8" and letter.properties.priority == 8
+    assert letter is not None
+    assert letter.body == b"8"
+    assert letter.properties.priority == 8
     assert letter.properties.headers is not None
     assert letter.properties.headers["x-first-death-queue"] == "q"
 
@@ -264,7 +268,8 @@ def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: 
                 store.checkpoint()
             for _ in range(200):
                 message = channel.basic_get("q", auto_ack=True)
-                assert message is not None and message.body == wanted.pop(0)[1]
+                assert message is not None
+                assert message.body == wanted.pop(0)[1]
             batch = channel.get_batch("q", max_messages=100, max_bytes=1 << 30, auto_ack=True)
             assert rows(batch) == [wanted.pop(0)[1] for _ in range(batch.num_rows)]
             assert store.queue_status("q")["messages_ready"] == len(wanted)
@@ -274,5 +279,6 @@ def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: 
     with pyqstore.open(path) as store, store.channel() as channel:
         while wanted:
             message = channel.basic_get("q", auto_ack=True)
-            assert message is not None and message.body == wanted.pop(0)[1]
+            assert message is not None
+            assert message.body == wanted.pop(0)[1]
         assert channel.basic_get("q") is None
