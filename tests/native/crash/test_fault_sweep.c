@@ -201,6 +201,58 @@ static void publish_both(struct crash_work *work)
     publish_large(work);
 }
 
+/* Each of them may make a level. */
+static void publish_to_levels(struct crash_work *work)
+{
+    for (int i = 0; i < 2 * CRASH_PRIORITY_MAX && !work->is_over; i++) {
+        crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, CRASH_LEVELS_QUEUE),
+                      i % 3 == 0 ? 3000 : 100, i % 4 != 3);
+    }
+}
+
+static void publish_batch_to_levels(struct crash_work *work)
+{
+    work->model->next_id += work->model->next_id % 2; /* with a column of priorities */
+    crash_publish_rows(work, CRASH_CONFIRM_CHANNEL, queue_of(work, CRASH_LEVELS_QUEUE), 20, 400);
+}
+
+static void get_all_levels(struct crash_work *work)
+{
+    while (!work->is_over &&
+           crash_get(work, queue_of(work, CRASH_LEVELS_QUEUE), CRASH_PLAIN_CHANNEL, 0) != NULL) {
+    }
+}
+
+static void purge_levels(struct crash_work *work)
+{
+    crash_purge(work, queue_of(work, CRASH_LEVELS_QUEUE));
+}
+
+static void delete_levels(struct crash_work *work)
+{
+    crash_delete(work, queue_of(work, CRASH_LEVELS_QUEUE));
+}
+
+static void declare_levels(struct crash_work *work)
+{
+    crash_declare(work, queue_of(work, CRASH_LEVELS_QUEUE));
+}
+
+static void new_levels(struct crash_work *work)
+{
+    delete_levels(work);
+    declare_levels(work);
+}
+
+/* With the queue's levels in it, used for the first time and used before. */
+static void checkpoint_levels(struct crash_work *work)
+{
+    publish_to_levels(work);
+    if (!work->is_over) {
+        crash_work_checkpoint(work);
+    }
+}
+
 static void wait_durable(struct crash_work *work)
 {
     if (crash_done(
@@ -497,6 +549,13 @@ static const struct operation operations[] = {
     {"roll back", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, roll_back_transaction},
     {"channel", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, open_new_channel},
     {"connection", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, connection_life},
+    {"declare with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, delete_levels, declare_levels},
+    {"publish with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_levels, publish_to_levels},
+    {"publish a batch with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_levels,
+     publish_batch_to_levels},
+    {"get with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, publish_to_levels, get_all_levels},
+    {"purge with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_levels, purge_levels},
+    {"delete with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_levels, delete_levels},
     {"look around", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, look_around},
     {"checkpoint", ON_OPEN_STORE, NOTHING_HAPPENED, publish_both, crash_work_checkpoint},
     {"open behind a checkpoint", ON_CLOSED_PAGED_STORE, NOTHING_HAPPENED, NULL, open_store},
@@ -507,6 +566,10 @@ static const struct operation operations[] = {
     {"publish and page", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, publish_and_page},
     {"publish a batch and page", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL,
      publish_batch_and_page},
+    {"checkpoint with priorities, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL,
+     checkpoint_levels},
+    {"get with priorities, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, publish_to_levels,
+     get_all_levels},
     {"get, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all},
     {"get without ack, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all_without_ack},
     {"get a batch, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_batch},
@@ -704,14 +767,17 @@ static void undo(struct crash_model *model)
     for (int i = 0; i < CRASH_QUEUES; i++) {
         struct crash_queue *queue = &model->queues[i];
 
-        while (queue->count > 0 && queue->copies[queue->count - 1].publish_lsn == CRASH_UNDER_WAY) {
-            queue->count--;
-        }
+        uint32_t kept = 0;
+
         for (uint32_t k = 0; k < queue->count; k++) {
-            if (queue->copies[k].settle_lsn == CRASH_UNDER_WAY) {
-                queue->copies[k].settle_lsn = 0;
+            struct crash_copy copy = queue->copies[k];
+
+            copy.settle_lsn = copy.settle_lsn == CRASH_UNDER_WAY ? 0 : copy.settle_lsn;
+            if (copy.publish_lsn != CRASH_UNDER_WAY) {
+                queue->copies[kept++] = copy;
             }
         }
+        queue->count = kept;
     }
 }
 

@@ -5,8 +5,8 @@
  *
  *   - confirmed messages are all there;
  *   - none is there twice, and none is back whose ack was durable;
- *   - the order of each queue is the order of publishing, and nothing is missing in front of a
- *     message that is there;
+ *   - the order of each queue is the order of publishing, level by level where it has priorities,
+ *     and nothing is missing in front of a message that is there;
  *   - nothing appears that was not published: not the unpublished, not the transient, not what
  *     belongs to a transaction that did not happen, not what an earlier recovery showed to be lost.
  *
@@ -24,6 +24,8 @@
 #include <stdint.h>
 
 #define CRASH_QUEUES 6
+#define CRASH_LEVELS_QUEUE 1 /* the one with priorities */
+#define CRASH_PRIORITY_MAX 4 /* of it */
 #define CRASH_TXS_MAX 256
 #define CRASH_UNDER_WAY UINT64_MAX /* an LSN that is not known yet: durable or not */
 
@@ -33,6 +35,7 @@ enum crash_certainty { CRASH_ABSENT, CRASH_UNCERTAIN, CRASH_PRESENT };
 struct crash_copy {
     uint64_t id;
     uint32_t body_bytes;
+    uint8_t level;        /* 0 but in a queue with priorities */
     bool is_transient;    /* by itself or by its queue: ends with the process */
     bool was_delivered;   /* it must be flagged redelivered next time */
     bool is_found;        /* by the check that is going on */
@@ -47,11 +50,12 @@ struct crash_copy {
 struct crash_queue {
     char name[16];
     bool is_durable;
+    bool has_levels;
     enum crash_certainty exists;
     enum crash_certainty is_bound; /* to the fanout exchange */
     enum crash_certainty is_lazy;
     uint64_t last_tag;         /* of the check that is going on: up to here it was delivered */
-    struct crash_copy *copies; /* in the order of publishing */
+    struct crash_copy *copies; /* highest level first, and in the order of publishing */
     uint32_t count;
     uint32_t capacity;
 };
@@ -140,12 +144,17 @@ static inline bool crash_body_is_right(qs_slice body, uint64_t id, uint32_t body
                   body_bytes - sizeof id) == 0;
 }
 
-/* Those with a priority: it is the message's number. */
+/* Some messages have a priority: mostly one that there is a level for. */
+static inline uint8_t crash_priority(uint64_t id)
+{
+    return id % 3 == 0 ? (uint8_t)id : (uint8_t)(id % (CRASH_PRIORITY_MAX + 1));
+}
+
 static inline bool crash_properties_are_right(qs_slice properties, uint64_t id)
 {
     const uint8_t *bytes = properties.data;
 
-    return properties.bytes != 4 || bytes[0] != 0x18 || bytes[3] == (uint8_t)id;
+    return properties.bytes != 4 || bytes[0] != 0x18 || bytes[3] == crash_priority(id);
 }
 
 /* -- building it ------------------------------------------------------------------------------ */
@@ -174,6 +183,7 @@ static inline void crash_model_init(struct crash_model *model)
         struct crash_queue *queue = &model->queues[i];
 
         queue->is_durable = i != CRASH_QUEUES - 1;
+        queue->has_levels = i == CRASH_LEVELS_QUEUE;
         snprintf(queue->name, sizeof queue->name, "%c%d", queue->is_durable ? 'q' : 't', i);
     }
 }
@@ -202,15 +212,23 @@ static inline void crash_model_copy(struct crash_model *to, const struct crash_m
     }
 }
 
-static inline struct crash_copy *crash_queue_add(struct crash_queue *queue)
+static inline struct crash_copy *crash_queue_add(struct crash_queue *queue, uint8_t priority)
 {
+    uint8_t level = priority < CRASH_PRIORITY_MAX ? priority : CRASH_PRIORITY_MAX;
+    uint32_t at = queue->count;
+
     if (queue->count == queue->capacity) {
         queue->capacity = queue->capacity * 2 + 16;
         queue->copies = realloc(queue->copies, queue->capacity * sizeof *queue->copies);
         QS_CHECK(queue->copies != NULL);
     }
-    queue->copies[queue->count] = (struct crash_copy){0};
-    return &queue->copies[queue->count++];
+    level = queue->has_levels ? level : 0;
+    for (; at > 0 && queue->copies[at - 1].level < level; at--) {
+        queue->copies[at] = queue->copies[at - 1];
+    }
+    queue->copies[at] = (struct crash_copy){.level = level};
+    queue->count++;
+    return &queue->copies[at];
 }
 
 /* -- what is promised ------------------------------------------------------------------------- */
@@ -297,6 +315,9 @@ static inline void crash_check_missing(struct crash_check *check, struct crash_q
     for (uint32_t i = queue->count; i-- > 0;) {
         const struct crash_copy *copy = &queue->copies[i];
 
+        if (i + 1 < queue->count && queue->copies[i + 1].level != copy->level) {
+            later_is_there = false; /* what is behind it may be older */
+        }
         if (copy->is_found) {
             later_is_there = true;
         } else if (check->refused > 0 && copy->settle_lsn == 0) {
@@ -534,6 +555,7 @@ static inline void crash_adopt_queue(struct crash_queue *queue, qs_store *store)
             queue->copies[kept++] = (struct crash_copy){
                 .id = copy.id,
                 .body_bytes = copy.body_bytes,
+                .level = copy.level,
                 .was_delivered = true, /* by the check itself */
             };
         }

@@ -254,12 +254,30 @@ static inline void crash_close_store(struct crash_work *work)
 
 static inline void crash_declare(struct crash_work *work, struct crash_queue *queue)
 {
+    static const uint8_t levels[] = {14,
+                                     'x',
+                                     '-',
+                                     'm',
+                                     'a',
+                                     'x',
+                                     '-',
+                                     'p',
+                                     'r',
+                                     'i',
+                                     'o',
+                                     'r',
+                                     'i',
+                                     't',
+                                     'y',
+                                     'B',
+                                     CRASH_PRIORITY_MAX};
     uint32_t flags = queue->is_durable ? QS_DURABLE : 0;
+    qs_slice arguments = {levels, queue->has_levels ? sizeof levels : 0};
     qs_declare_ok ok;
 
     CRASH_CHANGE(work, queue->exists, CRASH_PRESENT, "declare",
                  qs_channel_queue_declare(work->channels[CRASH_PLAIN_CHANNEL],
-                                          crash_queue_name(queue), flags, (qs_slice){0}, &ok,
+                                          crash_queue_name(queue), flags, arguments, &ok,
                                           QS_ERROR));
 }
 
@@ -377,20 +395,34 @@ static inline uint32_t crash_any_bytes(struct crash_work *work)
 }
 
 /* The message as the model of its queue sees it while the call is under way. */
-static inline void crash_expect(struct crash_queue *queue, uint64_t id, uint32_t bytes,
-                                bool persistent, uint32_t tx)
+static inline void crash_expect_at(struct crash_queue *queue, uint64_t id, uint8_t priority,
+                                   uint32_t bytes, bool persistent, uint32_t tx)
 {
     struct crash_copy *copy;
 
     if (queue->exists != CRASH_PRESENT) {
         return;
     }
-    copy = crash_queue_add(queue);
+    copy = crash_queue_add(queue, priority);
     copy->id = id;
     copy->body_bytes = bytes;
     copy->is_transient = !persistent || !queue->is_durable;
     copy->publish_lsn = CRASH_UNDER_WAY;
     copy->publish_tx = tx;
+}
+
+/* Has the message, published by itself, a priority? */
+static inline bool crash_has_priority(const struct crash_work *work, uint64_t id)
+{
+    return work->pages || id % 4 != 0;
+}
+
+static inline void crash_expect(const struct crash_work *work, struct crash_queue *queue,
+                                uint64_t id, uint32_t bytes, bool persistent, uint32_t tx)
+{
+    uint8_t priority = crash_has_priority(work, id) ? crash_priority(id) : 0;
+
+    crash_expect_at(queue, id, priority, bytes, persistent, tx);
 }
 
 /* A call that published the messages from first_id on came back. */
@@ -404,24 +436,27 @@ static inline void crash_published(struct crash_work *work, uint64_t first_id,
     for (int i = 0; i < CRASH_QUEUES; i++) {
         struct crash_queue *queue = &work->model->queues[i];
 
-        for (uint32_t k = queue->count; k-- > 0 && queue->copies[k].id >= first_id;) {
-            queue->copies[k].publish_lsn = receipt->lsn;
+        for (uint32_t k = 0; k < queue->count; k++) {
+            if (queue->copies[k].id >= first_id) {
+                queue->copies[k].publish_lsn = receipt->lsn;
+            }
         }
     }
     crash_note_durable(work);
 }
 
-/* Where it pages, properties tell one message from another (crash_properties_are_right). */
+/* Priorities tell one message from another, too (crash_properties_are_right). */
 static inline qs_status crash_publish_one(struct crash_work *work, uint32_t channel,
                                           const char *exchange, const char *key, uint64_t id,
                                           uint32_t bytes, bool persistent, qs_receipt *receipt)
 {
     static uint8_t body[CRASH_BODY_BYTES_MAX];
     const uint8_t plain[] = {0x10, 0x00, 2}; /* delivery mode, encoded */
-    const uint8_t varied[] = {0x18, 0x00, persistent ? 2 : 1, (uint8_t)id}; /* and priority */
+    const uint8_t varied[] = {0x18, 0x00, persistent ? 2 : 1,
+                              crash_priority(id)}; /* and priority */
     qs_slice properties = {plain, persistent ? sizeof plain : 0};
 
-    if (work->pages) {
+    if (crash_has_priority(work, id)) {
         properties = (qs_slice){varied, sizeof varied};
     }
     crash_body_fill(body, id, bytes);
@@ -435,7 +470,7 @@ static inline void crash_publish(struct crash_work *work, uint32_t channel,
     uint64_t id = work->model->next_id++;
     qs_receipt receipt = {0};
 
-    crash_expect(queue, id, bytes, persistent, 0);
+    crash_expect(work, queue, id, bytes, persistent, 0);
     if (crash_done(
             work,
             crash_publish_one(work, channel, "", queue->name, id, bytes, persistent, &receipt),
@@ -460,7 +495,7 @@ static inline void crash_fan_out(struct crash_work *work, uint32_t channel, uint
 
     for (int i = 0; i < CRASH_QUEUES; i++) {
         if (work->model->queues[i].is_bound == CRASH_PRESENT) {
-            crash_expect(&work->model->queues[i], id, bytes, true, 0);
+            crash_expect(work, &work->model->queues[i], id, bytes, true, 0);
         }
     }
     if (crash_done(work,
@@ -485,6 +520,7 @@ static inline void crash_publish_rows(struct crash_work *work, uint32_t channel,
     qs_receipt receipt = {0};
     qs_batch batch;
     bool has_modes = work->pages && crash_chance(work, 25);
+    bool has_priorities = first_id % 2 == 0;
 
     qs_test_batch_init(&rows);
     for (uint32_t i = 0; i < count; i++) {
@@ -499,7 +535,11 @@ static inline void crash_publish_rows(struct crash_work *work, uint32_t channel,
         if (has_modes) {
             qs_test_batch_set_mode(&rows, is_persistent ? 2 : 1);
         }
-        crash_expect(queue, id, bytes, is_persistent, 0);
+        if (has_priorities) {
+            qs_test_batch_set_priority(&rows, crash_priority(id));
+        }
+        crash_expect_at(queue, id, has_priorities ? crash_priority(id) : 0, bytes, is_persistent,
+                        0);
     }
     batch = qs_test_batch_finish(&rows);
     if (crash_done(work,
@@ -935,11 +975,11 @@ static inline void crash_tx_expect(struct crash_work *work, const struct crash_t
         part->acked->settle_lsn = CRASH_UNDER_WAY;
         part->acked->settle_tx = tx;
     } else if (part->queue != NULL) {
-        crash_expect(part->queue, part->id, part->bytes, true, tx);
+        crash_expect(work, part->queue, part->id, part->bytes, true, tx);
     } else {
         for (int i = 0; part->bytes > 0 && i < CRASH_QUEUES; i++) {
             if (work->model->queues[i].is_bound == CRASH_PRESENT) {
-                crash_expect(&work->model->queues[i], part->id, part->bytes, true, tx);
+                crash_expect(work, &work->model->queues[i], part->id, part->bytes, true, tx);
             }
         }
     }

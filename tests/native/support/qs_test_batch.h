@@ -17,13 +17,15 @@ struct qs_test_batch {
     char keys[QS_TEST_BATCH_ROWS_MAX * 16];
     uint8_t modes[QS_TEST_BATCH_ROWS_MAX]; /* 1 or 2; all 0: there is no such column */
     bool has_modes;
+    uint8_t priorities[QS_TEST_BATCH_ROWS_MAX];
+    bool has_priorities;
     int64_t row_count;
     /* as the interface wants them */
-    struct ArrowSchema column_schemas[3], schema;
-    struct ArrowSchema *schema_children[3];
-    struct ArrowArray column_arrays[3], array;
-    struct ArrowArray *array_children[3];
-    const void *body_buffers[3], *key_buffers[3], *mode_buffers[2], *struct_buffers[1];
+    struct ArrowSchema column_schemas[4], schema;
+    struct ArrowSchema *schema_children[4];
+    struct ArrowArray column_arrays[4], array;
+    struct ArrowArray *array_children[4];
+    const void *body_buffers[3], *key_buffers[3], *octet_buffers[2][2], *struct_buffers[1];
     const struct ArrowArray *arrays[1];
 };
 
@@ -71,6 +73,13 @@ static inline void qs_test_batch_set_mode(struct qs_test_batch *batch, uint8_t m
     batch->has_modes = true;
 }
 
+/* The priority of the last row; then all of them have one. */
+static inline void qs_test_batch_set_priority(struct qs_test_batch *batch, uint8_t priority)
+{
+    batch->priorities[batch->row_count - 1] = priority;
+    batch->has_priorities = true;
+}
+
 static inline void qs_test_batch_column(struct qs_test_batch *batch, int column, const char *name,
                                         const char *format, const void **buffers)
 {
@@ -86,9 +95,21 @@ static inline void qs_test_batch_column(struct qs_test_batch *batch, int column,
     batch->array_children[column] = &batch->column_arrays[column];
 }
 
+static inline void qs_test_batch_octets(struct qs_test_batch *batch, int column, const char *name,
+                                        const uint8_t *octets)
+{
+    const void **buffers = batch->octet_buffers[column - 2];
+
+    buffers[1] = octets;
+    qs_test_batch_column(batch, column, name, "C", buffers);
+    batch->column_arrays[column].n_buffers = 2;
+}
+
 /* What to hand to qs_channel_publish_batch; valid until the next row is added. */
 static inline qs_batch qs_test_batch_finish(struct qs_test_batch *batch)
 {
+    int columns = 2;
+
     batch->body_buffers[1] = batch->body_offsets;
     batch->body_buffers[2] = batch->bodies;
     batch->key_buffers[1] = batch->key_offsets;
@@ -96,14 +117,15 @@ static inline qs_batch qs_test_batch_finish(struct qs_test_batch *batch)
     qs_test_batch_column(batch, 0, "body", "z", batch->body_buffers);
     qs_test_batch_column(batch, 1, "routing_key", "u", batch->key_buffers);
     if (batch->has_modes) {
-        batch->mode_buffers[1] = batch->modes;
-        qs_test_batch_column(batch, 2, "delivery_mode", "C", batch->mode_buffers);
-        batch->column_arrays[2].n_buffers = 2;
+        qs_test_batch_octets(batch, columns++, "delivery_mode", batch->modes);
+    }
+    if (batch->has_priorities) {
+        qs_test_batch_octets(batch, columns++, "priority", batch->priorities);
     }
     batch->schema = (struct ArrowSchema){
         .format = "+s",
         .name = "",
-        .n_children = batch->has_modes ? 3 : 2,
+        .n_children = columns,
         .children = batch->schema_children,
         .release = qs_test_batch_release_schema,
     };
@@ -111,7 +133,7 @@ static inline qs_batch qs_test_batch_finish(struct qs_test_batch *batch)
         .length = batch->row_count,
         .n_buffers = 1,
         .buffers = batch->struct_buffers,
-        .n_children = batch->has_modes ? 3 : 2,
+        .n_children = columns,
         .children = batch->array_children,
         .release = qs_test_batch_release_array,
     };
