@@ -82,9 +82,9 @@ static uint8_t clamp(const struct store_queue *queue, uint8_t priority)
     return priority < queue->policy.priority_max ? priority : queue->policy.priority_max;
 }
 
-/* NULL: it was never used. */
-static struct store_queue *find_level(const struct store_queue *queue, uint8_t level)
+struct store_queue *qsi_find_level(struct store_queue *queue, uint8_t priority)
 {
+    uint8_t level = clamp(queue, priority);
     struct store_queue *found = queue->levels->queues[find_index(queue->levels, level)];
 
     return found->level == level ? found : NULL;
@@ -105,27 +105,13 @@ static qs_status make_level(struct qs_store *store, struct store_queue *queue, u
     return QS_OK;
 }
 
-struct store_queue *qsi_level_of(struct store_queue *queue, uint8_t priority)
+qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, uint8_t priority)
 {
     struct store_queue *level;
 
-    if (QS_LIKELY(queue->levels == NULL)) {
-        return queue;
-    }
-    level = find_level(queue, clamp(queue, priority));
-    QS_ASSERT(level != NULL);
-    return level;
-}
-
-qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                            struct store_queue **level_out)
-{
-    *level_out = queue;
-    if (QS_LIKELY(queue->levels == NULL)) {
-        return QS_OK;
-    }
-    *level_out = find_level(queue, clamp(queue, priority));
-    return *level_out != NULL ? QS_OK : make_level(store, queue, clamp(queue, priority), level_out);
+    return qsi_find_level(queue, priority) != NULL
+               ? QS_OK
+               : make_level(store, queue, clamp(queue, priority), &level);
 }
 
 struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)

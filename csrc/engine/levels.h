@@ -61,11 +61,16 @@ static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t 
 
     return qsi_level_id(queue->core.id, priority < most ? priority : most);
 }
-/* The level that messages of this priority go to.  REQUIRES that it was used or made. */
-struct store_queue *qsi_level_of(struct store_queue *queue, uint8_t priority);
-/* The same, and makes it if need be; QS_ENOMEM. */
-qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                            struct store_queue **level_out) QS_MUST_CHECK;
+/* Of a queue that has levels: the one that messages of this priority go to; NULL: it was never used. */
+struct store_queue *qsi_find_level(struct store_queue *queue, uint8_t priority);
+/* REQUIRES that it was used or made. */
+static inline struct store_queue *qsi_level_of(struct store_queue *queue, uint8_t priority)
+{
+    return QS_LIKELY(queue->levels == NULL) ? queue : qsi_find_level(queue, priority);
+}
+/* Of a queue that has levels: makes it if need be; QS_ENOMEM. */
+qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue,
+                            uint8_t priority) QS_MUST_CHECK;
 
 /* A queue or a level; NULL: it is gone, or was never used. */
 struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);

@@ -98,8 +98,11 @@ static qs_status make_levels(struct qs_store *store, const struct pieces *pieces
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
-            struct store_queue *queue;
-            QS_TRY(qsi_require_by_id(store, piece->destinations[k].queue_id, &queue, error));
+            uint64_t id = piece->destinations[k].queue_id;
+            struct store_queue *level;
+            if (QS_UNLIKELY(qsi_level_in(id) != 0)) {
+                QS_TRY(qsi_require_by_id(store, id, &level, error));
+            }
         }
     }
     return QS_OK;

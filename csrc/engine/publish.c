@@ -311,8 +311,12 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
-        if (qsi_make_level_of(store, queue, publishing->priority, &queue) != QS_OK ||
-            qsi_queue_reserve_message(&queue->core, *chunk_out,
+        if (QS_UNLIKELY(queue->levels != NULL) &&
+            qsi_make_level_of(store, queue, publishing->priority) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "message");
+        }
+        queue = qsi_level_of(queue, publishing->priority);
+        if (qsi_queue_reserve_message(&queue->core, *chunk_out,
                                       journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
             (publishing->expiration_ms != QSI_NO_EXPIRATION &&
              qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
