@@ -1,6 +1,8 @@
 """Queues with priorities: x-max-priority, and the order it makes, whatever the messages came by."""
 
 import random
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -282,3 +284,33 @@ def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: 
             assert message is not None
             assert message.body == wanted.pop(0)[1]
         assert channel.basic_get("q") is None
+
+
+KILLED = """
+import os, signal, sys
+import pyqstore
+
+store = pyqstore.open(sys.argv[1], journal_file_bytes="1MiB")
+channel = store.channel()
+channel.queue_declare("q", durable=True, arguments={"x-max-priority": 9})
+channel.confirm_select()
+for i in range(100):
+    properties = pyqstore.Properties(delivery_mode=2, priority=i % 12)
+    channel.basic_publish("", "q", b"%02d" % i, properties)
+    if i == 40:
+        store.checkpoint()
+for _ in range(10):
+    channel.basic_get("q", auto_ack=True)
+channel.wait_for_confirms()
+store.sync()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_levels_survive_a_kill(
+    path: Path, bodies: Take, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert run_python(KILLED, path).returncode == -signal.SIGKILL
+    wanted = [b"%02d" % i for i in sorted(range(100), key=lambda i: -min(i % 12, 9))]
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert bodies(channel, "q") == wanted[10:]
