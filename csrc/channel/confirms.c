@@ -177,6 +177,14 @@ static void take_one(struct qsi_number_ranges *ranges, uint64_t *number_out, boo
     }
 }
 
+bool qsi_confirms_has_verdict(const struct qsi_confirms *confirms, uint64_t durable_lsn,
+                              bool failed)
+{
+    return confirms->refused.count > 0 || confirms->immediate.count > 0 ||
+           (confirms->pending.count > 0 &&
+            (failed || front(&confirms->pending)->lsn <= durable_lsn));
+}
+
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
                                    uint64_t *number_out, bool *multiple_out, uint64_t *count_out)
 {

@@ -47,6 +47,9 @@ uint64_t qsi_confirms_add_batch(struct qsi_confirms *confirms, uint64_t count, u
 /* The LSN after which nothing of this channel is pending; 0: nothing is. */
 uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 
+/* Would the next call tell of one? */
+bool qsi_confirms_has_verdict(const struct qsi_confirms *confirms, uint64_t durable_lsn,
+                              bool failed);
 enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
 /* The next verdict to report.  failed: what is not durable by now never will be.  *count_out: messages it covers. */
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,

@@ -139,6 +139,7 @@ static void lead(struct qs_store *store)
     QS_ASSERT(!store->leading && !store->failed);
     store->leading = true;
     gather(store);
+    store->is_awaited = false; /* whoever asked has his bytes in this one */
     if (!qsi_journal_seal(store->journal)) {
         store->leading = false;
         return;
@@ -237,6 +238,13 @@ void qsi_commit_kick(struct qs_store *store)
     }
 }
 
+void qsi_commit_hurry(struct qs_store *store)
+{
+    store->is_awaited = true;
+    store->committer_sleeps = false;
+    qsi_cond_broadcast(&store->work); /* as above */
+}
+
 /* ---- the committer ---- */
 
 static bool has_work(const struct qs_store *store)
@@ -253,7 +261,7 @@ static uint64_t committer_nap(struct qs_store *store, bool just_led)
         return NAP_NS;
     }
     age = store->env->monotonic_ns(store->env) - store->batch_began_ns;
-    return just_led || age >= GRACE_NS ? 0 : GRACE_NS - age;
+    return just_led || store->is_awaited || age >= GRACE_NS ? 0 : GRACE_NS - age;
 }
 
 static void *run_committer(void *argument)
@@ -325,6 +333,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
         if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
+            QS_TRY(qsi_check_may_wait(store));
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
             continue;
@@ -332,6 +341,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         if (qsi_journal_has_room(store->journal, bytes, entry_bytes)) {
             return QS_OK;
         }
+        QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
         if (store->preparing) {
             qsi_cond_wait(&store->prepared, &store->mutex, QSI_WAIT_FOREVER);
@@ -473,5 +483,8 @@ void qsi_events_announce(struct qs_store *store)
     store->event_count += 1;
     if (store->event_waiters > 0) {
         qsi_cond_broadcast(&store->events);
+    }
+    if (!qsi_list_is_empty(&store->armed)) {
+        qsi_ring_armed(store);
     }
 }

@@ -2,6 +2,7 @@
  *
  * Invariant: a shut channel is in no list of its connection, a shut connection has neither channels nor queues. */
 #include "alloc.h"
+#include "bell.h"
 #include "departures.h"
 #include "error.h"
 
@@ -13,6 +14,7 @@ void qsi_channel_shut(struct qs_channel *channel)
         return;
     }
     channel->closed = true;
+    qsi_channel_ring_shut(channel);
     qsi_list_remove(&channel->in_connection);
     qsi_tx_drop(channel);
     qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
@@ -129,6 +131,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
 
     channel->store = store;
     channel->connection = connection;
+    channel->bell = QSI_NO_BELL;
     qsi_list_init(&channel->returns);
     qsi_list_init(&channel->tx_returns);
     qsi_list_init(&channel->consumers);
@@ -203,6 +206,7 @@ void qs_channel_close(qs_channel *channel)
     }
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);
+    qsi_bell_close(channel->bell);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
     qsi_free_return_list(&channel->returns);

@@ -352,6 +352,7 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event)
         return false;
     }
     event->kind = verdict == QSI_VERDICT_ACK ? QS_EVENT_ACK : QS_EVENT_NACK;
+    event->count = count;
     store->stats.confirmed += verdict == QSI_VERDICT_ACK ? count : 0;
     return true;
 }
@@ -418,6 +419,46 @@ static bool is_its_turn(const struct store_consumer *consumer)
         }
     }
     return true;
+}
+
+static bool has_delivery(struct qs_channel *channel)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        const struct store_consumer *consumer =
+            QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (!can_take(consumer)) {
+            continue;
+        }
+        if (is_its_turn(consumer)) {
+            return true;
+        }
+        qsi_channel_note_deferred(channel);
+    }
+    return false;
+}
+
+static bool has_cancel(const struct qs_channel *channel)
+{
+    for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        if (QSI_LIST_OWNER(node, struct store_consumer, in_channel)->cancelled) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool qsi_has_event(struct qs_channel *channel, uint32_t kinds)
+{
+    const struct qs_store *store = channel->store;
+
+    return ((kinds & QS_EVENT_RETURN) != 0 && !qsi_list_is_empty(&channel->returns)) ||
+           ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
+            qsi_confirms_has_verdict(&channel->confirms, qsi_journal_durable_lsn(store->journal),
+                                     store->failed)) ||
+           ((kinds & QS_EVENT_CANCEL) != 0 && has_cancel(channel)) ||
+           ((kinds & QS_EVENT_DELIVERY) != 0 && has_delivery(channel));
 }
 
 /* The next consumer in turn that may have a message; it goes to the end of the line. */
@@ -562,6 +603,13 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     channel->waits = false;
 }
 
+/* REQUIRES lock, and that there is no event.  QS_EEMPTY. */
+static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
+{
+    QS_TRY(qsi_channel_park(channel, kinds, error));
+    return QS_EEMPTY;
+}
+
 qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
                                 qs_event *event_out, qs_error *error)
 {
@@ -571,16 +619,21 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
-    QS_TRY(qsi_channel_enter(channel, error));
+    QS_TRY(qsi_channel_enter_to(channel, kinds & QS_NO_WAIT, error));
+    has_waited = qsi_channel_unpark(channel);
     for (;;) {
         uint64_t now;
         uint64_t seen = store->event_count;
         status = poll_event(channel, kinds, event_out, error);
-        if (status != QS_EEMPTY || timeout_ns == 0) {
+        if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
         }
         if (seen != store->event_count && !channel->closed) {
             continue; /* the lock was released on the way, and something came */
+        }
+        if (timeout_ns == 0) {
+            status = channel->closed ? status : arm(channel, kinds, error);
+            break;
         }
         now = store->env->monotonic_ns(store->env);
         if (deadline == 0) {
@@ -597,7 +650,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
             break;
         }
     }
-    if (has_waited) {
+    if (has_waited && !channel->waits) {
         hand_on(channel);
     }
     return qsi_channel_leave(channel, status);

@@ -2,6 +2,7 @@
 #include "departures.h"
 
 #include "alloc.h"
+#include "bell.h"
 #include "check.h"
 #include "error.h"
 #include "pager.h"
@@ -440,6 +441,7 @@ qs_status qsi_departures_open(struct qs_store *store, qs_error *error)
     }
     holder->store = store;
     holder->tx_selected = true;
+    holder->bell = QSI_NO_BELL;
     qsi_list_init(&holder->in_store);
     qsi_list_init(&holder->returns);
     qsi_list_init(&holder->tx_returns);

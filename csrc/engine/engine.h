@@ -171,6 +171,10 @@ struct qs_store {
     uint32_t durable_waiters;
     uint32_t event_waiters;
     uint32_t deferred_waiters; /* of those: who left a message to another consumer */
+    struct qsi_list armed;     /* channels whose bell is to be rung: park.c */
+    bool
+        must_not_wait; /* the caller who has the lock: he does not let go of it then, so nobody else meets this */
+    bool is_awaited;      /* somebody waits for a commit without leading it */
     uint64_t event_count; /* announced: who looked before one of them looks again before it waits */
     uint32_t group_size;  /* waiters that the last commit served */
     uint64_t batch_began_ns; /* first append of the open batch */
@@ -277,6 +281,10 @@ struct qs_channel {
     uint64_t consumed_count;   /* of the unacked: what came by consumers, not by a get */
     bool waits;                /* for deliveries, in a call */
     bool deferred;             /* it could have had a message, but another consumer comes first */
+    bool is_parked;            /* it waits outside of a call */
+    uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
+    struct qsi_list in_armed;
+    int bell; /* QSI_NO_BELL: no event loop asked for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     struct qsi_list tx_returns; /* told at its commit */
@@ -291,6 +299,9 @@ qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MU
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+/* The same for a caller who, with QS_NO_WAIT among his flags, must not wait. */
+qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags,
+                               qs_error *error) QS_MUST_CHECK;
 void qsi_store_leave(struct qs_store *store);
 /* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.  Returns status. */
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status);
@@ -334,6 +345,13 @@ void qsi_commit_kick(struct qs_store *store);
 /* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                bool *released_out, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Somebody waits for a commit whom the committer has to serve. */
+void qsi_commit_hurry(struct qs_store *store);
+/* REQUIRES lock.  QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */
+static inline qs_status qsi_check_may_wait(const struct qs_store *store)
+{
+    return store->must_not_wait ? QS_EWOULDBLOCK : QS_OK;
+}
 /* REQUIRES lock.  Wakes whoever waits for messages or confirms. */
 void qsi_events_announce(struct qs_store *store);
 
@@ -413,7 +431,25 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
 qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
                            struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;
 
+/* ---- park.c ---- */
+
+/* REQUIRES lock, and that nothing of these kinds is there.  The bell rings once when something is. */
+qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds,
+                           qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Was it parked? */
+bool qsi_channel_unpark(struct qs_channel *channel);
+/* REQUIRES lock. */
+void qsi_channel_note_deferred(struct qs_channel *channel);
+/* REQUIRES lock and an armed channel. */
+void qsi_ring_if_due(struct qs_channel *channel);
+void qsi_ring_armed(struct qs_store *store);
+/* REQUIRES lock.  It was closed: whoever listens finds out. */
+void qsi_channel_ring_shut(struct qs_channel *channel);
+
 /* ---- consume.c ---- */
+
+/* REQUIRES lock.  Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
+bool qsi_has_event(struct qs_channel *channel, uint32_t kinds);
 
 void qsi_drop_consumers(struct qs_channel *channel);
 /* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */

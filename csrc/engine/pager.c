@@ -346,16 +346,19 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_err
 {
     *released_out = false;
     if (!store->pager_running) {
+        QS_TRY(qsi_check_may_wait(store));
         return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
     }
     while (qsi_checkpoint_is_behind(store) || store->garbage_is_much) {
         QS_TRY(check_open(store, error));
+        QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
     }
     while (is_over_budget(store) && may_shrink(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         QS_TRY(check_open(store, error));
+        QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
         if (store->pager_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));

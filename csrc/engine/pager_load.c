@@ -77,6 +77,7 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_erro
     struct qsi_page_in job;
     qs_status status;
 
+    QS_TRY(qsi_check_may_wait(store));
     queue = qsi_head_level(queue);
     status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);

@@ -510,6 +510,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         }
         if (is_journalled(publishing) && !publishing->stored &&
             qsi_is_stored(store, publishing->properties.bytes, publishing->body.bytes)) {
+            QS_TRY(qsi_check_may_wait(store));
             QS_TRY(store_body(publishing, error));
             released = true;
             continue;
@@ -657,7 +658,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     if (properties.bytes > channel->store->options.body_bytes_max) {
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
     }
-    QS_TRY(qsi_channel_enter(channel, error));
+    QS_TRY(qsi_channel_enter_to(channel, flags, error));
     memset(&publishing, 0, sizeof publishing);
     publishing.channel = channel;
     publishing.exchange = qsi_slice_of(exchange);

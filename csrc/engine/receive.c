@@ -65,6 +65,16 @@ qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_messa
     return QS_OK;
 }
 
+/* Has its body to be read from a file? */
+static bool lies_in_store(const struct qsi_stretch *stretch)
+{
+    uint32_t record_row;
+    struct qsi_messages view;
+
+    qsi_messages_view(&view, qsi_run_record(stretch->run, stretch->run_row, &record_row));
+    return qsi_messages_is_stored(&view, record_row);
+}
+
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
                           struct qsi_body_ref *ref_out, qs_error *error)
@@ -81,6 +91,10 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
         return QSI_EPAGED;
     case QSI_TAKE_TAKEN:
         break;
+    }
+    if (channel->store->must_not_wait && lies_in_store(&stretch)) {
+        qsi_queue_untake(&queue->core, &stretch, 0);
+        return QS_EWOULDBLOCK;
     }
     message_out->redelivered = qsi_segment_was_seen(stretch.segment, stretch.slot);
     message_out->delivery_count = qsi_segment_deliveries(stretch.segment, stretch.slot);
@@ -196,7 +210,7 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     qs_status status;
 
     memset(message_out, 0, sizeof *message_out);
-    QS_TRY(qsi_channel_enter(channel, error));
+    QS_TRY(qsi_channel_enter_to(channel, flags, error));
     status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &ref, error);
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);

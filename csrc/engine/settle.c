@@ -277,7 +277,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
 qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                          qs_error *error)
 {
-    QS_TRY(qsi_channel_enter(channel, error));
+    QS_TRY(qsi_channel_enter_to(channel, flags, error));
     return qsi_channel_leave(
         channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, error));
 }
@@ -287,9 +287,45 @@ qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t f
 {
     uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_REJECT;
 
-    QS_TRY(qsi_channel_enter(channel, error));
+    QS_TRY(qsi_channel_enter_to(channel, flags, error));
     return qsi_channel_leave(
         channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
+}
+
+static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                              uint8_t kind, qs_error *error)
+{
+    uint64_t first, last = first_tag - 1;
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        QS_TRY(qsi_store_check_failed(channel->store, error));
+        bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+        bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    while (last < last_tag && qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last) &&
+           first <= last_tag) {
+        last = last < last_tag ? last : last_tag;
+        qsi_settle_tags(channel, first, last, kind);
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                  uint32_t flags, qs_error *error)
+{
+    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_ACK;
+
+    if (first_tag == 0) {
+        return qsi_fail(error, QS_EINVAL, "delivery tags count from 1");
+    }
+    QS_TRY(qsi_channel_enter_to(channel, flags, error));
+    return qsi_channel_leave(channel, settle_range(channel, first_tag, last_tag, kind, error));
 }
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is requeued at once. */

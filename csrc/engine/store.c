@@ -117,6 +117,13 @@ qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
     return QS_OK;
 }
 
+qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    channel->store->must_not_wait = (flags & QS_NO_WAIT) != 0;
+    return QS_OK;
+}
+
 void qsi_store_leave(struct qs_store *store)
 {
     qsi_mutex_unlock(&store->mutex);
@@ -133,6 +140,17 @@ static bool ends_connection(qs_status status)
     return status >= 500 && status < 600;
 }
 
+/* Whoever must not wait leaves it to the timer. */
+static void see_off(struct qs_store *store)
+{
+    if (store->must_not_wait && store->timer_running) {
+        store->departures.is_stirred = true;
+        qsi_cond_signal(&store->departures.due);
+    } else {
+        qsi_see_off(store);
+    }
+}
+
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
 {
     struct qs_store *store = channel->store;
@@ -142,9 +160,13 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
     } else if (ends_channel(status)) {
         qsi_channel_shut(channel);
     }
-    if (qsi_has_departures(store)) {
-        qsi_see_off(store);
+    if (channel->armed_kinds != 0) {
+        qsi_ring_if_due(channel);
     }
+    if (qsi_has_departures(store)) {
+        see_off(store);
+    }
+    store->must_not_wait = false;
     qsi_mutex_unlock(&store->mutex);
     return status;
 }
@@ -264,6 +286,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->in_process);
     qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
+    qsi_list_init(&store->armed);
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
     store->next_queue_id = 1;

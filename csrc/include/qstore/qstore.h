@@ -222,7 +222,11 @@ enum {
     QS_GLOBAL = 512,
     QS_MULTIPLE = 1024,
     QS_REQUEUE = 2048,
+    QS_NO_WAIT = 4096, /* of publish, get, ack, nack, settle_range; a kind of next_event */
 };
+
+/* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to - for room in the journal or in memory, to write
+ * a body to the message store, to read a message from a file - it answers QS_EWOULDBLOCK, and has done nothing; call again without. */
 
 /* Arguments are AMQP field tables without the 4-byte length in front, keys in byte order; equal tables are equal bytes.
  * Declarations, bindings and deletions of durable things are journalled, and durable when the call returns.
@@ -373,6 +377,14 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t del
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel,
                                                   uint32_t flags /* QS_REQUEUE */, qs_error *error);
 
+/* qs_channel_settle_range - what was taken for somebody who has it now, or never will: acknowledges what of these tags is outstanding
+ * or, with QS_REQUEUE, puts it back.  At once: no part of a transaction, nor are tags that an open one has settled.
+ * Returns: QS_EINVAL first_tag is 0 */
+QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
+                                                       uint64_t last_tag,
+                                                       uint32_t flags /* QS_REQUEUE, QS_NO_WAIT */,
+                                                       qs_error *error);
+
 /* ---- events: what a broker would send unasked ---- */
 
 enum {
@@ -380,12 +392,15 @@ enum {
     QS_EVENT_ACK = 2,
     QS_EVENT_NACK = 4,
     QS_EVENT_DELIVERY = 8,
-    QS_EVENT_CANCEL = 16
+    QS_EVENT_CANCEL = 16,
+    QS_EVENT_CHANGE = 32, /* with QS_EVENT_ARM: whenever messages or confirms came, for whomever */
+    QS_EVENT_ARM = 64,
 };
 typedef struct qs_event {
     uint32_t kind;
     uint64_t publish_number; /* ACK, NACK */
     bool multiple;           /* ACK, NACK: this number and all before it */
+    uint64_t count;          /* ACK, NACK: of numbers of which nothing was said before */
     uint32_t reply_code;     /* RETURN: 312 */
     const char *reply_text;  /* RETURN: "NO_ROUTE" */
     qs_message message;      /* RETURN, DELIVERY; CANCEL: consumer_tag and queue only */
@@ -393,9 +408,21 @@ typedef struct qs_event {
 /* qs_channel_next_event - the next event whose kind is in kinds, returns before acks.  ACK and NACK go
  * together: asking for one asks for both, so that numbers come in order.
  * QS_EEMPTY when none came within timeout_ns (0: do not wait).  The caller releases event_out->message.
- * A delivery counts against prefetch from here on. */
+ * A delivery counts against prefetch from here on.
+ * With QS_EVENT_ARM in kinds and timeout_ns 0, an answer QS_EEMPTY arms qs_channel_event_fd: see there. */
 QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds,
                                                      uint64_t timeout_ns, qs_event *event_out,
                                                      qs_error *error);
+
+/* qs_channel_event_fd - waiting without a thread: an eventfd for an event loop, non-blocking, close-on-exec.
+ *
+ * It is written once when an event of the kinds that it is armed for may be there, and when the channel is closed; armed by
+ * qs_channel_next_event with QS_EVENT_ARM, under the same hold of the lock that found none, so none is missed.  A channel that is armed
+ * waits as a thread in that call would: confirms are hurried, and consumers that come behind its own leave messages to them.
+ * To wait: read the descriptor, take events until QS_EEMPTY, go back to the loop.  Unarmed it costs nothing.
+ * Out:     fd_out    the same at each call; the channel's, closed with it
+ * Returns: QS_EINVAL the store has no background threads; QS_EIO no descriptor is left */
+QS_API QS_MUST_CHECK qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out,
+                                                   qs_error *error);
 
 #endif

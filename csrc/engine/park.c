@@ -1,0 +1,107 @@
+/* Channels of event loops: parked, they wait without a thread, and a bell calls them back.
+ *
+ * A parked channel counts among those who wait, until it asks for events again: the same as a thread that was woken and has
+ * not run yet.  Invariant: a channel is in store.armed while its bell is to be rung, and parked at least as long. */
+#include "bell.h"
+#include "engine.h"
+#include "error.h"
+
+qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    *fd_out = QSI_NO_BELL;
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (!channel->store->options.background) {
+        status = qsi_fail(error, QS_EINVAL,
+                          "a store without background threads commits only when somebody waits: "
+                          "there is nobody who could tell of it");
+    } else if (channel->bell == QSI_NO_BELL) {
+        status = qsi_bell_open(&channel->bell, error);
+    }
+    *fd_out = channel->bell;
+    return qsi_channel_leave(channel, status);
+}
+
+static void disarm(struct qs_channel *channel)
+{
+    if (channel->armed_kinds != 0) {
+        channel->armed_kinds = 0;
+        qsi_list_remove(&channel->in_armed);
+    }
+}
+
+static void ring(struct qs_channel *channel)
+{
+    disarm(channel);
+    qsi_bell_ring(channel->bell);
+}
+
+qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+
+    if (channel->bell == QSI_NO_BELL) {
+        return qsi_fail(error, QS_EINVAL, "QS_EVENT_ARM without a qs_channel_event_fd");
+    }
+    channel->is_parked = true;
+    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
+    store->event_waiters += 1;
+    store->deferred_waiters += channel->deferred ? 1 : 0;
+    channel->armed_kinds = kinds;
+    qsi_list_push_back(&store->armed, &channel->in_armed);
+    if ((kinds & QS_EVENT_ACK) != 0 &&
+        qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
+        qsi_commit_hurry(store);
+    }
+    return QS_OK;
+}
+
+bool qsi_channel_unpark(struct qs_channel *channel)
+{
+    struct qs_store *store = channel->store;
+
+    if (!channel->is_parked) {
+        return false;
+    }
+    disarm(channel);
+    channel->is_parked = false;
+    channel->waits = false;
+    store->event_waiters -= 1;
+    store->deferred_waiters -= channel->deferred ? 1 : 0;
+    return true;
+}
+
+void qsi_channel_note_deferred(struct qs_channel *channel)
+{
+    if (!channel->deferred) {
+        channel->deferred = true;
+        channel->store->deferred_waiters += channel->is_parked ? 1 : 0;
+    }
+}
+
+void qsi_ring_if_due(struct qs_channel *channel)
+{
+    if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
+        qsi_has_event(channel, channel->armed_kinds)) {
+        ring(channel);
+    }
+}
+
+void qsi_ring_armed(struct qs_store *store)
+{
+    struct qsi_list *next;
+
+    for (struct qsi_list *node = store->armed.next; node != &store->armed; node = next) {
+        next = node->next;
+        qsi_ring_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_armed));
+    }
+}
+
+void qsi_channel_ring_shut(struct qs_channel *channel)
+{
+    qsi_channel_unpark(channel);
+    if (channel->bell != QSI_NO_BELL) {
+        qsi_bell_ring(channel->bell);
+    }
+}

@@ -1,0 +1,290 @@
+/* Event loops: the descriptor is written when there is something to take, once, and not otherwise; calls that must not wait do not. */
+#include "engine_fixture.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#define ANSWERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
+#define SOON 2000 /* ms; nothing here takes a tenth of it */
+
+static int bell_of(qs_channel *channel)
+{
+    int bell;
+
+    QS_CHECK_OK(qs_channel_event_fd(channel, &bell, QS_ERROR));
+    return bell;
+}
+
+static bool rings(int bell, int timeout_ms)
+{
+    struct pollfd watched = {.fd = bell, .events = POLLIN};
+
+    return poll(&watched, 1, timeout_ms) == 1;
+}
+
+/* Listens, which makes it silent again; how often it was rung. */
+static unsigned long long listen_to(int bell)
+{
+    eventfd_t count = 0;
+
+    QS_CHECK(eventfd_read(bell, &count) == 0);
+    return count;
+}
+
+static void arm(qs_channel *channel, uint32_t kinds)
+{
+    qs_event event;
+
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_next_event(channel, kinds | QS_EVENT_ARM | QS_NO_WAIT, 0,
+                                                     &event, QS_ERROR));
+}
+
+static qs_event take(qs_channel *channel, uint32_t kind)
+{
+    qs_event event;
+
+    QS_CHECK_OK(qs_channel_next_event(channel, kind | QS_NO_WAIT, 0, &event, QS_ERROR));
+    QS_CHECK(event.kind == kind);
+    qs_message_release(&event.message);
+    return event;
+}
+
+static qs_channel *consumer_of(struct engine *engine, const char *queue, uint32_t prefetch)
+{
+    qs_channel *channel;
+    char tag[256];
+
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_qos(channel, prefetch, 0, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_consume(channel, text(queue), text("c"), 0, NONE, tag, QS_ERROR));
+    return channel;
+}
+
+static void test_confirms_ring_once(struct engine *engine)
+{
+    qs_channel *channel = engine->channel;
+    int bell = bell_of(channel);
+    uint64_t confirmed = 0;
+
+    QS_CHECK(bell == bell_of(channel));
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_confirm_select(channel, QS_ERROR));
+    for (int i = 0; i < 100; i++) {
+        publish(engine, "q", "body");
+    }
+    QS_CHECK(!rings(bell, 0)); /* nobody asked */
+    while (confirmed < 100) {
+        qs_event event;
+        qs_status status = qs_channel_next_event(channel, ANSWERS | QS_EVENT_ARM | QS_NO_WAIT, 0,
+                                                 &event, QS_ERROR);
+        if (status == QS_EEMPTY) {
+            QS_CHECK(rings(bell, SOON));
+            QS_CHECK(listen_to(bell) == 1);
+            continue;
+        }
+        QS_CHECK_OK(status);
+        QS_CHECK(event.kind == QS_EVENT_ACK);
+        confirmed += event.count;
+    }
+    QS_CHECK(confirmed == 100);
+}
+
+static void test_a_delivery_rings_who_may_have_it(struct engine *engine)
+{
+    qs_channel *first, *second;
+
+    declare(engine, "q", 0);
+    declare(engine, "other", 0);
+    first = consumer_of(engine, "q", 1);
+    second = consumer_of(engine, "q", 1);
+    (void)bell_of(first);
+    (void)bell_of(second);
+    arm(first, QS_EVENT_DELIVERY);
+    arm(second, QS_EVENT_DELIVERY);
+    publish(engine, "other", "not theirs");
+    QS_CHECK(!rings(bell_of(first), 0) && !rings(bell_of(second), 0));
+    publish(engine, "q", "1"); /* it is the first one's turn */
+    QS_CHECK(rings(bell_of(first), 0) && !rings(bell_of(second), 0));
+    publish(engine, "q", "2");
+    QS_CHECK(rings(bell_of(second), 0));
+    QS_CHECK(listen_to(bell_of(first)) == 1 && listen_to(bell_of(second)) == 1);
+    take(second, QS_EVENT_DELIVERY);
+    take(first, QS_EVENT_DELIVERY);
+    arm(first, QS_EVENT_DELIVERY);
+    publish(engine, "q", "3");
+    QS_CHECK(!rings(bell_of(first), 0)); /* it has no room */
+    QS_CHECK_OK(qs_channel_ack(first, 1, QS_NO_WAIT, QS_ERROR));
+    QS_CHECK(rings(bell_of(first), 0));
+    qs_channel_close(first);
+    qs_channel_close(second);
+}
+
+/* What is left to a channel that waits does not stay there when that goes. */
+static void test_who_goes_hands_on(struct engine *engine)
+{
+    qs_channel *first, *second;
+
+    declare(engine, "q", 0);
+    first = consumer_of(engine, "q", 0);
+    second = consumer_of(engine, "q", 0);
+    (void)bell_of(first);
+    (void)bell_of(second);
+    arm(first, QS_EVENT_DELIVERY);
+    arm(second, QS_EVENT_DELIVERY);
+    publish(engine, "q", "1");
+    QS_CHECK(!rings(bell_of(second), 0));
+    qs_channel_close(first);
+    QS_CHECK(rings(bell_of(second), 0));
+    take(second, QS_EVENT_DELIVERY);
+    qs_channel_close(second);
+}
+
+/* It comes back for something else: it does not wait for deliveries any more. */
+static void test_who_asks_for_others_hands_on(struct engine *engine)
+{
+    qs_channel *first, *second;
+
+    declare(engine, "q", 0);
+    first = consumer_of(engine, "q", 0);
+    second = consumer_of(engine, "q", 0);
+    (void)bell_of(first);
+    (void)bell_of(second);
+    arm(first, QS_EVENT_DELIVERY);
+    arm(second, QS_EVENT_DELIVERY);
+    publish(engine, "q", "1");
+    QS_CHECK(!rings(bell_of(second), 0));
+    arm(first, ANSWERS);
+    QS_CHECK(rings(bell_of(second), 0));
+    qs_channel_close(first);
+    qs_channel_close(second);
+}
+
+static void test_the_end_rings(struct engine *engine)
+{
+    qs_channel *channel;
+    qs_declare_ok ok;
+    uint64_t count;
+    int bell;
+
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    bell = bell_of(channel);
+    QS_CHECK_STATUS(QS_NOT_FOUND, qs_channel_queue_declare(channel, text("none"), QS_PASSIVE, NONE,
+                                                           &ok, QS_ERROR));
+    QS_CHECK(rings(bell, 0));
+    qs_channel_close(channel);
+    declare(engine, "q", 0);
+    channel = consumer_of(engine, "q", 0);
+    bell = bell_of(channel);
+    arm(channel, QS_EVENT_CANCEL);
+    QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
+    QS_CHECK(rings(bell, 0) && listen_to(bell) == 1);
+    take(channel, QS_EVENT_CANCEL);
+    arm(channel, ANSWERS);
+    engine_close(engine);
+    QS_CHECK(rings(bell, 0));
+    qs_channel_close(channel);
+    engine_open(engine);
+}
+
+static void test_a_change_rings_whoever_it_is_for(struct engine *engine)
+{
+    qs_channel *channel;
+
+    declare(engine, "q", 0);
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    (void)bell_of(channel);
+    arm(channel, QS_EVENT_CHANGE);
+    publish(engine, "q", "1");
+    QS_CHECK(rings(bell_of(channel), 0));
+    qs_channel_close(channel);
+}
+
+static void test_a_call_that_must_not_wait_does_nothing(struct engine *engine)
+{
+    static const char large[5000];
+    qs_slice body = {large, sizeof large};
+    qs_receipt receipt;
+    qs_message message;
+
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_STATUS(QS_EWOULDBLOCK,
+                    qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body,
+                                       QS_NO_WAIT, &receipt, QS_ERROR));
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, body, 0,
+                                   &receipt, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK,
+                    qs_channel_get(engine->channel, text("q"), QS_NO_WAIT, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK(!message.redelivered && message.delivery_tag == 1 && message.body.bytes == 5000);
+    qs_message_release(&message);
+}
+
+static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
+{
+    qs_channel *channel = engine->channel;
+    qs_message message;
+
+    declare(engine, "q", QS_DURABLE);
+    for (int i = 0; i < 5; i++) {
+        publish(engine, "q", "body");
+    }
+    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
+    for (int i = 0; i < 5; i++) {
+        QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_settle_range(channel, 0, 1, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_ack(channel, 3, 0, QS_ERROR)); /* the transaction's */
+    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 4, QS_REQUEUE | QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 9, QS_NO_WAIT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+        QS_CHECK(message.redelivered);
+        qs_message_release(&message);
+    }
+    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_recover(channel, QS_REQUEUE, QS_ERROR));
+    for (int i = 0; i < 4; i++) {
+        QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+}
+
+static void test_it_needs_somebody_who_commits(void)
+{
+    struct engine engine;
+    qs_event event;
+    int bell;
+
+    engine_start(&engine, IN_MEMORY);
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_event_fd(engine.channel, &bell, QS_ERROR));
+    QS_CHECK(bell == -1);
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_next_event(engine.channel, ANSWERS | QS_EVENT_ARM, 0,
+                                                     &event, QS_ERROR));
+    engine_stop(&engine);
+}
+
+int main(void)
+{
+    engine_test *const tests[] = {
+        test_confirms_ring_once,
+        test_a_delivery_rings_who_may_have_it,
+        test_who_goes_hands_on,
+        test_who_asks_for_others_hands_on,
+        test_the_end_rings,
+        test_a_change_rings_whoever_it_is_for,
+        test_a_call_that_must_not_wait_does_nothing,
+        test_a_range_is_settled_beside_a_transaction,
+    };
+
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        struct engine engine;
+        engine_start(&engine, ON_DISK);
+        tests[i](&engine);
+        engine_stop(&engine);
+    }
+    test_it_needs_somebody_who_commits();
+    return 0;
+}
