@@ -18,6 +18,7 @@ cdef extern from "qstore/status.h" nogil:
         QS_OK
         QS_ECORRUPT
         QS_EEMPTY
+        QS_EWOULDBLOCK
         QS_ETIMEDOUT
         QS_ESTORE_CLOSED
         QS_ECHANNEL_CLOSED
@@ -204,6 +205,7 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_GLOBAL
         QS_MULTIPLE
         QS_REQUEUE
+        QS_NO_WAIT
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)
     qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
@@ -288,6 +290,9 @@ cdef extern from "qstore/qstore.h" nogil:
                               qs_error *error)
     qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
 
+    qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                      uint32_t flags, qs_error *error)
+
     # Events.
     enum:
         QS_EVENT_RETURN
@@ -295,12 +300,16 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_EVENT_NACK
         QS_EVENT_DELIVERY
         QS_EVENT_CANCEL
+        QS_EVENT_CHANGE
+        QS_EVENT_ARM
     ctypedef struct qs_event:
         uint32_t kind
         uint64_t publish_number
         c_bool multiple
+        uint64_t count
         uint32_t reply_code
         const char *reply_text
         qs_message message
     qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
                                     qs_event *event_out, qs_error *error)
+    qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)

@@ -46,6 +46,9 @@ EVENT_ACK = <int>QS_EVENT_ACK
 EVENT_NACK = <int>QS_EVENT_NACK
 EVENT_DELIVERY = <int>QS_EVENT_DELIVERY
 EVENT_CANCEL = <int>QS_EVENT_CANCEL
+EVENT_CHANGE = <int>QS_EVENT_CHANGE
+EVENT_ARM = <int>QS_EVENT_ARM
+EVENT_ERROR = 0
 
 cdef enum:
     CLOSE_POLL_US = 200
@@ -216,6 +219,10 @@ cdef class Message:
         if self.decoded is None:
             self.decoded = properties_of(self.encoded)
         return self.decoded
+
+    @property
+    def _channel(self):
+        return self.channel
 
     cdef Channel owner(self):
         if self.channel is None:
@@ -880,6 +887,8 @@ cdef class Channel:
     cdef bint busy
     cdef bint refused
     cdef bint confirms
+    cdef uint32_t no_wait
+    cdef object message_type
     cdef str last_exchange
     cdef str last_routing_key
     cdef str last_queue
@@ -1145,7 +1154,7 @@ cdef class Channel:
         cdef qs_receipt receipt
         cdef qs_error error
         cdef qs_status status
-        cdef uint32_t flags = QS_MANDATORY if mandatory else 0
+        cdef uint32_t flags = self.no_wait | (QS_MANDATORY if mandatory else 0)
         text_slice(exchange, "exchange", &name)
         text_slice(routing_key, "routing_key", &key)
         properties_slice(properties, &blob)
@@ -1352,7 +1361,7 @@ cdef class Channel:
         cdef Message message
         cdef qs_error error
         cdef qs_status status
-        cdef uint32_t flags = QS_NO_ACK if auto_ack else 0
+        cdef uint32_t flags = self.no_wait | (QS_NO_ACK if auto_ack else 0)
         text_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
@@ -1362,7 +1371,7 @@ cdef class Channel:
             return None
         if status != QS_OK:
             self.failed(status, &error)
-        message = Message.__new__(Message)
+        message = self.new_message()
         self.fill(message, &source)
         return message
 
@@ -1389,6 +1398,7 @@ cdef class Channel:
     cdef int settle(self, uint64_t delivery_tag, uint32_t flags, bint ack) except -1:
         cdef qs_error error
         cdef qs_status status
+        flags |= self.no_wait
         self.begin(&error)
         if ack:
             with nogil:
@@ -1485,8 +1495,6 @@ cdef class Channel:
         (EVENT_RETURN, ReturnedMessage, None) or (EVENT_CANCEL, consumer tag, queue).
         """
         cdef qs_event event
-        cdef Message message
-        cdef ReturnedMessage returned
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
@@ -1497,8 +1505,18 @@ cdef class Channel:
             return None
         if status != QS_OK:
             self.failed(status, &error)
+        return self.event_of(&event)
+
+    cdef Message new_message(self):
+        if self.message_type is None:
+            return Message.__new__(Message)
+        return self.message_type.__new__(self.message_type)
+
+    cdef tuple event_of(self, qs_event *event):
+        cdef Message message
+        cdef ReturnedMessage returned
         if event.kind == QS_EVENT_DELIVERY:
-            message = Message.__new__(Message)
+            message = self.new_message()
             self.fill(message, &event.message)
             return EVENT_DELIVERY, message, None
         if event.kind == QS_EVENT_RETURN:
@@ -1512,6 +1530,72 @@ cdef class Channel:
             self.fill(message, &event.message)
             return EVENT_CANCEL, message.consumer_tag, message.queue
         return <int>event.kind, event.publish_number, <bint>event.multiple
+
+    # For event loops.
+
+    def _event_fd(self):
+        """The eventfd that is written when what the channel was armed for is there."""
+        cdef int bell
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_event_fd(self.handle, &bell, &error)
+        self.end(status, &error)
+        return bell
+
+    def _set_no_wait(self, bint no_wait):
+        """Whether publish, get, settling and _take_events raise BlockingIOError, having done
+        nothing, where they would have to wait."""
+        self.no_wait = QS_NO_WAIT if no_wait else 0
+
+    def _set_message_type(self, message_type):
+        """Make messages of this subclass of Message."""
+        self.message_type = message_type
+
+    def _take_events(self, uint32_t kinds, size_t most):
+        """Up to ``most`` events of these kinds as _next_event has them, and whether it would take
+        waiting to have the next one.
+
+        With EVENT_ARM the descriptor is armed if these are all.  A confirm has, instead of
+        ``multiple``, (multiple, how many numbers it is about).  What fails behind the first event
+        ends the list as (EVENT_ERROR, the exception, None).
+        """
+        cdef qs_event event
+        cdef qs_error error
+        cdef qs_status status = QS_OK
+        cdef list events = []
+        while <size_t>len(events) < most:
+            self.begin(&error)
+            with nogil:
+                status = qs_channel_next_event(self.handle, kinds | self.no_wait, 0, &event, &error)
+            self.leave()
+            if status != QS_OK:
+                break
+            if event.kind == QS_EVENT_ACK or event.kind == QS_EVENT_NACK:
+                events.append((<int>event.kind, event.publish_number,
+                               (<bint>event.multiple, event.count)))
+            else:
+                events.append(self.event_of(&event))
+        if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
+            try:
+                self.failed(status, &error)
+            except Exception as exception:
+                if len(events) == 0:
+                    raise
+                events.append((EVENT_ERROR, exception, None))
+        return events, status == QS_EWOULDBLOCK
+
+    def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue):
+        """Acknowledge what of these tags is outstanding, or put it back, beside any
+        transaction."""
+        cdef qs_error error
+        cdef qs_status status
+        cdef uint32_t flags = self.no_wait | (QS_REQUEUE if requeue else 0)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_settle_range(self.handle, first_tag, last_tag, flags, &error)
+        self.end(status, &error)
 
     def __reduce__(self):
         raise TypeError("a channel belongs to its process and cannot be pickled")

@@ -16,6 +16,7 @@ __all__ = [
     "NotFound",
     "NotImplementedByBroker",
     "PreconditionFailed",
+    "PublishRefused",
     "ResourceLocked",
     "StoreClosed",
     "StoreCorrupt",
@@ -78,6 +79,22 @@ class NotImplementedByBroker(ChannelError):
 class ChannelClosed(Error):
     """The channel, or its connection, was closed: by ``close()``, or by the :class:`ChannelError`
     raised before."""
+
+
+class PublishRefused(Error):
+    """The store refused a publish (nack): its queue is full and refuses more, or the store failed.
+
+    What ``await`` of an asynchronous ``basic_publish`` raises; ``publish_number`` tells which.
+    """
+
+    publish_number: int
+
+    def __init__(self, publish_number: int) -> None:
+        super().__init__(publish_number)
+        self.publish_number = publish_number
+
+    def __str__(self) -> str:
+        return f"publish {self.publish_number} was refused"
 
 
 class StoreError(Error):
@@ -169,6 +186,8 @@ def from_status(
         return MemoryError(message)
     if name == "QS_EINVAL":
         return ValueError(message)
+    if name == "QS_EWOULDBLOCK":
+        return BlockingIOError(message)
     if name == "QS_ETIMEDOUT":
         return TimeoutError(message)
     error = _STORE_ERRORS.get(name, StoreError)(message)

@@ -1,0 +1,62 @@
+"""Asynchronous connections: what channels can share."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from .. import _core
+from ..connection import Connection as SynchronousConnection
+from .channel import Channel
+from .lane import in_thread
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """A group of channels, from ``Store.connection()``: see :class:`pyqstore.Connection`.  Any loop
+    may use it."""
+
+    def __init__(self, store: _core.Store, executor: ThreadPoolExecutor, name: str = "") -> None:
+        """See ``Store.connection``."""
+        self._store = store
+        self._executor = executor
+        self._connection = SynchronousConnection(store, name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio.{type(self).__name__} {self.name!r}{' (closed)' if self.is_closed else ''}>"
+
+    @property
+    def name(self) -> str:
+        """What it was called when it was opened; for people."""
+        return self._connection.name
+
+    @property
+    def is_closed(self) -> bool:
+        """As :attr:`pyqstore.Connection.is_closed`."""
+        return self._connection.is_closed
+
+    async def channel(self) -> Channel:
+        """Open a channel, for the running loop.  Raises ChannelClosed when the connection is
+        closed, StoreClosed, ForkedStore."""
+        return Channel(self._store, self._executor, self._connection)
+
+    async def close(self) -> None:
+        """Close the channels, which requeues what they hold, and delete the exclusive queues.
+        Closing twice is fine."""
+        if self._store.closed:
+            self._connection.close()  # only memory is left to free
+        else:
+            await in_thread(self._executor, self._connection.close)

@@ -1,0 +1,72 @@
+"""Messages and receipts whose verbs are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from .. import message as synchronous
+from ..waiting import SLICE_NS
+from .engine import Engine
+from .lane import in_thread
+
+__all__ = ["Message", "Receipt"]
+
+
+class Message(synchronous.Message):
+    """A message as the synchronous channel has it; only its verbs are awaited."""
+
+    # Other signatures on purpose: the verbs of a channel that is asynchronous.
+
+    async def ack(self) -> None:  # type: ignore[override]
+        """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
+        await _engine_of(self).face().basic_ack(self.delivery_tag)
+
+    async def nack(self, requeue: bool = True) -> None:  # type: ignore[override]
+        """Refuse this message: back to its place in the queue, or dead-lettered, or dropped."""
+        await _engine_of(self).face().basic_nack(self.delivery_tag, requeue=requeue)
+
+    async def reject(self, requeue: bool = False) -> None:  # type: ignore[override]
+        """The same as ``nack`` with the other default."""
+        await _engine_of(self).face().basic_reject(self.delivery_tag, requeue=requeue)
+
+
+def _engine_of(message: Message) -> Engine:
+    engine = message._channel
+    assert isinstance(engine, Engine)
+    return engine
+
+
+class Receipt(synchronous.Receipt):
+    """What ``publish_batch`` promises: these publish numbers, durable when ``done``."""
+
+    __slots__ = ("_executor",)
+
+    _executor: ThreadPoolExecutor
+
+    @classmethod
+    def of(cls, receipt: synchronous.Receipt, executor: ThreadPoolExecutor) -> Receipt:
+        """The same promise, waited for in a thread of the executor."""
+        self = cls(
+            receipt.first_publish_number,
+            receipt.last_publish_number,
+            receipt.count,
+            store=receipt._store,
+            lsn=receipt._lsn,
+        )
+        self._executor = executor
+        return self
+
+    async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Return True once ``done``; ``timeout`` in seconds.
+
+        Raises TimeoutError, StoreFailed when it will never be, StoreClosed.
+        """
+        async with asyncio.timeout(timeout):
+            while not self.done:
+                await in_thread(self._executor, self._wait_slice)
+        return True
+
+    def _wait_slice(self) -> None:
+        assert self._store is not None
+        self._store._wait_durable(self._lsn, SLICE_NS)

@@ -1,0 +1,151 @@
+"""Opening a store for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack
+
+from .. import store as synchronous
+from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
+from .channel import Channel
+from .connection import Connection
+from .lane import in_thread
+
+__all__ = ["Store", "open"]
+
+_THREADS = 4
+
+
+async def open(  # noqa: A001 - pyqstore.aio.open
+    path: str | os.PathLike[str], **options: Unpack[StoreOptions]
+) -> Store:
+    """Open the store in the directory ``path``, as :func:`pyqstore.open` does, in a thread.
+
+    ``progress`` is called in that thread.  When this is cancelled the store is closed again.
+    """
+    executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
+
+    def close(store: synchronous.Store) -> None:
+        executor.submit(store.close)
+        executor.shutdown(wait=False)
+
+    try:
+        store = await in_thread(
+            executor, partial(synchronous.open, path, **options), lambda store: close(store)
+        )
+    except Exception:
+        executor.shutdown(wait=False)
+        raise
+    return Store(store, executor)
+
+
+class Store:
+    """An open store: one directory, one owner.  From :func:`open`.
+
+    Any loop in any thread may use it; each channel belongs to one loop.  What may wait for the disk
+    runs in four threads that all channels share, begun when they are needed.
+    """
+
+    def __init__(self, store: synchronous.Store, executor: ThreadPoolExecutor) -> None:
+        """See :func:`open`."""
+        self._store = store
+        self._executor = executor
+        self._closing: Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio.{type(self).__name__} {self.path!r}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store is closed."""
+        return self._store.closed
+
+    @property
+    def path(self) -> str:
+        """The directory, as it was given to :func:`open`."""
+        return self._store.path
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options in force, by name; read only."""
+        return self._store.options
+
+    @property
+    def recovery_report(self) -> RecoveryReport:
+        """What opening the store found."""
+        return self._store.recovery_report
+
+    async def channel(self) -> Channel:
+        """Open a channel that is a connection of its own, for the running loop.
+
+        Raises StoreClosed, ForkedStore.
+        """
+        return Channel(self._store, self._executor, None)
+
+    async def connection(self, name: str = "") -> Connection:
+        """Open a connection, for channels that share exclusive queues.  Raises StoreClosed,
+        ForkedStore."""
+        return Connection(self._store, self._executor, name)
+
+    async def close(self) -> None:
+        """Requeue what channels hold, make everything durable, close the files.  Closing twice is
+        fine.
+
+        Whoever waits on a channel gets ChannelClosed.  A close that is cancelled goes on.
+        """
+        if self._closing is None:
+            self._closing = self._executor.submit(self._store.close)
+            self._executor.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(self._closing))
+
+    async def sync(self) -> None:
+        """As :meth:`pyqstore.Store.sync`."""
+        await in_thread(self._executor, self._store.sync)
+
+    async def checkpoint(self) -> None:
+        """As :meth:`pyqstore.Store.checkpoint`."""
+        await in_thread(self._executor, self._store.checkpoint)
+
+    async def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        return self._store.queues()
+
+    async def exchanges(self) -> dict[str, ExchangeInfo]:
+        """All exchanges by name, sorted."""
+        return self._store.exchanges()
+
+    async def bindings(self) -> list[Binding]:
+        """All bindings, sorted by source, destination and routing key."""
+        return self._store.bindings()
+
+    async def queue_status(self, name: str) -> dict[str, int | float | bool]:
+        """As :meth:`pyqstore.Store.queue_status`."""
+        return await in_thread(self._executor, partial(self._store.queue_status, name))
+
+    async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
+        """As :meth:`pyqstore.Store.set_queue_mode`."""
+        await in_thread(self._executor, partial(self._store.set_queue_mode, name, mode))
+
+    async def transaction_known(self, key: str) -> bool:
+        """As :meth:`pyqstore.Store.transaction_known`."""
+        return self._store.transaction_known(key)
+
+    async def stats(self) -> dict[str, Any]:
+        """As :meth:`pyqstore.Store.stats`."""
+        return self._store.stats()
