@@ -444,8 +444,8 @@ def test_a_forgotten_channel_warns_and_is_closed(run: Callable[..., None]) -> No
         forgotten = await store.channel()
         await fill(channel, 1)
         assert await forgotten.basic_get("q") is not None
+        del forgotten
         with pytest.warns(ResourceWarning, match="unclosed channel"):
-            del forgotten
             gc.collect()
         await asyncio.sleep(0)
         assert len(os.listdir("/proc/self/fd")) == before
