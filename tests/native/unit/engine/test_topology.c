@@ -4,7 +4,8 @@
 
 /* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
 static const uint8_t table_a[] = {1, 'a', 'S', 0, 0, 0, 1, '1'};
-static const uint8_t table_single[] = "\x18x-single-active-consumert\1";
+/* x-max-length: "1", which is no number */
+static const uint8_t table_wrong[] = "\x0cx-max-lengthS\0\0\0\0011";
 #define ARGUMENTS(table) ((qs_slice){table, sizeof(table)})
 
 static qs_status try_declare(struct engine *engine, const char *queue, uint32_t flags,
@@ -44,9 +45,9 @@ static void test_declare_otherwise_is_refused(struct engine *engine)
     CHECK_CHANNEL_ERROR(engine, QS_ACCESS_REFUSED,
                         try_declare(engine, "amq.mine", QS_DURABLE, NONE, &ok));
     CHECK_CHANNEL_ERROR(
-        engine, QS_NOT_IMPLEMENTED,
-        try_declare(engine, "ttl", 0, (qs_slice){table_single, sizeof table_single - 1}, &ok));
-    QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "ttl"));
+        engine, QS_PRECONDITION_FAILED,
+        try_declare(engine, "wrong", 0, (qs_slice){table_wrong, sizeof table_wrong - 1}, &ok));
+    QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "wrong"));
 }
 
 static void test_declare_of_nonsense_leaves_the_channel_open(struct engine *engine)
