@@ -635,7 +635,7 @@ struct depart_tx {
     uint64_t first_id, marker; /* of what it publishes */
 };
 
-/* Takes messages and settles each of them once, now and then with verbs that are about some of them again. */
+/* Takes messages and settles each of them. */
 static inline void depart_tx_settle(struct depart_work *work, struct depart_tx *tx)
 {
     static const enum depart_queue sources[] = {DEPART_LEAST, DEPART_LEAST, DEPART_LENGTH,
@@ -651,11 +651,6 @@ static inline void depart_tx_settle(struct depart_work *work, struct depart_tx *
         crash_done(&work->base, depart_call(work, &work->outs[i], false, tx->verbs[tx->out_count]),
                    "settle in a transaction");
         tx->out_count++;
-    }
-    if (tx->out_count > 0 && !work->base.is_over && crash_chance(&work->base, 40)) {
-        crash_done(&work->base,
-                   depart_call(work, &tx->outs[tx->out_count - 1], true, DEPART_REJECT),
-                   "settle again in a transaction");
     }
     work->out_count = before; /* they are the transaction's */
 }
