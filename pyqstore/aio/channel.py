@@ -349,17 +349,32 @@ class Channel:
         cancelled the message may have been published, and may be durable.
         """
         self._check()
-        answer = await self._lane.run(
-            partial(self._engine.basic_publish, exchange, routing_key, body, properties, mandatory),
-            then=partial(self._published, mandatory),
-            undo=_abandon,
-            inline=True,
+        publish = partial(
+            self._engine.basic_publish, exchange, routing_key, body, properties, mandatory
         )
+        if self._lane.free:
+            try:
+                answer = self._published(mandatory, publish())
+            except BlockingIOError:
+                answer = await self._publish_in_thread(publish, mandatory)
+            except Error as error:
+                self._failed(error)
+                raise
+        else:
+            answer = await self._publish_in_thread(publish, mandatory)
         if answer is None:
             await self._breathe()  # only now: publishes keep the order in which they began
             return 0
         number: int = await answer
         return number
+
+    async def _publish_in_thread(
+        self, publish: Callable[[], int], mandatory: bool
+    ) -> asyncio.Future[int] | None:
+        answer: asyncio.Future[int] | None = await self._lane.run(
+            publish, then=partial(self._published, mandatory), undo=_abandon, inline=True
+        )
+        return answer
 
     def _published(self, mandatory: bool, number: int) -> asyncio.Future[int] | None:
         if self._confirms is not None or mandatory:
@@ -820,6 +835,16 @@ class Channel:
 
     async def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
         """As :meth:`pyqstore.Channel.basic_ack`."""
+        if self._lane.free:
+            self._check()
+            try:
+                self._engine.basic_ack(delivery_tag, multiple)
+                return
+            except BlockingIOError:
+                pass
+            except Error as error:
+                self._failed(error)
+                raise
         await self._inline(partial(self._engine.basic_ack, delivery_tag, multiple))
 
     async def basic_nack(

@@ -44,6 +44,7 @@ WORKS = (
     "paging",
     "recovery",
     "scaling",
+    "asynchronous",
     "rivals",
 )
 _WIDTH_MOST = 1000
