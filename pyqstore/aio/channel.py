@@ -98,6 +98,7 @@ class Channel:
         self._return_listeners: list[ReturnCallback] = []
         self._cancel_listeners: list[Callable[[str], object]] = []
         self._looks_soon = False
+        self._is_armed = False
         self._calls = 0
         self._bell: int | None = None
         self._engine = Engine(store, connection)
@@ -487,6 +488,7 @@ class Channel:
                 self._fetch()
                 return
             if count == 0:
+                self._is_armed = True
                 return
             taken += count
             if taken >= _EVENTS_PER_TURN:
@@ -559,6 +561,7 @@ class Channel:
                 self._call(on_return, what)
         elif kind == _core.EVENT_CANCEL:
             consumer = self._consumers.get(what)
+            self._engine._forget(what)
             if consumer is not None:
                 consumer.cancelled = True
                 consumer.wake()
@@ -684,6 +687,7 @@ class Channel:
         def register(tag: str) -> str:
             consumer.tag = tag
             self._consumers[tag] = consumer
+            self._look_soon()  # its queue may be deleted
             if callback is not None:
                 consumer.task = self._loop.create_task(self._serve(consumer, callback))
             return tag
@@ -800,6 +804,9 @@ class Channel:
                 self._consumers.pop(consumer.tag, None)
                 return None
             if self._lane.free:
+                if self._is_armed:  # asking disarms, and others may wait as well
+                    self._is_armed = False
+                    self._look_soon()
                 count, would_wait = self._take(_ALL, 1)
                 if count > 0 and not would_wait:
                     continue

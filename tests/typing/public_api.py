@@ -6,6 +6,7 @@ from typing import Any, assert_type
 import pyarrow as pa
 
 import pyqstore
+from pyqstore import aio
 
 
 def stores(path: str) -> None:
@@ -75,3 +76,22 @@ def errors(error: pyqstore.Error) -> None:
         assert_type(error.reply_text, str)
     if isinstance(error, pyqstore.StoreCorrupt):
         assert_type(error.offset, int | None)
+
+
+async def asynchronous(path: str) -> None:
+    async with await aio.open(path, memory_budget="64MiB") as store:
+        assert_type(store, aio.Store)
+        assert_type(await store.queues(), list[str])
+        assert_type(await (await store.connection("name")).channel(), aio.Channel)
+        channel = await store.channel()
+        assert_type((await channel.queue_declare("q")).queue, str)
+        assert_type(await channel.basic_publish("", "q", b"body"), int)
+        assert_type(await channel.wait_for_confirms(timeout=5), bool)
+        assert_type(await channel.basic_get("q"), aio.Message | None)
+        callback: Callable[[aio.Message], object] = print
+        assert_type(await channel.basic_consume("q", callback), str)
+        async for message in channel.consume("q"):
+            assert_type(message, aio.Message)
+            assert_type(await message.ack(), None)
+        receipt = await channel.publish_batch(pa.table({"body": [b""]}), routing_key="q")
+        assert_type(await receipt.wait(), bool)

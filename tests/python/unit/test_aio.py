@@ -267,6 +267,32 @@ def test_callbacks_run_by_themselves(run: Callable[..., None]) -> None:
     run(work)
 
 
+def test_who_takes_a_message_leaves_the_others_their_wake_up(run: Callable[..., None]) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        async with await store.channel() as other, asyncio.timeout(5):
+            await channel.queue_declare("b")
+            await channel.confirm_select()
+            busy, patient = await channel.basic_consume("q"), await channel.basic_consume("b")
+            waiting = asyncio.create_task(channel.next_delivery(patient))
+            await asyncio.sleep(0.01)  # its bell is armed now
+            await fill(other, 1)
+            assert number_of(await channel.next_delivery(busy)) == 0
+            await other.basic_publish("", "b", b"7")
+            assert number_of(await waiting) == 7
+            publishing = asyncio.create_task(channel.basic_publish("", "nobody", b"", PERSISTENT))
+            await fill(other, 1)
+            assert number_of(await channel.next_delivery(busy)) == 0
+            assert await publishing == 1
+            cancelled = asyncio.Event()
+            channel.add_cancel_listener(lambda _: cancelled.set())
+            await fill(other, 1)
+            assert number_of(await channel.next_delivery(busy)) == 0
+            await other.queue_delete("b")
+            await cancelled.wait()
+
+    run(work)
+
+
 def test_what_a_callback_raises_is_reported_and_the_consumer_goes_on(
     run: Callable[..., None],
 ) -> None:
