@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define TIMER_MS_MAX UINT32_MAX /* as RabbitMQ: what its timers take */
+#define TIMER_MS_MAX UINT64_C(315360000000) /* ten years, as RabbitMQ */
 #define CHOICES_MAX 3
 
 struct number_argument {

@@ -645,13 +645,27 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     return status;
 }
 
+/* A broker looks for the exchange before it looks at the message: what is wrong with that comes first. */
+static qs_status read_expiration(struct publishing *publishing, qs_error *error)
+{
+    struct qsi_slice text =
+        qsi_properties_expiration(publishing->properties.data, publishing->properties.bytes);
+
+    publishing->expiration_ms = QSI_NO_EXPIRATION;
+    if (text.data == NULL ||
+        qsi_expiration_parse(text, &publishing->expiration_ms, error) == QS_OK) {
+        return QS_OK;
+    }
+    QS_TRY(look_up(publishing, error));
+    return qsi_expiration_parse(text, &publishing->expiration_ms, error);
+}
+
 qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
                              qs_slice properties, qs_slice body, uint32_t flags,
                              qs_receipt *receipt_out, qs_error *error)
 {
     struct publishing publishing;
-    struct qsi_slice expiration;
-    qs_status status = QS_OK;
+    qs_status status;
 
     memset(receipt_out, 0, sizeof *receipt_out);
     QS_TRY(qsi_check_names(exchange.bytes, routing_key.bytes, error));
@@ -668,11 +682,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
     publishing.persistent =
         qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
-    publishing.expiration_ms = QSI_NO_EXPIRATION;
-    expiration = qsi_properties_expiration(properties.data, (uint32_t)properties.bytes);
-    if (expiration.data != NULL) {
-        status = qsi_expiration_parse(expiration, &publishing.expiration_ms, error);
-    }
+    status = read_expiration(&publishing, error);
     if (status == QS_OK) {
         status = qsi_check_body_bytes(channel->store, body.bytes, error);
     }

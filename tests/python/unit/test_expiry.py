@@ -138,6 +138,24 @@ def test_bad_expiration_is_refused(channel: pyqstore.Channel, queue: str, expira
     assert channel.closed
 
 
+def test_missing_exchange_comes_before_a_bad_expiration(channel: pyqstore.Channel) -> None:
+    with pytest.raises(pyqstore.NotFound, match="no exchange 'nowhere'"):
+        channel.basic_publish("nowhere", "k", b"1", lives("soon"))
+
+
+def test_queues_keep_messages_for_up_to_ten_years(path: Path, bodies: Take) -> None:
+    years = 315_360_000_000
+    arguments = {"x-message-ttl": years, "x-expires": years}
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        channel.basic_publish("", "q", b"1", pyqstore.Properties(delivery_mode=2))
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert bodies(channel, "q") == [b"1"]
+        for name in arguments:
+            with pytest.raises(pyqstore.PreconditionFailed, match="is more than"):
+                store.channel().queue_declare("p", arguments={name: years + 1})
+
+
 def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str, bodies: Take) -> None:
     batch = pa.record_batch({"body": [b"1", b"2", b"3"], "expiration_ms": [1, None, 60_000]})
     channel.publish_batch(batch, "", queue)
