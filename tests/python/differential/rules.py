@@ -6,10 +6,12 @@ also a row of docs/SEMANTICS.md, under the same name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from .script import Operation
+from .script import MORE_EXPIRATIONS, Operation
 
 
 @dataclass
@@ -18,7 +20,8 @@ class Held:
 
     store_tag: int
     broker_tag: int
-    by_consumer: bool
+    queue: str
+    consumer: str  # its tag, or "" for one that was got
 
 
 @dataclass
@@ -26,6 +29,8 @@ class Consumer:
     queue: str
     auto_ack: bool
     exclusive: bool
+    channel: int
+    priority: int
 
 
 @dataclass
@@ -47,6 +52,8 @@ class World:
     """Both sides, as far as they agreed."""
 
     channels: list[Channel]
+    arguments: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of queues
+    bound: set[str] = field(default_factory=set)  # queues that bindings have led to
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)  # of exclusive queues: their channels
 
@@ -58,6 +65,57 @@ class World:
             if consumer.queue == queue
         ]
 
+    # What queues do with messages: by their arguments.
+
+    def bounded(self, queue: str) -> bool:
+        return not LIMITS.isdisjoint(self.arguments.get(queue, ()))
+
+    def refuses(self, queue: str) -> bool:
+        overflow = self.arguments.get(queue, {}).get("x-overflow", "drop-head")
+        return self.bounded(queue) and overflow != "drop-head"
+
+    def expires_at_once(self, queue: str) -> bool:
+        return self.arguments.get(queue, {}).get("x-message-ttl") == 0
+
+    def emptied(self, operation: Operation) -> list[str]:
+        """Queues that have nothing afterwards, because it expires at once."""
+        emptied = [queue for queue in self.arguments if self.expires_at_once(queue)]
+        if operation.verb == "publish":
+            expiration = operation.arguments["properties"].get("expiration")
+            emptied += self.targets(operation) if expiration == "0" else []
+        return emptied
+
+    def has_single_active_consumer(self, queue: str) -> bool:
+        return bool(self.arguments.get(queue, {}).get("x-single-active-consumer"))
+
+    def dead_letters_to(self, queue: str) -> list[str]:
+        """Where dead letters of a queue may go."""
+        arguments = self.arguments.get(queue, {})
+        exchange = arguments.get("x-dead-letter-exchange")
+        if exchange is None:
+            return []
+        if exchange:
+            return sorted(self.bound)
+        key = arguments.get("x-dead-letter-routing-key")
+        return list(self.arguments) if key is None else [key] if key in self.arguments else []
+
+    def passes_on(self, queue: str) -> bool:
+        """Whether a message that comes to it may make a dead letter."""
+        return self.bounded(queue) or self.expires_at_once(queue)
+
+    def targets(self, operation: Operation) -> list[str]:
+        """Queues that a publish may lead to."""
+        arguments = operation.arguments
+        if arguments["exchange"]:
+            reached = set(self.bound)
+        else:
+            reached = {arguments["routing_key"]}
+        headers = arguments["properties"].get("headers", {})
+        for name in ("CC", "BCC"):
+            keys = headers.get(name)
+            reached |= set(keys) if isinstance(keys, list) else set()
+        return sorted(reached & self.arguments.keys())
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -67,16 +125,24 @@ class Rule:
     example: tuple[Operation, ...] = ()  # differs, as long as the difference is one
 
 
+REQUEUES = ("nack", "reject", "recover")
+LIMITS = frozenset(("x-max-length", "x-max-length-bytes"))
+
+
 def requeues(operation: Operation) -> bool:
-    return operation.verb in ("nack", "reject", "recover") and bool(operation.arguments["requeue"])
+    return operation.verb in REQUEUES and bool(operation.arguments["requeue"])
 
 
 def second_consumer(world: World, operation: Operation) -> bool:
     if operation.verb != "consume":
         return False
-    consumers = world.consumers_of(operation.arguments["queue"])
+    queue = operation.arguments["queue"]
+    consumers = world.consumers_of(queue)
     refused = operation.arguments["exclusive"] or any(each.exclusive for each in consumers)
-    return bool(consumers) and not refused
+    if refused or world.has_single_active_consumer(queue):
+        return False
+    priority = operation.arguments["arguments"].get("x-priority", 0)
+    return any(each.channel != operation.channel or each.priority == priority for each in consumers)
 
 
 def consumers_share_limit(world: World, operation: Operation) -> bool:
@@ -103,7 +169,89 @@ def requeues_and_publishes(world: World, operation: Operation) -> bool:
     )
 
 
+def settled_queues(world: World, operation: Operation) -> list[str]:
+    """Queues of the deliveries that an operation may settle."""
+    channel = world.channels[operation.channel]
+    pick = operation.arguments.get("pick")
+    if operation.verb in ("recover", "close") or operation.arguments.get("multiple"):
+        return sorted({held.queue for held in channel.held})
+    if not isinstance(pick, int) or not channel.held:
+        return []
+    return [channel.held[pick % len(channel.held)].queue]
+
+
+def letters_race(world: World, sources: list[str], ways: Counter[str], sequential: bool) -> bool:
+    """Whether one queue is reached in two ways, by what ``sources`` may have to pass on.  A single
+    message that goes from queue to queue is in one of them at a time."""
+    branches = len(sources) + sum(ways.values()) > 1
+    seen: set[str] = set()
+    while sources:
+        source = sources.pop()
+        if source in seen:
+            continue
+        seen.add(source)
+        reached = world.dead_letters_to(source)
+        branches |= len(reached) > 1
+        ways.update(reached)
+        sources += [queue for queue in reached if world.passes_on(queue)]
+    twice = any(count > 1 for count in ways.values())
+    return twice and (branches or not sequential)
+
+
+def dead_letters_race(world: World, operation: Operation) -> bool:
+    channel = world.channels[operation.channel]
+    if operation.verb == "publish" and not channel.tx:
+        targets = world.targets(operation)
+        sources = [queue for queue in targets if world.passes_on(queue)]
+        sequential = len(operation.arguments["bodies"]) == 1 and len(targets) == 1
+        return letters_race(world, sources, Counter(targets), sequential)
+    if operation.verb in ("nack", "reject", "recover", "close") and not channel.tx:
+        settled = settled_queues(world, operation)
+        if operation.arguments.get("requeue", True):
+            settled = [queue for queue in settled if world.bounded(queue)]
+        return letters_race(world, settled, Counter(), not operation.arguments.get("multiple"))
+    return False
+
+
+def dead_letters_in_transaction(world: World, operation: Operation) -> bool:
+    if not world.channels[operation.channel].tx or operation.verb not in ("publish", *REQUEUES):
+        return False
+    return any("x-dead-letter-exchange" in each for each in world.arguments.values())
+
+
+def holds_from_bounded_queues(world: World, operation: Operation) -> bool:
+    if operation.verb != "get" or operation.arguments["auto_ack"]:
+        return False
+    queue = operation.arguments["queue"]
+    held = {held.queue for held in world.channels[operation.channel].held}
+    return world.bounded(queue) and any(world.bounded(each) for each in held - {queue})
+
+
+def consumes_what_expires_at_once(world: World, operation: Operation) -> bool:
+    return operation.verb == "consume" and world.expires_at_once(operation.arguments["queue"])
+
+
 UNDETERMINED = (
+    Rule(
+        "consumers of a queue where messages expire at once",
+        "in a store one that waits has 20 ms to take a message, which a busy machine may need",
+        consumes_what_expires_at_once,
+    ),
+    Rule(
+        "dead letters of several queues for one",
+        "which comes first depends on who is quicker",
+        dead_letters_race,
+    ),
+    Rule(
+        "dead letters in a transaction",
+        "as above; a transaction acts on many queues at once",
+        dead_letters_in_transaction,
+    ),
+    Rule(
+        "messages of two bounded queues on one channel",
+        "when it closes, both drop what is too much, and their dead letters race",
+        holds_from_bounded_queues,
+    ),
     Rule(
         "a second consumer of a queue",
         "which of two gets a message depends on who is quicker",
@@ -136,6 +284,18 @@ PUBLISH: Mapping[str, object] = {
     "mandatory": False,
 }
 GET: Mapping[str, object] = {"queue": "q0", "auto_ack": False}
+CONSUME: Mapping[str, object] = {
+    "queue": "q0",
+    "tag": "t",
+    "auto_ack": False,
+    "exclusive": False,
+    "arguments": {},
+}
+
+
+def declared(arguments: Mapping[str, object]) -> Operation:
+    options = {"queue": "q0", "passive": False, "arguments": arguments}
+    return Operation(0, "queue_declare", options)
 
 
 def on_channel(*verbs: tuple[str, Mapping[str, object]]) -> tuple[Operation, ...]:
@@ -147,11 +307,6 @@ def on_channel(*verbs: tuple[str, Mapping[str, object]]) -> tuple[Operation, ...
     )
 
 
-def recovers_in_transaction(world: World, operation: Operation) -> bool:
-    recovers = operation.verb == "recover" and operation.arguments["requeue"]
-    return bool(recovers) and world.channels[operation.channel].tx
-
-
 def queue_changes_under_transaction(world: World, operation: Operation) -> bool:
     if operation.verb == "tx_commit":
         return world.channels[operation.channel].tx_lost_queue
@@ -160,13 +315,68 @@ def queue_changes_under_transaction(world: World, operation: Operation) -> bool:
     return any(channel.tx_publishes for channel in world.channels)
 
 
-def gets_under_limit(world: World, operation: Operation) -> bool:
-    channel = world.channels[operation.channel]
-    if operation.verb == "get":
-        return channel.limit > 0 and not operation.arguments["auto_ack"]
+def expires_behind(world: World, operation: Operation) -> bool:
+    if operation.verb != "publish" or operation.arguments["properties"].get("expiration") != "0":
+        return False
+    channel, targets = world.channels[operation.channel], world.targets(operation)
+    return channel.tx or any(
+        len(targets) > 1 or world.counts.get(queue, (0, 0)) != (0, 0) or world.bounded(queue)
+        for queue in targets
+    )
+
+
+def consumes_of_bounded_queue(world: World, operation: Operation) -> bool:
+    return operation.verb == "consume" and world.bounded(operation.arguments["queue"])
+
+
+def commits_to_refusing_queue(world: World, operation: Operation) -> bool:
+    publishes = world.channels[operation.channel].tx_publishes
+    refused = any(world.refuses(queue) for queue in world.arguments)
+    return operation.verb == "tx_commit" and publishes and refused
+
+
+def requeues_of_two_consumers(world: World, operation: Operation) -> bool:
+    multiple = operation.verb == "recover" or operation.arguments.get("multiple")
+    if not requeues(operation) or not multiple:
+        return False
+    held = world.channels[operation.channel].held
+    ways = Counter(queue for queue, _ in {(each.queue, each.consumer) for each in held})
+    return any(count > 1 for count in ways.values())
+
+
+def differs_twice(world: World, operation: Operation) -> bool:
+    """From the queue that there is, in more than one argument."""
+    arguments = operation.arguments
+    if operation.verb != "queue_declare" or arguments["passive"]:
+        return False
+    there = world.arguments.get(arguments["queue"])
+    asked = arguments.get("arguments") or {}
+    if there is None:
+        return False
+    names = there.keys() | asked.keys()
+    return sum(bool(there.get(name) != asked.get(name)) for name in names) > 1
+
+
+def limits_what_was_got(world: World, operation: Operation) -> bool:
     if operation.verb != "qos" or not operation.arguments["global_"]:
         return False
-    return any(not held.by_consumer for held in channel.held + channel.tx_settled)
+    channel = world.channels[operation.channel]
+    return any(not held.consumer for held in channel.held + channel.tx_settled)
+
+
+def expires_in_lazy_queue(world: World, operation: Operation) -> bool:
+    if operation.verb != "publish" or "expiration" not in operation.arguments["properties"]:
+        return False
+    return any(
+        arguments.get("x-queue-mode") == "lazy" and "x-dead-letter-exchange" in arguments
+        for arguments in map(world.arguments.__getitem__, world.targets(operation))
+    )
+
+
+def expires_late(world: World, operation: Operation) -> bool:
+    if operation.verb != "publish":
+        return False
+    return operation.arguments["properties"].get("expiration") in MORE_EXPIRATIONS
 
 
 def unbinds_locked_queue(world: World, operation: Operation) -> bool:
@@ -190,12 +400,6 @@ KNOWN = (
         ),
     ),
     Rule(
-        "basic.recover in a transaction",
-        "a store requeues with the commit, as it does with basic.nack; RabbitMQ at once",
-        recovers_in_transaction,
-        on_channel(("tx_select", {}), ("get", GET), ("recover", {"requeue": True})),
-    ),
-    Rule(
         "a queue that comes or goes under a transaction",
         "a store routes to queues when it is published to; RabbitMQ to names, and looks for the"
         " queues when it commits: it returns what has none by then, and finds new ones",
@@ -208,14 +412,86 @@ KNOWN = (
         ),
     ),
     Rule(
-        "basic.get and the channel's limit",
-        "in a store every unacknowledged message counts; RabbitMQ counts those of basic.get only"
-        " if they were there when the limit was set, and then for ever",
-        gets_under_limit,
+        "a message that expires behind one that does not",
+        "a store drops it where it is; RabbitMQ when it comes to the queue's head",
+        expires_behind,
+        on_channel(("publish", {**PUBLISH, "properties": {"expiration": "0"}})),
+    ),
+    Rule(
+        "messages of basic.get that are out when a limit is set for the channel",
+        "in a store they never count; RabbitMQ counts them, and for ever, acknowledged or not",
+        limits_what_was_got,
         on_channel(
-            ("qos", {"count": 1, "global_": True}),
             ("get", GET),
-            ("consume", {"queue": "q0", "tag": "t", "auto_ack": False, "exclusive": False}),
+            ("qos", {"count": 1, "global_": True}),
+            ("consume", CONSUME),
+        ),
+    ),
+    Rule(
+        "which argument a 406 names, when several differ",
+        "in a store the first by name; RabbitMQ has an order of its own",
+        differs_twice,
+        (
+            declared({"x-max-length": 1, "x-message-ttl": 1}),
+            declared({"x-max-length": 2, "x-message-ttl": 2}),
+        ),
+    ),
+    Rule(
+        "a dead letter's original-expiration, of a message that was on the disk",
+        "in a store every dead letter tells it; RabbitMQ forgets it where it reads messages back",
+        expires_in_lazy_queue,
+        (
+            declared({"x-queue-mode": "lazy", "x-dead-letter-exchange": "amq.fanout"}),
+            Operation(0, "queue_declare", {"queue": "q1", "passive": False}),
+            Operation(
+                0,
+                "queue_bind",
+                {"queue": "q1", "exchange": "amq.fanout", "routing_key": "", "arguments": {}},
+            ),
+            Operation(
+                0, "publish", {**PUBLISH, "bodies": (b"1",), "properties": {"expiration": "0"}}
+            ),
+            Operation(0, "get", {"queue": "q1", "auto_ack": True}),
+        ),
+    ),
+    Rule(
+        "expirations of more than 4294967294 ms, or with a plus sign",
+        "a store keeps them in 32 bits, and takes digits only",
+        expires_late,
+        on_channel(("publish", {**PUBLISH, "properties": {"expiration": "4294967295"}})),
+    ),
+    Rule(
+        "what several consumers of a queue have, requeued at once",
+        "in a store all messages are back in their places before one is delivered; RabbitMQ"
+        " requeues consumer by consumer, and delivers in between",
+        requeues_of_two_consumers,
+        on_channel(
+            ("consume", CONSUME),
+            ("consume", {**CONSUME, "tag": "u", "arguments": {"x-priority": 1}}),
+            ("nack", {"pick": 0, "multiple": False, "requeue": True}),
+            ("nack", {"pick": "all", "multiple": True, "requeue": True}),
+        ),
+    ),
+    Rule(
+        "consumers of a queue with a limit",
+        "in a store messages are in the queue until a consumer's channel asks; RabbitMQ pushes them"
+        " and counts what is left",
+        consumes_of_bounded_queue,
+        (
+            declared({"x-max-length": 1}),
+            Operation(0, "consume", CONSUME),
+            Operation(0, "publish", PUBLISH),
+        ),
+    ),
+    Rule(
+        "a transaction for a queue that refuses",
+        "a store refuses the transaction as a whole, 406; RabbitMQ commits the rest of it",
+        commits_to_refusing_queue,
+        (
+            declared({"x-max-length": 1, "x-overflow": "reject-publish"}),
+            Operation(0, "tx_select", {}),
+            Operation(0, "publish", PUBLISH),
+            Operation(0, "tx_commit", {}),
         ),
     ),
 )

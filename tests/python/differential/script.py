@@ -24,8 +24,22 @@ PATTERNS = ("a", "a.*", "*.b", "a.#", "#", "#.b", "*", "*.*", "a.#.c", "", "#.#"
 LAZY: Mapping[str, Any] = {"x-queue-mode": "lazy"}  # of the last queue
 LARGE_BYTES = 5000  # more than what is kept beside a queue's index
 
-# What a store may not have yet: a group is in the scripts when its name is here.
-GROUPS = frozenset({"core", "properties", "transactions"})
+# What a script may be about; a seed takes some of it.
+GROUPS = (
+    "properties",
+    "transactions",
+    "headers",
+    "exchange-to-exchange",
+    "alternate-exchange",
+    "copies",
+    "expiry",
+    "limits",
+    "dead-letters",
+    "single-active-consumer",
+    "consumer-priorities",
+    "invalid",
+)
+HOUR_MS = 3_600_000  # nothing expires in a script but what expires at once
 
 HEADERS: tuple[Mapping[str, Any], ...] = (
     {"format": "pdf", "size": 7},
@@ -44,7 +58,59 @@ MATCHES: tuple[Mapping[str, Any], ...] = (
     {"x-match": "all", "format": "pdf", "size": 7},
     {"x-match": "any", "format": "zip", "size": 7},
     {"format": None},
+    {"x-match": "any-with-x", "x-own": "", "size": 8},
     {},
+)
+COPIES: tuple[Mapping[str, Any], ...] = (
+    {"CC": ["q1", "a.b"]},
+    {"CC": ["q0", "q0", "q4"], "n": 1},
+    {"BCC": ["q2"]},
+    {"CC": ["b"], "BCC": ["q0", "a"]},
+    {"CC": []},
+)
+NO_COPIES: tuple[Mapping[str, Any], ...] = ({"CC": "q0"}, {"BCC": 1})
+NO_EXPIRATIONS = ("", "soon", "-1", "1.5", " 5", "315360000001")
+MORE_EXPIRATIONS = ("4294967295", "315360000000", "+5")
+# Refused when a queue is made.
+NO_ARGUMENTS: tuple[Mapping[str, Any], ...] = (
+    {"x-message-ttl": -1},
+    {"x-message-ttl": "1"},
+    {"x-message-ttl": 315360000001},
+    {"x-message-ttl": True},
+    {"x-expires": 0},
+    {"x-expires": -5},
+    {"x-expires": 2**53},
+    {"x-expires": "soon"},
+    {"x-max-length": -1},
+    {"x-max-length": "1"},
+    {"x-max-length-bytes": -1},
+    {"x-max-length-bytes": b"1"},
+    {"x-overflow": "drop-tail"},
+    {"x-overflow": 1},
+    {"x-dead-letter-exchange": 1},
+    {"x-dead-letter-routing-key": "k"},
+    {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5},
+    {"x-single-active-consumer": "yes"},
+    {"x-queue-mode": "hasty"},
+    {"x-queue-mode": True},
+)
+# One of them is different when a queue is declared again.
+CHANGES: tuple[Mapping[str, Any], ...] = (
+    {"x-message-ttl": HOUR_MS + 1},
+    {"x-message-ttl": 315360000000},
+    {"x-expires": HOUR_MS + 1},
+    {"x-max-length": 1000},
+    {"x-max-length": "1"},
+    {"x-max-length-bytes": 10**6},
+    {"x-max-length-bytes": 10**12},
+    {"x-overflow": "reject-publish"},
+    {"x-overflow": "drop-head"},
+    {"x-dead-letter-exchange": "e1"},
+    {"x-dead-letter-routing-key": "other"},
+    {"x-single-active-consumer": True},
+    {"x-single-active-consumer": False},
+    {"x-queue-mode": "lazy"},
+    {"x-queue-mode": "default"},
 )
 
 
@@ -65,21 +131,23 @@ Maker = Callable[[], Mapping[str, Any]]
 class Generator:
     """One script.  It remembers roughly what there is, so that most operations meet something."""
 
-    def __init__(self, seed: int, groups: frozenset[str] = GROUPS) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.groups = groups
+        self.groups = frozenset(group for group in GROUPS if self.chance(0.6))
         self.bodies = 0
         self.aliases = 0
         self.tags = 0
         self.channel = 0
         self.queue_flags = {name: self.flags("durable", "auto_delete") for name in QUEUES}
         self.queue_flags[QUEUES[3]]["exclusive"] = True
+        self.queue_arguments = {name: self.arguments_of_queue() for name in QUEUES}
+        self.queue_arguments[QUEUES[4]] |= LAZY
         self.exchange_flags = {name: self.flags("durable", "auto_delete") for name in EXCHANGES}
         self.types = {name: self.random.choice(self.known_types()) for name in EXCHANGES}
         self.alternates = {
             name: self.random.choice((None, *EXCHANGES, "nowhere"))
             for name in EXCHANGES
-            if "alternate-exchange" in groups
+            if "alternate-exchange" in self.groups
         }
         # What there should be: queues with their owners if they are exclusive, and so on.
         self.queues: dict[str, int | None] = {}
@@ -150,6 +218,30 @@ class Generator:
     def flags(self, *names: str) -> dict[str, bool]:
         return {name: self.chance(0.4) for name in names}
 
+    def arguments_of_queue(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        if "limits" in self.groups and self.chance(0.4):
+            if self.chance(0.6):
+                arguments["x-max-length"] = self.random.choice((0, 1, 2, 2, 3))
+            if not arguments or self.chance(0.2):
+                arguments["x-max-length-bytes"] = self.random.choice((0, 1, 3, 5, 6000))
+            if self.chance(0.7):
+                overflows = ("drop-head", "reject-publish", "reject-publish-dlx")
+                arguments["x-overflow"] = self.random.choice(overflows)
+        if "expiry" in self.groups and self.chance(0.3):
+            arguments["x-message-ttl"] = 0 if not arguments and self.chance(0.5) else HOUR_MS
+        if "expiry" in self.groups and self.chance(0.1):
+            arguments["x-expires"] = HOUR_MS
+        if "dead-letters" in self.groups and self.chance(0.6):
+            exchanges = ("", "", "", *EXCHANGES, "amq.topic", "nowhere")
+            arguments["x-dead-letter-exchange"] = self.random.choice(exchanges)
+            if self.chance(0.8):
+                keys = (*QUEUES, *QUEUES, "a.b", "nowhere")
+                arguments["x-dead-letter-routing-key"] = self.random.choice(keys)
+        if "single-active-consumer" in self.groups and self.chance(0.3):
+            arguments["x-single-active-consumer"] = True
+        return arguments
+
     def known_types(self) -> tuple[str, ...]:
         return (*TYPES, "headers") if "headers" in self.groups else TYPES
 
@@ -188,6 +280,8 @@ class Generator:
         self.queues = {name: owner for name, owner in self.queues.items() if owner != self.channel}
 
     def binding_arguments(self) -> Mapping[str, Any]:
+        if "invalid" in self.groups and self.chance(0.02):
+            return {"x-match": self.random.choice(("some", 1))}
         if "headers" in self.groups:
             return self.random.choice(MATCHES)
         return {"n": 1} if self.chance(0.1) else {}
@@ -207,7 +301,9 @@ class Generator:
             self.exchanges.add(name)
         if self.chance(0.03):
             name = self.random.choice(("", "amq.direct", "amq.own", "amq.topic"))
-        alternate = self.alternates.get(name)
+        alternate: object = self.alternates.get(name)
+        if "invalid" in self.groups and self.chance(0.02):
+            alternate = 7
         return {
             "exchange": name,
             "exchange_type": kind,
@@ -239,7 +335,8 @@ class Generator:
             flags = self.flags("durable", "auto_delete", "exclusive")
             name = f"@{self.aliases}"
             self.queues[name] = self.channel if flags["exclusive"] else None
-            return {"queue": name, "passive": False, **flags}
+            arguments = self.arguments_of_queue()
+            return {"queue": name, "passive": False, **flags, "arguments": arguments}
         missing = [name for name in QUEUES if name not in self.queues]
         name = self.random.choice(missing) if missing and self.chance(0.8) else self.queue()
         passive = name not in QUEUES or (name in self.queues and self.chance(0.3))
@@ -249,7 +346,13 @@ class Generator:
         if self.chance(0.03):
             changed = self.random.choice(("durable", "auto_delete", "exclusive"))
             flags[changed] = not flags.get(changed, False)
-        arguments = LAZY if (name == QUEUES[4]) != self.chance(0.02) else {}
+        arguments = dict(self.queue_arguments.get(name, {}))
+        if self.chance(0.02):
+            arguments |= self.random.choice(CHANGES)
+        elif arguments and self.chance(0.02):
+            del arguments[self.random.choice(list(arguments))]
+        if "invalid" in self.groups and self.chance(0.05):
+            arguments |= self.random.choice(NO_ARGUMENTS)
         if self.chance(0.01):
             name = "amq.own"
         return {"queue": name, "passive": passive, **flags, "arguments": arguments}
@@ -305,6 +408,14 @@ class Generator:
             properties |= self.random.choice(PROPERTIES)
         if "properties" in self.groups and self.chance(0.3):
             properties["headers"] = self.random.choice(HEADERS)
+        if "copies" in self.groups and self.chance(0.2):
+            properties["headers"] = self.random.choice(COPIES)
+        if "expiry" in self.groups and self.chance(0.2):
+            properties["expiration"] = self.random.choice((str(HOUR_MS), "0"))
+        if "invalid" in self.groups and self.chance(0.01):
+            properties["headers"] = self.random.choice(NO_COPIES)
+        elif "invalid" in self.groups and self.chance(0.01):
+            properties["expiration"] = self.random.choice(NO_EXPIRATIONS + MORE_EXPIRATIONS)
         return properties
 
     def confirm_select(self) -> Mapping[str, Any]:
@@ -344,11 +455,19 @@ class Generator:
             "tag": f"t{self.tags}",
             "auto_ack": self.chance(0.2),
             "exclusive": self.chance(0.07),
+            "arguments": self.consumer_arguments(),
         }
         self.consumers.append((self.channel, f"t{self.tags}"))
         if not arguments["auto_ack"]:
             self.receiving.append(self.channel)
         return arguments
+
+    def consumer_arguments(self) -> Mapping[str, Any]:
+        if "invalid" in self.groups and self.chance(0.03):
+            return {"x-priority": self.random.choice(("1", True, None, b"2"))}
+        if "consumer-priorities" in self.groups and self.chance(0.8):
+            return {"x-priority": self.random.choice((-(2**40), -1, 0, 1, 5))}
+        return {}
 
     def cancel(self) -> Mapping[str, Any]:
         if not self.consumers:

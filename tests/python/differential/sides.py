@@ -39,6 +39,7 @@ PROPERTY_NAMES = (
     "cluster_id",
 )
 CONFIRM_SECONDS = 10
+RECENT_SECONDS = 300
 POLL_SECONDS = 0.004
 
 
@@ -83,10 +84,13 @@ class Events:
 def described(properties: object) -> str:
     """Properties as text: equal values are equal texts, whatever type carried them."""
     present = {name: getattr(properties, name) for name in PROPERTY_NAMES}
-    return repr({name: plain(value) for name, value in present.items() if value is not None})
+    told = {name: plain(value) for name, value in present.items() if value is not None}
+    for death in (told.get("headers") or {}).get("x-death", ()):
+        death["time"] = abs(death["time"][1] - time.time()) < RECENT_SECONDS
+    return repr(told)
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Any:
     if isinstance(value, datetime):
         return ("time", int(value.timestamp()))
     if isinstance(value, Mapping):
@@ -162,7 +166,8 @@ class Side:
         events = self.events[channel]
         if self.confirms[channel].is_settled(body):
             events.late_returns.append(body)
-        events.returned.append((code, text, exchange, self.names.alias(key), body, described(of)))
+        properties = self.names.aliased(described(of))
+        events.returned.append((code, text, exchange, self.names.alias(key), body, properties))
 
 
 class StoreSide(Side):
@@ -236,7 +241,7 @@ class StoreSide(Side):
             self.names.alias(message.routing_key),
             message.redelivered,
             message.body,
-            described(message.properties),
+            self.names.aliased(described(message.properties)),
         )
 
     # Verbs.
@@ -248,10 +253,10 @@ class StoreSide(Side):
         self._channels[index].exchange_delete(exchange, if_unused)
 
     def exchange_bind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_bind(**arguments)  # type: ignore[attr-defined]
+        self._channels[index].exchange_bind(**arguments)
 
     def exchange_unbind(self, index: int, **arguments: Any) -> None:
-        self._channels[index].exchange_unbind(**arguments)  # type: ignore[attr-defined]
+        self._channels[index].exchange_unbind(**arguments)
 
     def queue_declare(self, index: int, queue: str, passive: bool, **flags: Any) -> object:
         made_up = queue.startswith("@") and not passive
@@ -305,7 +310,15 @@ class StoreSide(Side):
         message = self._channels[index].basic_get(self.names.name(queue), auto_ack)
         return None if message is None else self._message(message)
 
-    def consume(self, index: int, queue: str, tag: str, auto_ack: bool, exclusive: bool) -> None:
+    def consume(
+        self,
+        index: int,
+        queue: str,
+        tag: str,
+        auto_ack: bool,
+        exclusive: bool,
+        arguments: Mapping[str, Any],
+    ) -> None:
         def on_message(message: pyqstore.Message) -> None:
             self.events[index].deliver(tag, self._message(message))
 
@@ -315,6 +328,7 @@ class StoreSide(Side):
             auto_ack=auto_ack,
             consumer_tag=tag,
             exclusive=exclusive,
+            arguments=arguments,
         )
 
     def cancel(self, index: int, tag: str) -> None:
@@ -469,7 +483,7 @@ class BrokerSide(Side):
             self.names.alias(method.routing_key),
             method.redelivered,
             body,
-            described(properties),
+            self.names.aliased(described(properties)),
         )
 
     # Verbs.
@@ -557,12 +571,20 @@ class BrokerSide(Side):
         method, properties, body = self._channels[index].basic_get(name, auto_ack)
         return None if method is None else self._message(method, properties, body)
 
-    def consume(self, index: int, queue: str, tag: str, auto_ack: bool, exclusive: bool) -> None:
+    def consume(
+        self,
+        index: int,
+        queue: str,
+        tag: str,
+        auto_ack: bool,
+        exclusive: bool,
+        arguments: Mapping[str, Any],
+    ) -> None:
         def on_message(_: object, method: Any, properties: object, body: bytes) -> None:
             self.events[index].deliver(tag, self._message(method, properties, body))
 
         self._channels[index].basic_consume(
-            self.names.name(queue), on_message, auto_ack, exclusive, tag
+            self.names.name(queue), on_message, auto_ack, exclusive, tag, arguments
         )
 
     def cancel(self, index: int, tag: str) -> None:

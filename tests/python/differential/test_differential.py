@@ -6,6 +6,7 @@ Scripts are made up from seeds: QS_DIFFERENTIAL_SEEDS of them, from QS_DIFFERENT
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     if not is_installed():
         missing = pytest.fail if os.environ.get("QS_REQUIRE") == "all" else pytest.skip
         missing("the package rabbitmq-server is not installed")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # errors are what is compared
     started = Broker(tmp_path_factory.mktemp("rabbitmq"))
     try:
         started.start()

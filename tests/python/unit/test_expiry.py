@@ -128,7 +128,8 @@ def test_at_once_or_to_a_consumer(
     with store.channel() as publisher:
         publisher.basic_publish("", "now", b"somebody is", PERSISTENT)
         message = channel.next_delivery("c", timeout=5)
-    assert message is not None and message.body == b"somebody is"
+    assert message is not None
+    assert message.body == b"somebody is"
 
 
 @pytest.mark.parametrize("expiration", ["", "soon", "-1", "1.5", " 1", "99999999999"])
