@@ -49,7 +49,7 @@ static void settle_all(struct depart_work *work, enum depart_verb verb)
 /* What expires does so when somebody comes for it; without memory it may be given to him. */
 static void come_for(struct depart_work *work, enum depart_queue queue)
 {
-    qs_message message;
+    qs_message message = {0};
     qs_status status;
 
     if (work->base.is_over) {
@@ -57,7 +57,8 @@ static void come_for(struct depart_work *work, enum depart_queue queue)
     }
     status = qs_channel_get(work->base.channels[CRASH_PLAIN_CHANNEL],
                             crash_text(depart_kinds[queue].name), 0, &message, QS_ERROR);
-    if (status != QS_EEMPTY && crash_done(&work->base, status, "get")) {
+    if (status != QS_EEMPTY) {
+        crash_done(&work->base, status, "get");
         qs_message_release(&message);
     }
 }

@@ -517,14 +517,14 @@ static inline void depart_work_batch(struct depart_work *work)
 /* Not from the queue of the markers. */
 static inline void depart_get(struct depart_work *work, uint32_t channel, enum depart_queue queue)
 {
-    qs_message message;
+    qs_message message = {0};
     qs_status status = qs_channel_get(work->base.channels[channel],
                                       crash_text(depart_kinds[queue].name), 0, &message, QS_ERROR);
 
-    if (status == QS_EEMPTY || !crash_done(&work->base, status, "get")) {
+    if (status == QS_EEMPTY) {
         return;
     }
-    if (work->out_count < DEPART_OUTS_MAX) {
+    if (crash_done(&work->base, status, "get") && work->out_count < DEPART_OUTS_MAX) {
         work->outs[work->out_count++] = (struct depart_out){
             .id = crash_body_id(message.body),
             .tag = message.delivery_tag,
