@@ -61,7 +61,8 @@ def test_rejected_messages_go_to_the_exchange(
     assert held(store, "q") == 0
     letter = get(channel, dead)
     assert (letter.body, letter.exchange, letter.routing_key) == (b"1", "dlx", "q")
-    assert letter.properties.message_id == "m" and letter.properties.expiration is None
+    assert letter.properties.message_id == "m"
+    assert letter.properties.expiration is None
     headers = letter.properties.headers
     assert headers is not None
     assert headers["a"] == 1
@@ -113,7 +114,8 @@ def test_refused_messages_go(channel: pyqstore.Channel, dead: str, bodies: Take)
     publish(channel, "q", b"1", b"2")
     assert channel.wait_for_confirms() is False
     letter = get(channel, dead)
-    assert letter.body == b"2" and deaths(letter)[0]["reason"] == "maxlen"
+    assert letter.body == b"2"
+    assert deaths(letter)[0]["reason"] == "maxlen"
     assert bodies(channel, "q") == [b"1"]
 
 
@@ -125,7 +127,8 @@ def test_delivered_too_often(store: pyqstore.Store, channel: pyqstore.Channel, d
         assert message.delivery_count == count
         message.nack(requeue=True)
     letter = get(channel, dead)
-    assert letter.body == b"1" and deaths(letter)[0]["reason"] == "delivery_limit"
+    assert letter.body == b"1"
+    assert deaths(letter)[0]["reason"] == "delivery_limit"
     declare(channel, "dropping", delivery_limit=0)
     publish(channel, "dropping", b"1")
     get(channel, "dropping")
@@ -145,7 +148,8 @@ def test_deaths_are_counted(channel: pyqstore.Channel) -> None:
         ("work", "rejected", 3),
     ]
     headers = letter.properties.headers
-    assert headers is not None and headers["x-first-death-queue"] == "work"
+    assert headers is not None
+    assert headers["x-first-death-queue"] == "work"
 
 
 def test_no_message_goes_round_for_ever(store: pyqstore.Store, channel: pyqstore.Channel) -> None:

@@ -34,7 +34,8 @@ def confirms(channel: pyqstore.Channel) -> dict[int, bool]:
         last = max(last, number) if multiple else last
 
     def nacked(number: int, multiple: bool) -> None:
-        assert number not in heard and not multiple
+        assert number not in heard
+        assert not multiple
         heard[number] = False
 
     channel.add_confirm_listener(acked, nacked)
@@ -167,7 +168,8 @@ def test_a_transaction_is_refused_whole(
         channel.tx_commit()
     assert channel.closed
     with store.channel() as reader:
-        assert bodies(reader, "open") == [] and bodies(reader, "full") == []
+        assert bodies(reader, "open") == []
+        assert bodies(reader, "full") == []
 
 
 def test_a_full_queue_takes_back_what_it_gave(channel: pyqstore.Channel, bodies: Take) -> None:
