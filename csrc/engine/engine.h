@@ -44,10 +44,10 @@ struct store_queue {
     struct store_queue *parent;     /* of a level above 0; NULL: it is none, or was deleted */
     struct store_levels *levels;    /* of a queue with priorities; NULL: it is its only level */
     uint8_t level;
-    bool mode_was_set;          /* by qs_store_set_queue_mode, not by its declaration */
-    uint64_t restored_next_seq; /* of the checkpoint: what it carries comes first */
-    bool lazy;                  /* x-queue-mode=lazy: what is published goes to the disk at once */
-    uint32_t jobs;              /* under way without the lock: it is not freed before they end */
+    bool mode_was_set;           /* by qs_store_set_queue_mode, not by its declaration */
+    uint64_t restored_next_seq;  /* of the checkpoint: what it carries comes first */
+    bool lazy;                   /* x-queue-mode=lazy: what is published goes to the disk at once */
+    uint32_t jobs;               /* under way without the lock: it is not freed before they end */
     struct qs_connection *owner; /* of an exclusive queue */
     struct qsi_list in_owner;
     struct qsi_list consumers; /* highest priority first, and within one in turn */

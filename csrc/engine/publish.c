@@ -604,7 +604,8 @@ qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *le
 
     *queue_count_out = 0;
     *may_be_refused_out = false;
-    if (may_have_copies(letter->properties)) { /* what is wrong with them is no key: the letter goes on */
+    if (may_have_copies(
+            letter->properties)) { /* what is wrong with them is no key: the letter goes on */
         QS_TRY(qsi_copies_read(&copies, letter->properties, error));
         publishing.routing.copies = copies.keys;
         publishing.routing.copy_count = copies.count;
