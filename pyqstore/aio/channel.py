@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .. import _core
 from ..channel import Arguments, ConfirmCallback, ReturnCallback
-from ..errors import ChannelClosed, Error, PreconditionFailed
+from ..errors import ChannelClosed, Error, ForkedStore, PreconditionFailed
 from ..message import DeclareOk
 from ..message import Receipt as SynchronousReceipt
 from ..properties import Properties
@@ -182,7 +182,15 @@ class Channel:
             self._ended(ChannelClosed(f"{_CLOSED}: {error}"))
 
     def _check_loop(self) -> None:
-        if asyncio.get_running_loop() is not self._loop:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # a child of fork() is in none
+            if self._store._forked:
+                raise ForkedStore(
+                    "the store was opened before fork(); open it in this process"
+                ) from None
+            raise
+        if running is not self._loop:
             raise RuntimeError("this channel belongs to another event loop; open one in each")
 
     def _check(self) -> None:

@@ -107,7 +107,8 @@ class Store:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is
         fine.
 
-        Whoever waits on a channel gets ChannelClosed.  A close that is cancelled goes on.
+        Whoever waits on a channel gets ChannelClosed, whoever's call was on its way to a thread
+        StoreClosed.  A close that is cancelled goes on.
         """
         if self._closing is None:
             self._closing = self._executor.submit(self._store.close)
