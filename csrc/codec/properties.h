@@ -105,6 +105,11 @@ static inline bool qsi_properties_may_have_headers(const uint8_t *blob, uint32_t
 {
     return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_HEADERS) >> 8)) != 0;
 }
+/* The same of an expiration. */
+static inline bool qsi_properties_may_have_expiration(const uint8_t *blob, uint32_t blob_bytes)
+{
+    return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_EXPIRATION) >> 8)) != 0;
+}
 /* The milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of QSI_EXPIRATION_MS_MAX at most. */
 #define QSI_EXPIRATION_MS_MAX (UINT32_MAX - 1)
 qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out,

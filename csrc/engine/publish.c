@@ -649,10 +649,13 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
 /* A broker looks for the exchange before it looks at the message: what is wrong with that comes first. */
 static qs_status read_expiration(struct publishing *publishing, qs_error *error)
 {
-    struct qsi_slice text =
-        qsi_properties_expiration(publishing->properties.data, publishing->properties.bytes);
+    struct qsi_slice blob = publishing->properties, text;
 
     publishing->expiration_ms = QSI_NO_EXPIRATION;
+    if (QS_LIKELY(!qsi_properties_may_have_expiration(blob.data, blob.bytes))) {
+        return QS_OK;
+    }
+    text = qsi_properties_expiration(blob.data, blob.bytes);
     if (text.data == NULL ||
         qsi_expiration_parse(text, &publishing->expiration_ms, error) == QS_OK) {
         return QS_OK;
