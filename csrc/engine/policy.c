@@ -251,11 +251,11 @@ static qs_status append_text(struct qsi_buf *text, const char *words)
     return qsi_buf_append(text, words, strlen(words));
 }
 
-/* In RabbitMQ's words: none, the value, and its type where that is not the other's.  field NULL: there is none. */
+/* In RabbitMQ's words: none, the value, and its type where there is no other.  field NULL: there is none. */
 static qs_status describe(struct qsi_buf *text, const struct qsi_field *field,
                           const struct qsi_field *other)
 {
-    bool tells_type = field != NULL && (other == NULL || other->type != field->type);
+    bool tells_type = other == NULL;
 
     if (field == NULL) {
         return qsi_buf_append(text, "none", sizeof "none");
@@ -297,6 +297,17 @@ static int compare_names(const struct qsi_field *a, const struct qsi_field *b)
     return order != 0 ? order : (a->name.bytes > b->name.bytes) - (a->name.bytes < b->name.bytes);
 }
 
+/* Whole numbers are equal whatever they are wide. */
+static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
+{
+    int64_t number, other;
+
+    if (read_number(a, &number) && read_number(b, &other)) {
+        return number == other;
+    }
+    return a->type == b->type && qsi_slice_equals(a->value, b->value);
+}
+
 qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
                                     struct qsi_slice queue, qs_error *error)
 {
@@ -322,8 +333,7 @@ qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice r
         if (!has_old || order > 0) {
             return fail_inequivalent(NULL, &new_field, queue, error);
         }
-        if (old_field.type != new_field.type ||
-            !qsi_slice_equals(old_field.value, new_field.value)) {
+        if (!is_same(&old_field, &new_field)) {
             return fail_inequivalent(&old_field, &new_field, queue, error);
         }
     }

@@ -305,7 +305,7 @@ TRUE = "the value 'true' of type 'bool'"
         (None, SINGLE, f"received {TRUE} but current is none"),
         (SINGLE, {"x-queue-mode": "lazy"}, "received the value 'lazy' of type 'longstr' but"),
         ({"x-a": 1, **SINGLE}, {"x-a": 2, **SINGLE}, "'x-a' for queue 'q': received '2' but"),
-        ({"x-a": 1}, {"x-a": "1"}, "'1' of type 'longstr' but current is the value '1' of type"),
+        ({"x-a": 1}, {"x-a": "1"}, "received '1' but current is '1'"),
         (SINGLE, {"x-single-active-consumer": False}, "received 'false' but current is 'true'"),
     ],
 )

@@ -116,6 +116,29 @@ static void test_what_an_argument_cannot_be_is_refused_by_name(void)
     check_refused(&exchange, "a string of at most 255 bytes is needed");
 }
 
+static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
+{
+    struct table is = {.used = 0}, asked = {.used = 0};
+    qs_error error;
+
+    put_long(&is, "x-max-length", 100);
+    put_name(&asked, "x-max-length", type);
+    memset(asked.bytes + asked.used, 0, bytes);
+    asked.used += bytes;
+    asked.bytes[asked.used - 1] = number;
+    return qsi_queue_arguments_check(qsi_slice_make(is.bytes, is.used),
+                                     qsi_slice_make(asked.bytes, asked.used),
+                                     qsi_slice_make("orders", 6), &error);
+}
+
+static void test_a_number_is_the_same_in_any_width(void)
+{
+    QS_CHECK(check_again('b', 1, 100) == QS_OK);
+    QS_CHECK(check_again('I', 4, 100) == QS_OK);
+    QS_CHECK(check_again('I', 4, 101) == QS_PRECONDITION_FAILED);
+    QS_CHECK(check_again('d', 8, 100) == QS_PRECONDITION_FAILED);
+}
+
 static void test_bytes_that_are_no_table_are_refused(void)
 {
     struct qs_test_fields table = {.used = 3};
@@ -131,6 +154,7 @@ int main(void)
     test_each_argument_is_read();
     test_every_integer_type_is_a_number();
     test_what_an_argument_cannot_be_is_refused_by_name();
+    test_a_number_is_the_same_in_any_width();
     test_bytes_that_are_no_table_are_refused();
     return 0;
 }
