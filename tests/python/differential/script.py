@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 CHANNELS = 3
+LAST_GETS = 4  # of each queue
 QUEUES = ("q0", "q1", "q2", "q3", "q4")
 EXCHANGES = ("e0", "e1", "e2", "e3")
 PREDECLARED = ("amq.direct", "amq.fanout", "amq.topic")
@@ -142,6 +143,8 @@ class Generator:
         self.queue_flags[QUEUES[3]]["exclusive"] = True
         self.queue_arguments = {name: self.arguments_of_queue() for name in QUEUES}
         self.queue_arguments[QUEUES[4]] |= LAZY
+        if "dead-letters" in self.groups and self.chance(0.6):
+            self.collect_dead_letters(QUEUES[1])
         self.exchange_flags = {name: self.flags("durable", "auto_delete") for name in EXCHANGES}
         self.types = {name: self.random.choice(self.known_types()) for name in EXCHANGES}
         self.alternates = {
@@ -168,7 +171,15 @@ class Generator:
             if ends and not self.transacting and not self.chance(0.05):
                 maker = self.tx_select
             script.append(self.operation(maker))
-        return script
+        return script + self.closing()
+
+    def closing(self) -> list[Operation]:
+        """Look at what is left in the queues."""
+        return [
+            Operation(owner or 0, "get", {"queue": name, "auto_ack": True})
+            for name, owner in self.queues.items()
+            for _ in range(LAST_GETS)
+        ]
 
     def operation(self, maker: Maker) -> Operation:
         self.channel = self.random.randrange(CHANNELS)
@@ -176,12 +187,13 @@ class Generator:
         return Operation(self.channel, maker.__name__, arguments)
 
     def opening(self) -> list[Maker]:
-        makers: list[Maker] = [self.queue_declare] * 4 + [self.exchange_declare] * 2
+        makers: list[Maker] = [self.queue_declare] * 5 + [self.exchange_declare] * 2
         makers += [self.queue_bind] * 4 + [self.publish] * 2
         modes: list[Maker] = [self.confirm_select]
-        if "transactions" in self.groups:
+        if "transactions" in self.groups and not self.leaves_queues():
             modes.append(self.tx_select)
-        return makers + self.random.sample(modes, self.random.randrange(len(modes) + 1))
+        makers += self.random.sample(modes, self.random.randrange(len(modes) + 1))
+        return [*makers, self.confirm_select] if "limits" in self.groups else makers
 
     def weighted(self) -> dict[Maker, float]:
         weighted: dict[Maker, float] = {
@@ -194,7 +206,7 @@ class Generator:
             self.queue_unbind: 1.5,
             self.publish: 26,
             self.confirm_select: 0.7,
-            self.get: 15,
+            self.get: 18,
             self.consume: 8,
             self.cancel: 2.5,
             self.ack: 11,
@@ -220,11 +232,11 @@ class Generator:
 
     def arguments_of_queue(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        if "limits" in self.groups and self.chance(0.4):
+        if "limits" in self.groups and self.chance(0.6):
             if self.chance(0.6):
-                arguments["x-max-length"] = self.random.choice((0, 1, 2, 2, 3))
+                arguments["x-max-length"] = self.random.choice((0, 1, 1, 2, 2, 3))
             if not arguments or self.chance(0.2):
-                arguments["x-max-length-bytes"] = self.random.choice((0, 1, 3, 5, 6000))
+                arguments["x-max-length-bytes"] = self.random.choice((0, 1, 3, 3, 5, 6000))
             if self.chance(0.7):
                 overflows = ("drop-head", "reject-publish", "reject-publish-dlx")
                 arguments["x-overflow"] = self.random.choice(overflows)
@@ -233,14 +245,26 @@ class Generator:
         if "expiry" in self.groups and self.chance(0.1):
             arguments["x-expires"] = HOUR_MS
         if "dead-letters" in self.groups and self.chance(0.6):
-            exchanges = ("", "", "", *EXCHANGES, "amq.topic", "nowhere")
+            exchanges = ("",) * 8 + (*EXCHANGES, "amq.topic", "nowhere")
             arguments["x-dead-letter-exchange"] = self.random.choice(exchanges)
-            if self.chance(0.8):
-                keys = (*QUEUES, *QUEUES, "a.b", "nowhere")
+            if self.chance(0.9):
+                keys = (*QUEUES, *QUEUES, *QUEUES, "a.b", "nowhere")
                 arguments["x-dead-letter-routing-key"] = self.random.choice(keys)
         if "single-active-consumer" in self.groups and self.chance(0.3):
             arguments["x-single-active-consumer"] = True
         return arguments
+
+    def collect_dead_letters(self, collector: str) -> None:
+        """Have a plain queue for what leaves some of the others."""
+        self.queue_arguments[collector] = {}
+        for name, arguments in self.queue_arguments.items():
+            if name != collector and self.chance(0.7):
+                arguments["x-dead-letter-exchange"] = ""
+                arguments["x-dead-letter-routing-key"] = collector
+
+    def leaves_queues(self) -> bool:
+        """Whether messages may go on from queues, which is what the script is about then."""
+        return not self.groups.isdisjoint(("limits", "dead-letters"))
 
     def known_types(self) -> tuple[str, ...]:
         return (*TYPES, "headers") if "headers" in self.groups else TYPES
@@ -381,9 +405,10 @@ class Generator:
 
     def publish(self) -> Mapping[str, Any]:
         count = self.random.randrange(2, 7) if self.chance(0.3) else 1
-        if self.chance(0.55):
+        if self.chance(0.75 if self.leaves_queues() else 0.55):
             exchange, key = "", self.queue()
-            self.filled.append(key)
+            arguments = self.queue_arguments.get(key, {})
+            self.filled += [key, arguments.get("x-dead-letter-routing-key", key)]
         else:
             exchange, key = self.exchange(), self.random.choice(KEYS)
         return {
@@ -440,7 +465,7 @@ class Generator:
 
     def get(self) -> Mapping[str, Any]:
         name = self.queue()
-        filled = [each for each in self.filled[-4:] if self.queues.get(each, 0) is None]
+        filled = [each for each in self.filled[-6:] if self.queues.get(each, 0) is None]
         if filled and self.chance(0.8):
             name = self.random.choice(filled)
         arguments = {"queue": name, "auto_ack": self.chance(0.25)}
@@ -490,10 +515,11 @@ class Generator:
         return {"pick": self.pick(multiple), "multiple": multiple}
 
     def nack(self) -> Mapping[str, Any]:
-        return {**self.ack(), "requeue": self.chance(0.7)}
+        return {**self.ack(), "requeue": self.chance(0.4 if self.leaves_queues() else 0.7)}
 
     def reject(self) -> Mapping[str, Any]:
-        return {"pick": self.pick(False), "requeue": self.chance(0.6)}
+        requeue = self.chance(0.3 if self.leaves_queues() else 0.6)
+        return {"pick": self.pick(False), "requeue": requeue}
 
     def recover(self) -> Mapping[str, Any]:
         self.one_of(set(self.receiving))

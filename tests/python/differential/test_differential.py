@@ -6,15 +6,13 @@ Scripts are made up from seeds: QS_DIFFERENTIAL_SEEDS of them, from QS_DIFFERENT
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .broker import Broker, is_installed
+from .broker import Broker
 from .compare import RULES, find_difference, shrink
 from .rules import KNOWN, Rule
 from .script import Generator
@@ -23,20 +21,6 @@ OPERATIONS = 75
 SEEDS = int(os.environ.get("QS_DIFFERENTIAL_SEEDS", "60"))
 FIRST_SEED = int(os.environ.get("QS_DIFFERENTIAL_SEED", "1"))
 SEMANTICS = Path(__file__).resolve().parents[3] / "docs/SEMANTICS.md"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    if not is_installed():
-        missing = pytest.fail if os.environ.get("QS_REQUIRE") == "all" else pytest.skip
-        missing("the package rabbitmq-server is not installed")
-    logging.getLogger("pika").setLevel(logging.CRITICAL)  # errors are what is compared
-    started = Broker(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        started.start()
-        yield started
-    finally:
-        started.stop()
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
