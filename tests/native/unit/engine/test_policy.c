@@ -118,11 +118,11 @@ static void test_what_an_argument_cannot_be_is_refused_by_name(void)
 
 static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
 {
-    struct table is = {.used = 0}, asked = {.used = 0};
+    struct qs_test_fields is = {.used = 0}, asked = {.used = 0};
     qs_error error;
 
-    put_long(&is, "x-max-length", 100);
-    put_name(&asked, "x-max-length", type);
+    qs_test_put_long(&is, "x-max-length", 100);
+    qs_test_put_name(&asked, "x-max-length", type);
     memset(asked.bytes + asked.used, 0, bytes);
     asked.used += bytes;
     asked.bytes[asked.used - 1] = number;
