@@ -188,7 +188,7 @@ static void test_the_lowest_and_oldest_are_dropped(struct engine *engine)
 static void test_unused_levels_are_not_there(struct engine *engine)
 {
     for (int i = 0; i < 100; i++) {
-        char name[8];
+        char name[16];
 
         snprintf(name, sizeof name, "q%d", i);
         declare_levels(engine, name, QS_DURABLE, 255, 0);
