@@ -33,7 +33,7 @@ static const struct {
 int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
-    uint64_t state_count = crash_state_count(argc, argv, 300000);
+    uint64_t state_count = crash_state_count(argc, argv, 150000);
     struct crash_report all = {.told_max = 10};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

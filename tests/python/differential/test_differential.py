@@ -18,7 +18,7 @@ from .rules import KNOWN, Rule
 from .script import Generator
 
 OPERATIONS = 75
-SEEDS = int(os.environ.get("QS_DIFFERENTIAL_SEEDS", "60"))
+SEEDS = int(os.environ.get("QS_DIFFERENTIAL_SEEDS", "40"))
 FIRST_SEED = int(os.environ.get("QS_DIFFERENTIAL_SEED", "1"))
 SEMANTICS = Path(__file__).resolve().parents[3] / "docs/SEMANTICS.md"
 
