@@ -72,16 +72,24 @@ struct expected {
     uint32_t seen[PUBLISHERS][MESSAGES];
 };
 
+/* A slice does not end in a zero, and sscanf looks for one: the head is copied. */
+static void read_body(qs_slice body, int *publisher, uint32_t *number)
+{
+    char head[24];
+
+    QS_CHECK(body.bytes >= sizeof head && body.bytes <= LARGE_BYTES);
+    memcpy(head, body.data, sizeof head - 1);
+    head[sizeof head - 1] = '\0';
+    QS_CHECK(sscanf(head, "%d %u", publisher, number) == 2);
+}
+
 static void check_message(struct expected *expected, int queue, const qs_message *message)
 {
     char body[LARGE_BYTES + 1];
     int publisher = -1;
     uint32_t number = 0;
 
-    QS_CHECK(message->body.bytes >= 24 && message->body.bytes <= LARGE_BYTES);
-    memcpy(body, message->body.data, 23);
-    body[23] = '\0';
-    QS_CHECK(sscanf(body, "%d %u", &publisher, &number) == 2);
+    read_body(message->body, &publisher, &number);
     QS_CHECK(publisher >= 0 && publisher < PUBLISHERS && number < MESSAGES);
     QS_CHECK(write_body(body, publisher, number) == message->body.bytes);
     QS_CHECK(memcmp(body, message->body.data, message->body.bytes) == 0);
@@ -121,7 +129,7 @@ static void *run_consumer(void *argument)
         }
         QS_CHECK_OK(status);
         check_message(expected, worker->number, &message);
-        QS_CHECK(sscanf((const char *)message.body.data, "%d %u", &publisher, &number) == 2);
+        read_body(message.body, &publisher, &number);
         random = random * 1664525u + 1013904223u;
         if (random >> 24 < 16 && expected->seen[publisher][number] < 3) {
             expected->seen[publisher][number] += 1;
