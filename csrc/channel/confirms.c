@@ -6,19 +6,23 @@
 
 #include <string.h>
 
-static qs_status reserve(struct qsi_number_ranges *ranges, uint64_t more)
+static bool has_room(const struct qsi_number_ranges *ranges, uint64_t more)
+{
+    return ranges->first + ranges->count + more <= ranges->capacity;
+}
+
+static qs_status grow(struct qsi_number_ranges *ranges, uint64_t more)
 {
     uint64_t capacity = ranges->capacity < 16 ? 16 : ranges->capacity * UINT64_C(2);
     struct qsi_number_range *items;
 
-    if (ranges->first + ranges->count + more <= ranges->capacity) {
-        return QS_OK;
-    }
     if (ranges->first > ranges->capacity / 2) {
         memmove(ranges->items, ranges->items + ranges->first,
                 ranges->count * sizeof *ranges->items);
         ranges->first = 0;
-        return reserve(ranges, more);
+        if (has_room(ranges, more)) {
+            return QS_OK;
+        }
     }
     while (capacity < ranges->first + ranges->count + more) {
         capacity *= 2;
@@ -30,6 +34,11 @@ static qs_status reserve(struct qsi_number_ranges *ranges, uint64_t more)
     ranges->items = items;
     ranges->capacity = (uint32_t)capacity;
     return QS_OK;
+}
+
+static qs_status reserve(struct qsi_number_ranges *ranges, uint64_t more)
+{
+    return QS_LIKELY(has_room(ranges, more)) ? QS_OK : grow(ranges, more);
 }
 
 static struct qsi_number_range *front(const struct qsi_number_ranges *ranges)

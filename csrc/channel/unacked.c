@@ -55,11 +55,6 @@ static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *
            last->first_slot / QSI_WORD_BITS == stretch->slot / QSI_WORD_BITS;
 }
 
-static uint64_t low_bits(uint32_t count)
-{
-    return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
-}
-
 uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
                          const struct qsi_stretch *stretch, void *consumer)
 {
@@ -69,14 +64,14 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
     unacked->outstanding_count += stretch->count;
     if (last != NULL && last->outstanding != 0 &&
         extends_last(last, queue, stretch, first_tag, consumer)) {
-        last->outstanding |= low_bits(stretch->count) << last->count;
+        last->outstanding |= qsi_low_bits(stretch->count) << last->count;
         last->count += stretch->count;
         return first_tag;
     }
     QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
     *extent_at(unacked, unacked->count++) = (struct qsi_extent){
         .first_tag = first_tag,
-        .outstanding = low_bits(stretch->count),
+        .outstanding = qsi_low_bits(stretch->count),
         .queue = queue,
         .segment = stretch->segment,
         .consumer = consumer,
@@ -131,10 +126,10 @@ static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag,
     uint64_t bits = extent->outstanding;
 
     if (first_tag > extent->first_tag) {
-        bits &= ~low_bits((uint32_t)(first_tag - extent->first_tag));
+        bits &= ~qsi_low_bits(first_tag - extent->first_tag);
     }
     if (last_tag < extent->first_tag + extent->count - 1) {
-        bits &= low_bits((uint32_t)(last_tag - extent->first_tag + 1));
+        bits &= qsi_low_bits(last_tag - extent->first_tag + 1);
     }
     return bits;
 }
@@ -230,7 +225,7 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
         }
         extent->outstanding &= ~bits;
         extent->spoken_for &= ~bits;
-        unacked->outstanding_count -= (uint32_t)__builtin_popcountll(bits);
+        unacked->outstanding_count -= qsi_popcount(bits);
         unacked->empty_count += extent->outstanding == 0 ? 1 : 0;
         visit(context, extent, bits);
     }
@@ -248,7 +243,7 @@ uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag,
             break;
         }
         bits = bits_within(extent, first_tag, last_tag);
-        runs += (uint64_t)__builtin_popcountll(bits & ~(bits << 1));
+        runs += qsi_popcount(bits & ~(bits << 1));
     }
     return runs;
 }
@@ -270,8 +265,7 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
                                           qsi_extent_mask(extent, bits)) >>
                    (extent->first_slot % QSI_WORD_BITS);
         }
-        stretches +=
-            (uint64_t)__builtin_popcountll(bits & ~(bits << 1)); /* bits that begin a stretch */
+        stretches += qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
     }
     return stretches;
 }

@@ -202,7 +202,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
         if (seq - word_seq < QSI_WORD_BITS) {
             live &= (UINT64_C(1) << (seq - word_seq)) - 1;
         }
-        count += (uint32_t)__builtin_popcountll(live);
+        count += qsi_popcount(live);
     }
     return count;
 }

@@ -49,8 +49,7 @@ static void record_extent(struct settling *settling, const struct store_queue *q
 
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
-        uint64_t from = tags >> bit;
-        uint32_t count = from == ~UINT64_C(0) ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(~from);
+        uint32_t count = qsi_ones_from(tags, bit);
         record_range(settling, queue->core.id, first_seq + bit, count);
         tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
     }
@@ -80,11 +79,10 @@ static uint64_t depart(struct settling *settling, const struct qsi_extent *exten
 
     while (tags != 0 && qsi_depart_reserve(store, 1) == QS_OK) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
-        uint64_t rest = ~(tags >> bit);
         struct qsi_stretch stretch = {
             .segment = extent->segment,
             .slot = extent->first_slot + bit,
-            .count = rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest),
+            .count = qsi_ones_from(tags, bit),
         };
         uint64_t taken = qsi_stretch_mask(&stretch) >> (extent->first_slot % QSI_WORD_BITS);
         qsi_depart(store, qsi_queue_of_core(extent->queue), &stretch, reason);
@@ -121,14 +119,14 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     uint32_t count;
 
     if (extent->consumer != NULL) {
-        qsi_consumer_settled(extent->consumer, (uint32_t)__builtin_popcountll(tags));
+        qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
     }
     tags &= ~see_who_departs(settling, extent, tags);
     if (tags == 0) {
         return;
     }
     mask = qsi_extent_mask(extent, tags);
-    count = (uint32_t)__builtin_popcountll(tags);
+    count = qsi_popcount(tags);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
         uint64_t journalled =
             qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
@@ -164,12 +162,13 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
     return settling.record_count;
 }
 
-void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                     uint8_t kind)
+/* bytes: qsi_settle_bytes of the tags. */
+static void settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind, uint64_t bytes)
 {
     struct qs_store *store = channel->store;
     struct qsi_chunk *chunk = NULL;
-    uint64_t from = 0, bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+    uint64_t from = 0;
     uint32_t record_count;
 
     /* A store that failed, or a channel that closes while there is neither memory nor room, settles in memory alone: the
@@ -186,15 +185,23 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
     }
 }
 
+void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                     uint8_t kind)
+{
+    settle_within(channel, first_tag, last_tag, kind,
+                  qsi_settle_bytes(channel, first_tag, last_tag));
+}
+
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
     uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag);
-    bool released;
+    bool released = false;
 
     if (qsi_commit_make_room(channel->store, bytes, bytes, &released, NULL) != QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
-    qsi_settle_tags(channel, first_tag, last_tag, QSI_SETTLE_ACK);
+    settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK,
+                  released ? qsi_settle_bytes(channel, first_tag, last_tag) : bytes);
 }
 
 /* ---- the verbs ---- */
@@ -253,11 +260,10 @@ static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag,
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
                         qs_error *error)
 {
-    uint64_t first = 0, last = 0;
+    uint64_t first = 0, last = 0, bytes = 0;
     bool released = true;
 
     while (released) {
-        uint64_t bytes;
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
@@ -270,7 +276,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
-    qsi_settle_tags(channel, first, last, kind);
+    settle_within(channel, first, last, kind, bytes);
     return QS_OK;
 }
 

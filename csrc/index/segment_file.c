@@ -87,7 +87,7 @@ uint32_t qsi_bitmap_count(const uint64_t *bits, uint32_t from, uint32_t to)
         if (word == from / 64) {
             left &= UINT64_MAX << from % 64;
         }
-        count += (uint32_t)__builtin_popcountll(left);
+        count += qsi_popcount(left);
     }
     return count;
 }
@@ -204,7 +204,7 @@ static qs_status take_present(struct qsi_segment_view *view, const uint8_t *head
     for (uint32_t i = 0; i < words; i++) {
         view->present[i] &= qsi_bitmap_mask(entries, i);
         view->ranks[i] = rank;
-        rank += (uint32_t)__builtin_popcountll(view->present[i]);
+        rank += qsi_popcount(view->present[i]);
     }
     if (rank != view->file->slot_count) {
         return qsi_segment_fail_damaged(error, view->file, QSI_SEGMENT_PRESENT_AT,

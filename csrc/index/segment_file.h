@@ -2,6 +2,7 @@
 #ifndef QSI_SEGMENT_FILE_H
 #define QSI_SEGMENT_FILE_H
 
+#include "bits.h"
 #include "buf.h"
 #include "segment.h"
 #include "segment_format.h"
@@ -80,8 +81,7 @@ static inline uint32_t qsi_segment_view_place(const struct qsi_segment_view *vie
         return slot;
     }
     return view->ranks[slot / 64] +
-           (uint32_t)__builtin_popcountll(view->present[slot / 64] &
-                                          ((UINT64_C(1) << slot % 64) - 1));
+           qsi_popcount(view->present[slot / 64] & ((UINT64_C(1) << slot % 64) - 1));
 }
 static inline uint64_t qsi_segment_view_sequence(const struct qsi_segment_view *view, uint32_t slot)
 {

@@ -7,14 +7,6 @@
 
 #include <string.h>
 
-/* The length of the stretch of ones that begins at bit. */
-static uint32_t ones_from(uint64_t mask, uint32_t bit)
-{
-    uint64_t rest = mask >> bit;
-
-    return rest == ~UINT64_C(0) ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(~rest);
-}
-
 void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, uint64_t id,
                     bool durable)
 {
@@ -103,7 +95,7 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     }
     run = qsi_queue_run_at(queue, index);
     left = run->first_seq + run->count - seq;
-    count = ones_from(ready, bit);
+    count = qsi_ones_from(ready, bit);
     count = count < max_count ? count : max_count;
     count = count < left ? count : (uint32_t)left;
     *stretch_out = (struct qsi_stretch){segment, run, segment->first_word * QSI_WORD_BITS + bit,
@@ -125,7 +117,7 @@ enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
         return found;
     }
     bit = (uint32_t)__builtin_ctzll(ready);
-    count = ones_from(ready, bit);
+    count = qsi_ones_from(ready, bit);
     count = count < max_count ? count : max_count;
     *stretch_out = (struct qsi_stretch){
         .segment = segment, .slot = segment->first_word * QSI_WORD_BITS + bit, .count = count};
@@ -150,8 +142,9 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
             continue;
         }
         bit = (uint32_t)__builtin_ctzll(ready);
-        *stretch_out = (struct qsi_stretch){
-            .segment = segment, .slot = word * QSI_WORD_BITS + bit, .count = ones_from(ready, bit)};
+        *stretch_out = (struct qsi_stretch){.segment = segment,
+                                            .slot = word * QSI_WORD_BITS + bit,
+                                            .count = qsi_ones_from(ready, bit)};
         *seq_io += stretch_out->slot - slot + stretch_out->count;
         qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;
@@ -303,7 +296,7 @@ static void walk_ranges(const struct qsi_queue *queue, struct ranges *ranges)
             uint64_t word_seq = first_seq + (uint64_t)(segment->word_base + at) * QSI_WORD_BITS;
             while (out != 0) {
                 uint32_t bit = (uint32_t)__builtin_ctzll(out);
-                uint32_t length = ones_from(out, bit);
+                uint32_t length = qsi_ones_from(out, bit);
                 end_range(ranges, word_seq + bit);
                 ranges->from = word_seq + bit + length;
                 out &= ~(qsi_low_bits(length) << bit);

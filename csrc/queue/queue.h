@@ -14,6 +14,7 @@
 #ifndef QSI_QUEUE_H
 #define QSI_QUEUE_H
 
+#include "bits.h"
 #include "budget.h"
 #include "chunk.h"
 #include "list.h"
@@ -24,7 +25,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QSI_WORD_BITS 64
 #define QSI_NEVER UINT64_MAX /* when a message expires that does not */
 
 /* What the queues of a store have in common. */

@@ -239,7 +239,6 @@ static bool hold_in_segment(struct qsi_queue *queue, struct qsi_segment *segment
     for (; segment->expiries != NULL && word < end; word++) {
         uint64_t earliest = walk->earliest;
         uint64_t expired = expired_of(queue, segment, word, walk->now_us, &earliest);
-        uint64_t rest;
         uint32_t bit;
         walk->word = word;
         if (expired == 0) {
@@ -248,11 +247,10 @@ static bool hold_in_segment(struct qsi_queue *queue, struct qsi_segment *segment
         }
         /* The word is looked at again, until nothing in it has expired. */
         bit = (uint32_t)__builtin_ctzll(expired);
-        rest = ~(expired >> bit);
         *stretch_out = (struct qsi_stretch){
             .segment = segment,
             .slot = word * QSI_WORD_BITS + bit,
-            .count = rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest),
+            .count = qsi_ones_from(expired, bit),
         };
         qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;

@@ -6,16 +6,6 @@
 
 /* ---- words of bitmaps ---- */
 
-static inline uint32_t qsi_popcount(uint64_t mask)
-{
-    return (uint32_t)__builtin_popcountll(mask);
-}
-
-static inline uint64_t qsi_low_bits(uint64_t count)
-{
-    return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
-}
-
 /* The words of a whole segment. */
 static inline uint32_t qsi_queue_words(const struct qsi_queue *queue)
 {

@@ -1,0 +1,32 @@
+/* Words of 64 bits. */
+#ifndef QSI_BITS_H
+#define QSI_BITS_H
+
+#include <stdint.h>
+
+#define QSI_WORD_BITS 64
+
+/* A machine without the instruction in its baseline calls a function for __builtin_popcountll, and mostly it is about one message. */
+static inline uint32_t qsi_popcount(uint64_t word)
+{
+    if ((word & (word - 1)) == 0) {
+        return word != 0 ? 1 : 0;
+    }
+    return (uint32_t)__builtin_popcountll(word);
+}
+
+/* The lowest count bits. */
+static inline uint64_t qsi_low_bits(uint64_t count)
+{
+    return count >= QSI_WORD_BITS ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
+}
+
+/* The length of the stretch of ones that begins at bit. */
+static inline uint32_t qsi_ones_from(uint64_t word, uint32_t bit)
+{
+    uint64_t rest = ~(word >> bit);
+
+    return rest == 0 ? QSI_WORD_BITS : (uint32_t)__builtin_ctzll(rest);
+}
+
+#endif
