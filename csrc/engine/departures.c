@@ -109,11 +109,11 @@ uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32
     return refused;
 }
 
-/* The oldest of the lowest priority leave until the others are not too many. */
+/* The head leaves, which is what would be delivered next, until the others are not too many. */
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
 {
     while (is_over(queue) && qsi_has_ready(queue)) {
-        struct store_queue *level = qsi_drop_level(queue);
+        struct store_queue *level = qsi_head_level(queue);
         uint64_t ready = qsi_ready_count(queue);
         uint64_t excess =
             ready > queue->policy.messages_max ? ready - queue->policy.messages_max : 1;
@@ -390,7 +390,7 @@ static uint64_t keep_time(struct qs_store *store)
         earliest = qsi_earliest(queue);
         next = earliest < next ? earliest : next;
         next = idle_end_us(queue) < next ? idle_end_us(queue) : next;
-        if (queue->core.earliest == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
+        if (earliest == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
             qsi_list_remove(&queue->in_timed);
         }
     }

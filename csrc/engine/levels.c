@@ -8,16 +8,6 @@
 
 /* ---- counted together ---- */
 
-struct store_queue *qsi_drop_level(struct store_queue *queue)
-{
-    for (uint32_t i = qsi_level_count(queue); i-- > 0;) {
-        if (qsi_core_at(queue, i)->ready_count > 0) {
-            return qsi_level_at(queue, i);
-        }
-    }
-    return queue;
-}
-
 bool qsi_has_ready(const struct store_queue *queue)
 {
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {

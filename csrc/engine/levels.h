@@ -45,8 +45,6 @@ static inline struct store_queue *qsi_head_level(struct store_queue *queue)
     }
     return qsi_level_at(queue, i);
 }
-/* Which message is the first to be dropped: the oldest of the lowest level that has one. */
-struct store_queue *qsi_drop_level(struct store_queue *queue);
 
 /* Of all levels. */
 bool qsi_has_ready(const struct store_queue *queue);

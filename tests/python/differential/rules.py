@@ -231,6 +231,15 @@ def consumes_what_expires_at_once(world: World, operation: Operation) -> bool:
     return operation.verb == "consume" and world.expires_at_once(operation.arguments["queue"])
 
 
+def commits_to_waiting_consumer(world: World, operation: Operation) -> bool:
+    publishes = world.channels[operation.channel].tx_publishes
+    waiting = any(
+        "x-max-priority" in arguments and world.consumers_of(queue)
+        for queue, arguments in world.arguments.items()
+    )
+    return operation.verb == "tx_commit" and publishes and waiting
+
+
 UNDETERMINED = (
     Rule(
         "consumers of a queue where messages expire at once",
@@ -272,6 +281,12 @@ UNDETERMINED = (
         "a broker pushes the published message before it hears of the requeue; a store's consumers"
         " ask after the commit",
         requeues_and_publishes,
+    ),
+    Rule(
+        "a transaction's publishes to a queue with priorities and a consumer",
+        "a broker pushes each when it comes, whatever its priority; a store's consumers ask after"
+        " the commit, for the highest",
+        commits_to_waiting_consumer,
     ),
 )
 

@@ -38,6 +38,7 @@ GROUPS = (
     "dead-letters",
     "single-active-consumer",
     "consumer-priorities",
+    "priorities",
     "invalid",
 )
 HOUR_MS = 3_600_000  # nothing expires in a script but what expires at once
@@ -91,6 +92,9 @@ NO_ARGUMENTS: tuple[Mapping[str, Any], ...] = (
     {"x-dead-letter-exchange": 1},
     {"x-dead-letter-routing-key": "k"},
     {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 5},
+    {"x-max-priority": -1},
+    {"x-max-priority": "3"},
+    {"x-max-priority": 256},
     {"x-single-active-consumer": "yes"},
     {"x-queue-mode": "hasty"},
     {"x-queue-mode": True},
@@ -110,6 +114,8 @@ CHANGES: tuple[Mapping[str, Any], ...] = (
     {"x-dead-letter-routing-key": "other"},
     {"x-single-active-consumer": True},
     {"x-single-active-consumer": False},
+    {"x-max-priority": 3},
+    {"x-max-priority": 255},
     {"x-queue-mode": "lazy"},
     {"x-queue-mode": "default"},
 )
@@ -252,6 +258,8 @@ class Generator:
                 arguments["x-dead-letter-routing-key"] = self.random.choice(keys)
         if "single-active-consumer" in self.groups and self.chance(0.3):
             arguments["x-single-active-consumer"] = True
+        if "priorities" in self.groups and self.chance(0.4):
+            arguments["x-max-priority"] = self.random.choice((1, 3, 3, 10))
         return arguments
 
     def collect_dead_letters(self, collector: str) -> None:
@@ -431,6 +439,8 @@ class Generator:
             properties["delivery_mode"] = self.random.choice((1, 2, 2))
         if "properties" in self.groups and self.chance(0.3):
             properties |= self.random.choice(PROPERTIES)
+        if "priorities" in self.groups and self.chance(0.6):
+            properties["priority"] = self.random.choice((0, 1, 2, 3, 4, 255))
         if "properties" in self.groups and self.chance(0.3):
             properties["headers"] = self.random.choice(HEADERS)
         if "copies" in self.groups and self.chance(0.2):

@@ -168,14 +168,14 @@ def test_limits_count_all_levels(channel: pyqstore.Channel, bodies: Take) -> Non
     channel.publish_batch(
         pa.record_batch({"body": [b"a", b"b"], "priority": pa.array([0, 8], pa.uint8())}), "", "q"
     )
-    assert bodies(channel, "q") == [b"0", b"1", b"b", b"2", b"3"]
+    assert bodies(channel, "q") == [b"6", b"7", b"8", b"9", b"a"]  # the head is dropped
 
 
 def test_bytes_are_counted_over_levels(channel: pyqstore.Channel, bodies: Take) -> None:
     declare(channel, 9, max_length_bytes=100)
     for i in range(6):
         publish(channel, bytes([i]) * 30, i)
-    assert [body[0] for body in bodies(channel, "q")] == [5, 4, 3]
+    assert [body[0] for body in bodies(channel, "q")] == [2, 1, 0]
 
 
 def test_a_full_queue_refuses_whatever_the_priority(store: pyqstore.Store) -> None:
@@ -197,6 +197,24 @@ def test_a_full_queue_refuses_whatever_the_priority(store: pyqstore.Store) -> No
         publish(channel, b"c", 5)
         with pytest.raises(pyqstore.PreconditionFailed, match="full"):
             channel.tx_commit()
+
+
+def test_expiry_comes_although_the_timer_looked_before(channel: pyqstore.Channel) -> None:
+    """It forgot the queue when nothing of the lowest priority was to expire."""
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare(
+        "q",
+        arguments={
+            "x-max-priority": 9,
+            "x-message-ttl": 200,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        },
+    )
+    publish(channel, b"high", 5)
+    dead = next(channel.consume("dead", auto_ack=True, inactivity_timeout=20))
+    assert dead is not None
+    assert dead.body == b"high"
 
 
 def test_messages_of_all_levels_expire_and_die(channel: pyqstore.Channel, bodies: Take) -> None:

@@ -170,18 +170,20 @@ static void test_exclusive_queues_end_with_their_channel(struct engine *engine)
     QS_CHECK(engine->store->queues_by_id.count == 1);
 }
 
-static void test_the_lowest_and_oldest_are_dropped(struct engine *engine)
+static void test_the_head_is_dropped(struct engine *engine)
 {
     declare_levels(engine, "q", QS_DURABLE, 3, 3);
     publish_at(engine, "q", 2, "a");
     publish_at(engine, "q", 1, "b");
     publish_at(engine, "q", 1, "c");
     publish_at(engine, "q", 3, "d");
-    publish_at(engine, "q", 0, "never there");
+    check_counts(engine, "q", 3, 0); /* "d" was the highest */
+    publish_at(engine, "q", 0, "e");
+    publish_at(engine, "q", 1, "f");
     check_counts(engine, "q", 3, 0);
-    take(engine, "q", "d");
-    take(engine, "q", "a");
     take(engine, "q", "c");
+    take(engine, "q", "f");
+    take(engine, "q", "e");
     get_nothing(engine, "q");
 }
 
@@ -299,7 +301,7 @@ int main(void)
     RUN_TESTS(test_the_highest_come_first, test_a_requeued_message_is_back_in_its_level,
               test_a_close_and_a_checkpoint_keep_levels, test_a_queue_goes_with_all_its_levels,
               test_a_purge_spares_what_is_out, test_exclusive_queues_end_with_their_channel,
-              test_the_lowest_and_oldest_are_dropped, test_unused_levels_are_not_there,
+              test_the_head_is_dropped, test_unused_levels_are_not_there,
               test_levels_are_one_queue_to_visitors);
     test_a_crash();
     test_paging();
