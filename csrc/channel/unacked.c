@@ -249,13 +249,13 @@ uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag,
 }
 
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
-                               uint64_t last_tag)
+                               uint64_t last_tag, bool requeued)
 {
     uint64_t stretches = 0;
 
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
         const struct qsi_extent *extent = extent_at(unacked, i);
-        uint64_t bits;
+        uint64_t bits, of_extent;
         if (extent->first_tag > last_tag) {
             break;
         }
@@ -265,7 +265,11 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
                                           qsi_extent_mask(extent, bits)) >>
                    (extent->first_slot % QSI_WORD_BITS);
         }
-        stretches += qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
+        of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
+        if (requeued && extent->queue->wears_out) {    /* at worst, each second message stays out */
+            of_extent = (of_extent + qsi_popcount(bits)) / 2;
+        }
+        stretches += of_extent;
     }
     return stretches;
 }

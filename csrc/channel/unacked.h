@@ -73,8 +73,9 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
                       qsi_extent_visitor *visit, void *context);
 /* How many stretches of consecutive tags, each within an extent, a take of that range would find. */
 uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
-/* The same without the messages of durable queues that end with the process: they divide the others. */
+/* The most stretches of journalled messages that settling that range can find: messages of durable queues that end with the
+ * process divide the others, and so do, when they are requeued, those that were delivered too often. */
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
-                               uint64_t last_tag);
+                               uint64_t last_tag, bool requeued);
 
 #endif

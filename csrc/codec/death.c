@@ -164,6 +164,12 @@ static void put_routing_keys(struct writer *writer, const struct qsi_death *deat
     end_sized(writer, at);
 }
 
+static void put_count(struct writer *writer, uint64_t count)
+{
+    put_name(writer, TEXT("count"), 'l');
+    put_be64(writer, count);
+}
+
 static void put_first_death(struct writer *writer, const struct qsi_death *death,
                             struct qsi_slice headers, struct qsi_slice expiration)
 {
@@ -171,8 +177,7 @@ static void put_first_death(struct writer *writer, const struct qsi_death *death
 
     put(writer, "F", 1);
     at = begin_sized(writer);
-    put_name(writer, TEXT("count"), 'l');
-    put_be64(writer, 1);
+    put_count(writer, 1);
     put_text(writer, "reason", qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
     put_text(writer, "queue", death->queue);
     put_name(writer, TEXT("time"), 'T');
@@ -185,14 +190,14 @@ static void put_first_death(struct writer *writer, const struct qsi_death *death
     end_sized(writer, at);
 }
 
-static uint64_t count_of(const struct qsi_field *field)
+/* A client may have written anything there. */
+static int64_t count_of(const struct qsi_field *field)
 {
-    uint64_t count = 0;
+    struct qsi_number number;
 
-    for (uint32_t i = 0; i < field->value.bytes && field->value.bytes <= 8; i++) {
-        count = count << 8 | field->value.data[i];
-    }
-    return count;
+    return qsi_field_integer(field, &number) && (number.is_negative || number.bits < INT64_MAX)
+               ? (int64_t)number.bits
+               : 0;
 }
 
 /* The table of an earlier death, counted once more. */
@@ -200,17 +205,21 @@ static void put_death_again(struct writer *writer, struct qsi_slice death)
 {
     struct qsi_field_walk walk = qsi_table_walk(death);
     struct qsi_field field;
+    bool is_counted = false;
     size_t at;
 
     put(writer, "F", 1);
     at = begin_sized(writer);
     while (qsi_field_next(&walk, &field)) {
-        if (!is_named(&field, "count")) {
+        if (is_named(&field, "count")) {
+            put_count(writer, (uint64_t)count_of(&field) + 1);
+            is_counted = true;
+        } else {
             put_field(writer, &field);
-            continue;
         }
-        put_name(writer, field.name, 'l');
-        put_be64(writer, count_of(&field) + 1);
+    }
+    if (!is_counted) {
+        put_count(writer, 1);
     }
     end_sized(writer, at);
 }
@@ -310,11 +319,8 @@ bool qsi_death_is_cycle(struct qsi_slice properties, struct qsi_slice queue)
     struct qsi_field field;
 
     while (told.data != NULL && qsi_field_next(&walk, &field)) {
-        if (field.type != 'F') {
-            continue;
-        }
-        if (has_text(field.value, "reason", TEXT("rejected"))) {
-            return false;
+        if (field.type != 'F' || has_text(field.value, "reason", TEXT("rejected"))) {
+            return false; /* a client had a hand in it: it does not go round by itself */
         }
         if (has_text(field.value, "queue", queue)) {
             return true;

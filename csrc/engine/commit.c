@@ -14,6 +14,7 @@
 
 #define GRACE_NS \
     100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
+#define LEAD_NS 1000000000u /* a commit may take so long: with less to wait nobody leads one */
 #define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
 #define IDLE_NS 20000000u /* without work for so long, it sleeps until it is called */
 #define GATHER_YIELDS \
@@ -194,6 +195,14 @@ static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
     return now < deadline_ns ? deadline_ns - now : 0;
 }
 
+/* Whoever leads cannot stop for a deadline: one that is near leaves it to the committer. */
+static bool has_time_to_lead(struct qs_store *store, uint64_t deadline_ns)
+{
+    return deadline_ns == UINT64_MAX || !store->committer_running ||
+           time_left(store, deadline_ns) >=
+               LEAD_NS + store->options.commit_delay_us * UINT64_C(1000);
+}
+
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error)
 {
@@ -214,13 +223,16 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
         if (status != QS_OK) {
             break;
         }
-        if (!store->leading) {
+        if (!store->leading && has_time_to_lead(store, deadline_ns)) {
             lead(store);
         } else {
             uint64_t left = time_left(store, deadline_ns);
             if (left == 0) {
                 status = QS_ETIMEDOUT;
             } else {
+                if (!store->leading) {
+                    qsi_commit_hurry(store);
+                }
                 qsi_cond_wait(&store->durable, &store->mutex, left);
             }
         }

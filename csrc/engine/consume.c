@@ -603,6 +603,12 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     channel->waits = false;
 }
 
+static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *error)
+{
+    return qsi_fail(error, channel->store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                    "closed meanwhile");
+}
+
 /* REQUIRES lock, and that there is no event.  QS_EEMPTY. */
 static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
 {
@@ -628,11 +634,15 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
         if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
         }
-        if (seen != store->event_count && !channel->closed) {
-            continue; /* the lock was released on the way, and something came */
+        if (channel->closed) { /* while the lock was released on the way: nobody rings any more */
+            status = closed_meanwhile(channel, error);
+            break;
+        }
+        if (seen != store->event_count) {
+            continue; /* the same, and something came */
         }
         if (timeout_ns == 0) {
-            status = channel->closed ? status : arm(channel, kinds, error);
+            status = arm(channel, kinds, error);
             break;
         }
         now = store->env->monotonic_ns(store->env);
@@ -645,8 +655,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
         wait_for_event(channel, kinds, deadline - now);
         has_waited = true;
         if (channel->closed) {
-            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
-                              "closed meanwhile");
+            status = closed_meanwhile(channel, error);
             break;
         }
     }

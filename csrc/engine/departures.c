@@ -52,11 +52,16 @@ void qsi_depart(struct qs_store *store, struct store_queue *queue,
 
 /* ---- limits ---- */
 
+static bool is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
+{
+    return ready > queue->policy.messages_max ||
+           (queue->core.counts_bytes && body_bytes > queue->policy.body_bytes_max);
+}
+
 static bool is_over(const struct store_queue *queue)
 {
-    return (queue->policy.messages_max != QSI_UNLIMITED &&
-            qsi_ready_count(queue) > queue->policy.messages_max) ||
-           (queue->core.counts_bytes && qsi_ready_bytes(queue) > queue->policy.body_bytes_max);
+    return (queue->policy.messages_max != QSI_UNLIMITED || queue->core.counts_bytes) &&
+           is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
 }
 
 /* When the queue goes, if nobody uses it. */
@@ -100,8 +105,7 @@ uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32
     uint64_t ready = qsi_ready_count(queue), bytes = qsi_ready_bytes(queue);
     uint32_t refused = 0;
 
-    while (refused < count && (ready > queue->policy.messages_max ||
-                               (core->counts_bytes && bytes > queue->policy.body_bytes_max))) {
+    while (refused < count && is_too_much(queue, ready, bytes)) {
         refused += 1;
         ready -= 1;
         bytes -= core->counts_bytes ? qsi_queue_body_bytes(core, first_seq + count - refused) : 0;
@@ -130,6 +134,7 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
             break;
         }
         queue->jobs += 1;
+        /* It brings the head of the whole queue, which is what is wanted here. */
         take = qsi_page_in(store, level, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
         queue->jobs -= 1;
         if (take == QSI_TAKE_PAGED || queue->deleted) {
@@ -183,21 +188,32 @@ void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-/* Releases the lock.  Reads a state from the disk; one that cannot be read tells no times. */
+/* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
+static void put_off(const struct qs_store *store, struct qsi_segment *segment)
+{
+    segment->earliest = segment->is_damaged ? QSI_NEVER : now_us(store) + RETRY_US;
+}
+
+/* Releases the lock.  Reads a state from the disk. */
 static void load_state(struct qs_store *store, struct store_queue *queue,
                        struct qsi_segment *segment)
 {
+    uint64_t number = segment->number;
     struct qsi_page_in job;
 
     if (segment->busy > 0) {
         return; /* somebody is about to bring it: the timer comes again */
     }
     if (segment->is_damaged || qsi_page_in_state(&job, segment) != QS_OK) {
-        segment->earliest = QSI_NEVER;
+        put_off(store, segment);
         return;
     }
-    if (qsi_pager_run_page_in(store, queue, &job, NULL) != QS_OK) {
-        segment->earliest = QSI_NEVER;
+    if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK) {
+        return;
+    }
+    segment = qsi_queue_find_segment(&queue->core, number); /* it may be gone meanwhile */
+    if (segment != NULL && segment->settled == NULL) {
+        put_off(store, segment);
     }
 }
 
@@ -237,17 +253,18 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 
 /* ---- seeing off ---- */
 
-/* Without memory or room the message stays held, and goes with a later try. */
-static void drop(struct qs_store *store, const struct departure *departure)
+/* May release the lock.  False: there is no room; the messages stay held, and go with a later try. */
+static bool drop(struct qs_store *store, const struct departure *departure)
 {
     struct qs_channel *holder = store->departures.holder;
 
     if (departure->reason == QSI_EXPIRED) {
         /* Not journalled: after a restart it has expired as well. */
         qsi_settle_into(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK, NULL);
-        return;
+        return true;
     }
-    qsi_settle_tags(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK);
+    return qsi_settle_with_room(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK,
+                                NULL) == QS_OK;
 }
 
 /* The first tags of the departure whose queue has dead letters as the first one's has: the same fate. */
@@ -277,12 +294,13 @@ static struct departure first_fate(struct qs_store *store, const struct departur
 }
 
 /* May release the lock.  False: what could not leave could not be noted either. */
-static bool move(struct qs_store *store, const struct departure *departure)
+static bool leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
 {
     struct qsi_buf *stuck = &store->departures.stuck;
     size_t before = stuck->bytes;
 
-    if (qsi_dead_letter(store, departure, stuck, NULL) == QS_OK) {
+    if (dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) == QS_OK
+                     : drop(store, departure)) {
         return true;
     }
     stuck->bytes = before; /* those of it that stayed are among all that are tried again */
@@ -297,9 +315,7 @@ static void see_off(struct qs_store *store, struct departure departure)
     while (departure.first_tag <= departure.last_tag) {
         bool dead_letters = false;
         struct departure first = first_fate(store, &departure, &dead_letters);
-        if (!dead_letters) {
-            drop(store, &first);
-        } else if (!move(store, &first)) {
+        if (!leave(store, &first, dead_letters)) {
             return; /* without memory it stays held until the store is closed */
         }
         if (departures->stuck.bytes > 0) { /* to be tried again in a while */
@@ -450,6 +466,43 @@ qs_status qsi_departures_open(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
+/* What a queue refused that has dead letters for it, and that found no way out before the store went: the last messages. */
+static qs_status hold_excess(struct qs_store *store, struct store_queue *level, qs_error *error)
+{
+    const struct store_queue *queue = qsi_owner_of(level);
+    uint64_t ready = qsi_ready_count(queue), body_bytes = qsi_ready_bytes(queue);
+    uint64_t seq = level->core.next_seq;
+    struct qsi_stretch stretch;
+
+    QS_TRY(qsi_load_all_states(store, level, error));
+    while (is_too_much(queue, ready, body_bytes) && qsi_queue_ready_before(&level->core, &seq)) {
+        ready -= 1;
+        body_bytes -= queue->core.counts_bytes ? qsi_queue_body_bytes(&level->core, seq) : 0;
+    }
+    for (;;) {
+        if (qsi_depart_reserve(store, 1) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                            (const char *)queue->name.data);
+        }
+        if (!qsi_queue_hold_next(&level->core, &seq, &stretch)) {
+            return QS_OK;
+        }
+        qsi_depart(store, level, &stretch, QSI_MAXLEN);
+    }
+}
+
+/* REQUIRES all states of all levels in memory, where bytes are counted. */
+static qs_status refuse_excess(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    if (!qsi_queue_passes_on(queue)) {
+        return QS_OK;
+    }
+    for (uint32_t i = qsi_level_count(queue); i-- > 0 && is_over(queue);) {
+        QS_TRY(hold_excess(store, qsi_level_at(queue, i), error));
+    }
+    return QS_OK;
+}
+
 qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -467,11 +520,44 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
     while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their levels counted */
         struct store_queue *queue = cursor.value;
         qsi_note_growth(store, queue);
+        if (queue->parent == NULL) {
+            QS_TRY(refuse_excess(store, queue, error));
+        }
         if (queue->policy.expires_ms != QSI_UNLIMITED && queue->parent == NULL) {
             note_time(store, queue, QSI_NEVER);
         }
     }
     return QS_OK;
+}
+
+static void unhold_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    struct qs_store *store = context;
+    struct store_queue *queue = qsi_queue_of_core(extent->queue);
+
+    if (!queue->deleted) {
+        qsi_queue_unhold(extent->queue, extent->segment, qsi_extent_word(extent),
+                         qsi_extent_mask(extent, tags));
+    } else {
+        qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent),
+                         qsi_extent_mask(extent, tags));
+        qsi_free_queue_if_done(store, queue);
+    }
+}
+
+/* What no consumer had goes back as if nobody had: no delivery is counted. */
+static void unhold(struct qs_store *store, const struct qsi_buf *departures)
+{
+    struct qs_channel *holder = store->departures.holder;
+
+    for (size_t at = 0; at < departures->bytes; at += sizeof(struct departure)) {
+        const struct departure *departure =
+            (const struct departure *)(const void *)(departures->data + at);
+        if (departure->reason == QSI_EXPIRED || departure->reason == QSI_MAXLEN) {
+            qsi_unacked_take(&holder->unacked, departure->first_tag, departure->last_tag,
+                             unhold_extent, store);
+        }
+    }
 }
 
 void qsi_departures_shut(struct qs_store *store)
@@ -484,6 +570,8 @@ void qsi_departures_shut(struct qs_store *store)
     retry_stuck(store); /* what was in the way of a rejected message may be gone */
     qsi_see_off(store);
     qsi_tx_drop(holder);
+    unhold(store, &store->departures.fresh);
+    unhold(store, &store->departures.stuck);
     qsi_settle_tags(holder, 1, holder->unacked.last_tag, QSI_SETTLE_REQUEUE);
     qsi_buf_clear(&store->departures.fresh);
     qsi_buf_clear(&store->departures.stuck);

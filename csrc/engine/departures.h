@@ -45,11 +45,28 @@ static inline bool qsi_has_departures(const struct qs_store *store)
            (store->departures.stuck.bytes > 0 && !store->timer_running);
 }
 
-/* Would one more message be too many? */
-static inline bool qsi_queue_is_full(const struct store_queue *queue)
+static inline bool qsi_has_dead_letters(const struct store_queue *queue)
 {
-    return qsi_ready_count(queue) >= queue->policy.messages_max ||
-           (queue->core.counts_bytes && qsi_ready_bytes(queue) >= queue->policy.body_bytes_max);
+    return queue->policy.has_dead_letter_exchange && !queue->deleted;
+}
+/* Does the queue refuse messages rather than drop others? */
+static inline bool qsi_queue_refuses(const struct store_queue *queue)
+{
+    return queue->policy.overflow != QSI_DROP_HEAD;
+}
+/* Does what it refuses go on to its dead-letter exchange? */
+static inline bool qsi_queue_passes_on(const struct store_queue *queue)
+{
+    return queue->policy.overflow == QSI_REJECT_PUBLISH_DLX && qsi_has_dead_letters(queue);
+}
+/* Would the queue refuse one of so many more messages, with so many bytes of bodies together? */
+static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint64_t count,
+                                          uint64_t body_bytes)
+{
+    return qsi_queue_refuses(queue) &&
+           (qsi_ready_count(queue) + count > queue->policy.messages_max ||
+            (queue->core.counts_bytes &&
+             qsi_ready_bytes(queue) + body_bytes > queue->policy.body_bytes_max));
 }
 /* How many of the messages [first_seq, first_seq + count), just pushed to a level, its queue refuses: the last ones. */
 uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count);
@@ -71,9 +88,5 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct departure *depart
                           struct qsi_buf *stuck_out, qs_error *error) QS_MUST_CHECK;
 /* May release the lock.  Adds what becomes of the channel's rejected messages to its open transaction. */
 qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
-static inline bool qsi_has_dead_letters(const struct store_queue *queue)
-{
-    return queue->policy.has_dead_letter_exchange && !queue->deleted;
-}
 
 #endif

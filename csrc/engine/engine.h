@@ -390,7 +390,8 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
 /* ---- settle.c ---- */
 
 /* The most bytes that settling these tags can add to the journal. */
-uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind);
 /* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled go to chunk,
  * which has that much room; NULL: nowhere.  Returns their number. */
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
@@ -398,6 +399,9 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind);
+/* The same with room in the journal, or not at all.  May release the lock. */
+qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                               uint8_t kind, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);

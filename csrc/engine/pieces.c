@@ -79,8 +79,9 @@ static void count_messages(struct qs_store *store, const struct pieces *pieces)
                     continue;
                 }
                 queue->core.reserving += run->count;
-                queue->core.reserving_bytes +=
-                    queue->core.counts_bytes ? qsi_run_body_bytes(run) : 0;
+                queue->core.reserving_bytes += queue->core.counts_bytes && qsi_queue_refuses(queue)
+                                                   ? qsi_run_body_bytes(run)
+                                                   : 0;
             }
         }
     }
@@ -167,6 +168,8 @@ static uint32_t push(struct qs_store *store, struct piece *piece, struct refusal
         qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, seq, count);
         if (refusals != NULL && qsi_queue_refuses(queue)) {
             refused += qsi_refusals_take(refusals, store, queue, piece, destination->run);
+        } else if (piece->is_letter) {
+            qsi_letter_pass_on(store, queue, destination->run);
         }
         destination->run = NULL;
         store->stats.routed += count;

@@ -108,7 +108,8 @@ struct publishing {
     bool is_letter;  /* from another queue: not to those that are full */
     bool may_go_round;
     bool expires;           /* somewhere: when it was published is noted then */
-    bool may_be_refused;    /* by a queue that is full */
+    bool may_be_refused;    /* by a queue that refuses when it is full */
+    bool is_refused;        /* one of its queues is */
     uint8_t priority;       /* read if a queue has levels */
     uint32_t expiration_ms; /* its own */
     bool stored;            /* its body is in the message store, and ref tells where */
@@ -127,11 +128,31 @@ static bool is_journalled(const struct publishing *publishing)
     return publishing->persistent && publishing->durable_count > 0;
 }
 
-/* A letter does not go where it would go round for ever, nor where it would be refused. */
+/* Would the queue refuse the letter, behind what the transaction has for it already? */
+static bool is_full_for(const struct publishing *letter, const struct store_queue *queue)
+{
+    const struct pieces *pieces = letter->channel->tx_pieces;
+    uint64_t count = 1, body_bytes = letter->body.bytes;
+
+    for (uint32_t i = 0; pieces != NULL && i < pieces->count; i++) {
+        const struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; k < piece->destination_count; k++) {
+            const struct piece_destination *destination = &piece->destinations[k];
+            if (qsi_queue_in(destination->queue_id) == queue->core.id) {
+                count += destination->run->count;
+                body_bytes += queue->core.counts_bytes ? qsi_run_body_bytes(destination->run) : 0;
+            }
+        }
+    }
+    return qsi_queue_would_refuse(queue, count, body_bytes);
+}
+
+/* A letter does not go where it would go round for ever, nor where it would be refused and dropped. */
 static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
 {
     return (publishing->may_go_round || !qsi_death_is_cycle(publishing->properties, queue->name)) &&
-           !(qsi_queue_refuses(queue) && qsi_queue_is_full(queue));
+           !(qsi_queue_refuses(queue) && !qsi_queue_passes_on(queue) &&
+             is_full_for(publishing, queue));
 }
 
 static qs_status leave_out(struct publishing *publishing, qs_error *error)
@@ -202,13 +223,17 @@ static qs_status route(struct publishing *publishing, qs_error *error)
     }
     publishing->durable_count = 0;
     publishing->expires = publishing->expiration_ms != QSI_NO_EXPIRATION;
-    publishing->may_be_refused = false;
+    publishing->may_be_refused = publishing->is_refused = false;
     publishing->priority = 0;
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
         publishing->expires = publishing->expires || queue->core.ttl_us != QSI_NEVER;
-        publishing->may_be_refused = publishing->may_be_refused || qsi_queue_refuses(queue);
+        if (QS_UNLIKELY(qsi_queue_refuses(queue))) {
+            publishing->may_be_refused = true;
+            publishing->is_refused =
+                publishing->is_refused || qsi_queue_would_refuse(queue, 1, publishing->body.bytes);
+        }
         if (QS_UNLIKELY(queue->levels != NULL)) {
             publishing->priority =
                 qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
@@ -352,6 +377,7 @@ static qs_status make_piece(struct publishing *publishing, struct pieces *pieces
     if (piece == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message");
     }
+    piece->is_letter = publishing->is_letter;
     piece->journalled = is_journalled(publishing);
     piece->has_expiration = publishing->expiration_ms != QSI_NO_EXPIRATION;
     piece->row_count = 1;
@@ -398,7 +424,7 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock, a route and room.  To queues of which one may refuse it. */
+/* REQUIRES lock, a route and room.  To queues of which one refuses it. */
 static qs_status offer(struct publishing *publishing, struct refusals *refusals, uint64_t *lsn_out,
                        qs_error *error)
 {
@@ -518,7 +544,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         QS_TRY(lay_out(publishing, error));
         if (is_journalled(publishing)) {
             bytes = publishing->layout.record_bytes;
-            if (publishing->may_be_refused) {
+            if (publishing->is_refused) {
                 bytes += publishing->route->count * (uint64_t)QSI_SETTLE_BYTES;
             }
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released,
@@ -534,7 +560,7 @@ static qs_status take(struct publishing *publishing, struct refusals *refusals, 
     if (publishing->route->count > 0 && publishing->channel->tx_selected) {
         return buffer(publishing, error);
     }
-    return publishing->route->count > 0 && publishing->may_be_refused
+    return publishing->route->count > 0 && publishing->is_refused
                ? offer(publishing, refusals, &receipt->lsn, error)
                : accept(publishing, &receipt->lsn, error);
 }

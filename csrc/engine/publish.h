@@ -23,6 +23,7 @@ struct piece {
     uint32_t place_count;
     uint32_t row_count;
     uint64_t first_row; /* of row 0, among the messages of the call that published them */
+    bool is_letter; /* a dead letter: nothing is refused for it, it fitted when it was written */
     bool journalled;
     bool has_expiration; /* some rows say themselves when they expire */
 };
@@ -58,11 +59,6 @@ struct refusals {
     struct qsi_chunk *settles; /* room for their records */
     uint64_t count;            /* rows that are in the bitmap */
 };
-/* Does the queue refuse messages rather than drop others? */
-static inline bool qsi_queue_refuses(const struct store_queue *queue)
-{
-    return queue->policy.overflow != QSI_DROP_HEAD;
-}
 /* REQUIRES lock.  What refusing may add to the journal. */
 uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pieces *pieces);
 /* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call: neither take nor accept can fail then. */
@@ -74,6 +70,10 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                            struct store_queue *queue, const struct piece *piece,
                            const struct qsi_run *run);
+/* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead letters.  REQUIRES room for a stretch
+ * to depart. */
+void qsi_letter_pass_on(struct qs_store *store, struct store_queue *queue,
+                        const struct qsi_run *letter);
 void qsi_refusals_fini(struct refusals *refusals);
 /* REQUIRES lock and qsi_pieces_reserve.  A transaction is refused as a whole: QS_PRECONDITION_FAILED. */
 qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces,

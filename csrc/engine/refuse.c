@@ -6,6 +6,7 @@
 #include "error.h"
 #include "levels.h"
 #include "publish.h"
+#include "record.h"
 
 #include <string.h>
 
@@ -13,6 +14,9 @@
 static void measure(struct qs_store *store, const struct pieces *pieces, uint32_t *destinations_out,
                     uint32_t *stretches_out)
 {
+    uint32_t entries = store->shared.entries;
+    uint32_t stretch_most = entries < QSI_WORD_BITS ? entries : QSI_WORD_BITS;
+
     *destinations_out = *stretches_out = 0;
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct piece *piece = &pieces->items[i];
@@ -21,7 +25,7 @@ static void measure(struct qs_store *store, const struct pieces *pieces, uint32_
                 qsi_find_by_id(store, piece->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue)) {
                 *destinations_out += 1;
-                *stretches_out += piece->destinations[k].run->count / QSI_WORD_BITS + 2;
+                *stretches_out += piece->destinations[k].run->count / stretch_most + 2;
             }
         }
     }
@@ -67,15 +71,49 @@ static void note_row(struct refusals *refusals, uint64_t row)
     refusals->rows[row / 64] |= bit;
 }
 
+/* One record, over messages that end with the process as well: whoever replays it finds them ended. */
+static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
+                           const struct qsi_run *run, uint64_t first_seq, uint32_t count)
+{
+    struct qsi_settle settle = {queue->core.id, first_seq, count, QSI_SETTLE_ACK};
+    struct qsi_chunk *settles = refusals->settles;
+
+    if (!run->journalled) {
+        return 0;
+    }
+    QS_ASSERT(settles->capacity - settles->used >= QSI_SETTLE_BYTES);
+    qsi_settle_encode(settles->data + settles->used, &settle);
+    settles->used += QSI_SETTLE_BYTES;
+    return 1;
+}
+
+static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t first_seq)
+{
+    struct qsi_stretch stretch;
+
+    while (qsi_queue_hold_next(&queue->core, &first_seq, &stretch)) {
+        qsi_depart(store, queue, &stretch, QSI_MAXLEN);
+    }
+}
+
+void qsi_letter_pass_on(struct qs_store *store, struct store_queue *queue,
+                        const struct qsi_run *letter)
+{
+    if (qsi_queue_passes_on(queue) && qsi_refused_count(queue, letter->first_seq, 1) > 0) {
+        pass_on(store, queue, letter->first_seq);
+    }
+}
+
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                            struct store_queue *queue, const struct piece *piece,
                            const struct qsi_run *run)
 {
     struct qs_channel *holder = store->departures.holder;
     uint32_t refused = qsi_refused_count(queue, run->first_seq, run->count);
-    uint64_t seq = run->first_seq + run->count - refused;
+    uint64_t first_seq = run->first_seq + run->count - refused, seq = first_seq;
     uint64_t first_tag = holder->unacked.last_tag + 1;
     struct qsi_stretch stretch;
+    uint32_t records;
 
     if (refused == 0) {
         return 0;
@@ -84,17 +122,16 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         note_row(refusals, piece->first_row + (run->rows != NULL ? run->rows[i] : i));
     }
     store->stats.refused += refused;
-    if (queue->policy.overflow == QSI_REJECT_PUBLISH_DLX && qsi_has_dead_letters(queue)) {
-        while (qsi_queue_hold_next(&queue->core, &seq, &stretch)) {
-            qsi_depart(store, queue, &stretch, QSI_MAXLEN);
-        }
+    if (qsi_queue_passes_on(queue)) {
+        pass_on(store, queue, seq);
         return 0;
     }
     while (qsi_queue_hold_next(&queue->core, &seq, &stretch)) {
         qsi_unacked_add(&holder->unacked, &queue->core, &stretch, NULL);
     }
-    return qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK,
-                           refusals->settles);
+    records = record_end(refusals, queue, run, first_seq, refused);
+    qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK, NULL);
+    return records; /* the run may be gone */
 }
 
 void qsi_refusals_fini(struct refusals *refusals)
@@ -120,9 +157,9 @@ static bool would_be_over(const struct store_queue *queue)
 qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces, qs_error *error)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
-        for (uint32_t k = 0; k < pieces->items[i].destination_count; k++) {
-            struct store_queue *queue =
-                qsi_find_by_id(store, pieces->items[i].destinations[k].queue_id);
+        const struct piece *piece = &pieces->items[i];
+        for (uint32_t k = 0; !piece->is_letter && k < piece->destination_count; k++) {
+            struct store_queue *queue = qsi_find_by_id(store, piece->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(qsi_owner_of(queue))) {
                 return qsi_fail(error, QS_PRECONDITION_FAILED,
                                 "queue '%.*s' is full and refuses more: nothing of the transaction "

@@ -115,6 +115,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    bool by_consumer = settling->channel != store->departures.holder;
     uint64_t mask;
     uint32_t count;
 
@@ -134,19 +135,20 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     }
     if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
         qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
-        store->stats.requeued += count;
+        store->stats.requeued += by_consumer ? count : 0;
         qsi_note_growth(store, queue);
         return;
     }
     qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
-    store->stats.acked += count;
+    store->stats.acked += by_consumer ? count : 0;
     qsi_free_queue_if_done(store, queue);
 }
 
-/* The most that settling these tags can add to the journal. */
-uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind)
 {
-    return qsi_unacked_stretches(&channel->unacked, first_tag, last_tag) * QSI_SETTLE_BYTES;
+    return QSI_SETTLE_BYTES * qsi_unacked_stretches(&channel->unacked, first_tag, last_tag,
+                                                    kind == QSI_SETTLE_REQUEUE);
 }
 
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
@@ -189,19 +191,35 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
                      uint8_t kind)
 {
     settle_within(channel, first_tag, last_tag, kind,
-                  qsi_settle_bytes(channel, first_tag, last_tag));
+                  qsi_settle_bytes(channel, first_tag, last_tag, kind));
 }
 
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
-    uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+    uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK);
     bool released = false;
 
     if (qsi_commit_make_room(channel->store, bytes, bytes, &released, NULL) != QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
     settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK,
-                  released ? qsi_settle_bytes(channel, first_tag, last_tag) : bytes);
+                  released ? qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK)
+                           : bytes);
+}
+
+qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                               uint8_t kind, qs_error *error)
+{
+    uint64_t bytes = 0;
+    bool released = true;
+
+    while (released) {
+        QS_TRY(qsi_store_check_failed(channel->store, error));
+        bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    settle_within(channel, first_tag, last_tag, kind, bytes);
+    return QS_OK;
 }
 
 /* ---- the verbs ---- */
@@ -272,7 +290,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
             return buffer_settle(channel, first, last, kind, error);
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
-        bytes = qsi_settle_bytes(channel, first, last);
+        bytes = qsi_settle_bytes(channel, first, last, kind);
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
@@ -310,7 +328,7 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
-        bytes = qsi_settle_bytes(channel, first_tag, last_tag);
+        bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
@@ -346,7 +364,7 @@ static qs_status recover(struct qs_channel *channel, qs_error *error)
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
-        bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
+        bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* What a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));

@@ -620,7 +620,8 @@ void qsi_make_room_to_shut(struct qs_store *store, const void *only)
             const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
             if (!channel->closed &&
                 (only == NULL || only == channel || only == channel->connection)) {
-                bytes += qsi_settle_bytes(channel, 1, channel->unacked.last_tag);
+                bytes +=
+                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
             }
         }
         released = false;

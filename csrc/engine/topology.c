@@ -128,6 +128,7 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
     }
     queue->lazy = queue->policy.lazy;
     queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
+    queue->core.wears_out = queue->policy.deliveries_max != QSI_UNLIMITED;
     if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
         queue->core.ttl_us = queue->policy.message_ttl_ms * US_PER_MS;
     }

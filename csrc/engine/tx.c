@@ -115,7 +115,8 @@ static void measure(struct commit *commit)
     commit->settle_bytes = 0;
     for (uint32_t i = 0; i < commit->settle_count; i++) {
         commit->settle_bytes +=
-            qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag);
+            qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
+                             commit->settles[i].kind);
         /* Each end of its range may divide a range that another one of them takes. */
         commit->settle_bytes += 2 * QSI_SETTLE_BYTES;
     }
@@ -164,10 +165,15 @@ static void forget_key(struct qs_store *store, const struct commit *commit)
     }
 }
 
-/* Room for the rejected messages of which no letter says what becomes of them. */
+/* Room for the rejected messages of which no letter says what becomes of them, and for letters that a full queue passes on. */
 static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
 {
     uint64_t runs = 0;
+
+    for (uint32_t i = 0; i < commit->pieces->count; i++) {
+        const struct piece *piece = &commit->pieces->items[i];
+        runs += piece->is_letter ? piece->destination_count : 0;
+    }
 
     for (uint32_t i = 0; i < commit->settle_count; i++) {
         if (commit->settles[i].kind == QSI_SETTLE_REJECT) {

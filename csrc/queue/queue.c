@@ -133,12 +133,12 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
         struct qsi_segment *segment = qsi_queue_find_segment(queue, *seq_io / entries);
         uint32_t slot = (uint32_t)(*seq_io & (entries - 1)), word = slot / QSI_WORD_BITS, bit;
         uint64_t ready = 0;
-        if (segment != NULL) {
-            QS_ASSERT(segment->settled != NULL);
+        if (segment != NULL && segment->settled != NULL) {
             ready = qsi_segment_ready(queue, segment, word) & qsi_word_range(word, slot, entries);
         }
         if (ready == 0) {
-            *seq_io += segment != NULL ? QSI_WORD_BITS - slot % QSI_WORD_BITS : entries - slot;
+            uint32_t to_word = QSI_WORD_BITS - slot % QSI_WORD_BITS, to_end = entries - slot;
+            *seq_io += segment != NULL && to_word < to_end ? to_word : to_end;
             continue;
         }
         bit = (uint32_t)__builtin_ctzll(ready);
@@ -148,6 +148,28 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
         *seq_io += stretch_out->slot - slot + stretch_out->count;
         qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;
+    }
+    return false;
+}
+
+bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io)
+{
+    uint32_t entries = queue->shared->entries;
+
+    while (*seq_io > 0) {
+        const struct qsi_segment *segment = qsi_queue_find_segment(queue, (*seq_io - 1) / entries);
+        uint32_t slot = (uint32_t)((*seq_io - 1) & (entries - 1)), word = slot / QSI_WORD_BITS;
+        uint64_t ready = 0;
+        if (segment != NULL && segment->settled != NULL) {
+            ready = qsi_segment_ready(queue, segment, word) &
+                    qsi_low_bits(slot % QSI_WORD_BITS + UINT64_C(1));
+        }
+        if (ready != 0) {
+            *seq_io = qsi_segment_first_seq(queue->shared, segment) +
+                      (uint64_t)word * QSI_WORD_BITS + 63u - (uint32_t)__builtin_clzll(ready);
+            return true;
+        }
+        *seq_io -= segment != NULL ? slot % QSI_WORD_BITS + 1 : slot + 1;
     }
     return false;
 }
@@ -167,6 +189,12 @@ static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uin
     segment->first_word = word < segment->first_word ? word : segment->first_word;
     queue->scan = index < queue->scan ? index : queue->scan;
     qsi_queue_count_ready(queue, segment, word, mask);
+}
+
+void qsi_queue_unhold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask)
+{
+    make_ready(queue, segment, word, mask);
 }
 
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)

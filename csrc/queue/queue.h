@@ -133,6 +133,8 @@ struct qsi_queue {
     uint64_t earliest;    /* no ready message expires before; QSI_NEVER: none does */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
+    bool
+        wears_out; /* a requeue may take some messages out from between others: delivered too often */
     uint64_t reserving_bytes; /* of bodies, if it counts them; scratch as the next */
     uint64_t reserving;       /* scratch of who reserves for several batches */
     uint64_t
@@ -248,9 +250,14 @@ static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t 
 /* The first ready messages; TAKE_PAGED: the state of their segment is not in memory. */
 enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
                                   struct qsi_stretch *stretch_out) QS_MUST_CHECK;
-/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  REQUIRES their states in memory. */
+/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those whose state is not in memory are passed over. */
 bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io,
                          struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* The last ready message before *seq_io, which moves to it; false: there is none.  The same. */
+bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io) QS_MUST_CHECK;
+/* Messages that were held are ready again, as if nobody had touched them. */
+void qsi_queue_unhold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask);
 /* A walk over what has expired, in one hold of the lock. */
 struct qsi_expiry_walk {
     uint64_t now_us;

@@ -180,3 +180,37 @@ def test_a_full_queue_takes_back_what_it_gave(channel: pyqstore.Channel, bodies:
     assert message is not None
     message.nack(requeue=True)
     assert bodies(channel, "full") == [b"1", b"2"]
+
+
+def test_a_full_queue_refuses_rows_of_both_delivery_modes(
+    store: pyqstore.Store, channel: pyqstore.Channel, bodies: Take
+) -> None:
+    """The process aborted: transient rows divided the record of what was refused."""
+    declare(channel, "q", max_length=2, overflow="reject-publish")
+    channel.confirm_select()
+    batch = pa.record_batch(
+        {"body": [b"%d" % i for i in range(20)], "delivery_mode": pa.array([1, 2] * 10, pa.uint8())}
+    )
+    channel.publish_batch(batch, "", "q")
+    assert not channel.wait_for_confirms()
+    assert bodies(channel, "q") == [b"0", b"1"]
+
+
+def test_short_segments_refuse_many_rows(path: Path, bodies: Take) -> None:
+    """The process aborted: a stretch ends with its segment, and those were not counted."""
+    with pyqstore.open(path, segment_entries=16) as store, store.channel() as channel:
+        declare(channel, "q", max_length=2, overflow="reject-publish")
+        channel.confirm_select()
+        batch = pa.record_batch({"body": [b"%d" % i for i in range(10_000)]})
+        channel.publish_batch(batch, "", "q").wait()
+        assert bodies(channel, "q") == [b"0", b"1"]
+        assert store.queue_status("q")["messages_unacked"] == 0
+
+
+def test_drops_are_no_acknowledgements(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
+    declare(channel, "q", max_length=1)
+    publish(channel, "q", *(b"%d" % i for i in range(10)))
+    message = channel.basic_get("q")
+    assert message is not None
+    message.ack()
+    assert store.stats()["messages_acked"] == 1

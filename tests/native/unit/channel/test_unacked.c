@@ -151,7 +151,7 @@ static void test_neighbours_share_an_extent(void)
     qsi_unacked_skip(&unacked, 1); /* not the next tag */
     add(&unacked, &segments[1], 69, 1, &two);
     QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 69);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX) == 6);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 6);
     qsi_unacked_fini(&unacked);
 }
 
@@ -177,14 +177,14 @@ static void test_stretches_bound_what_is_taken(void)
 
     add(&unacked, &segments[0], 0, 64, NULL);
     add(&unacked, &segments[0], 64, 64, NULL);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128) == 2);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 65, 128) == 1);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 129, 200) == 0);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128, false) == 2);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 65, 128, false) == 1);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 129, 200, false) == 0);
     for (uint64_t tag = 1; tag <= 128; tag += 2) {
         take(&unacked, tag, tag, &taken);
     }
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128) == 64);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 10, 20) == 6);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128, false) == 64);
+    QS_CHECK(qsi_unacked_stretches(&unacked, 10, 20, false) == 6);
     taken.extents = 0;
     QS_CHECK(take(&unacked, 10, 100, &taken) == 46 && taken.extents == 2);
     QS_CHECK(take(&unacked, 1, 128, &taken) == 64 - 46);
