@@ -14,9 +14,10 @@ from pathlib import Path
 import pyqstore
 from pyqstore import aio
 
+from .loads import PERSISTENT, QUEUE, WAIT_SECONDS, confirm, publish_rows
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import PERSISTENT, QUEUE, WAIT_SECONDS, confirm, opened, publish_rows
+from .stores import opened
 
 TITLE = "asyncio beside the synchronous channel"
 BODY_BYTES = 100

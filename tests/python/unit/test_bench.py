@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pyqstore.bench import consume, drawing, floor, machine
+from pyqstore.bench import consume, drawing, floor, loads, machine
 from pyqstore.bench.command import WORKS, _ended_cleanly
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
 from pyqstore.bench.runs import (
@@ -36,7 +37,7 @@ from pyqstore.bench.runs import (
     run_rounds,
     spread,
 )
-from pyqstore.bench.stores import opened, publish_rows
+from pyqstore.bench.stores import opened, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
 # These works have a stranger to start, or are tested with their own sizes elsewhere.
@@ -386,9 +387,45 @@ def test_a_work_runs_and_reports(name: str, tmp_path: Path) -> None:
     report.html(tmp_path / "report.html")
 
 
+def test_batches_are_cut_to_the_messages_and_come_back_whole(tmp_path: Path) -> None:
+    with opened(tmp_path) as channel:
+        batch = loads.batch_of(4, 10)
+        assert [part.num_rows for part in loads.parts(batch, 10)] == [4, 4, 2]
+        loads.publish_batches(channel, batch, 10)
+        loads.once_confirmed(channel, 2, b"single")
+        assert (loads.take(channel, 3), loads.drained(channel, 4)) == (3, 9)
+        assert channel.basic_get(loads.QUEUE) is None
+    loads.expect(12, 12)
+    with pytest.raises(RuntimeError, match="9 messages came back of 12"):
+        loads.expect(9, 12)
+
+
+def test_works_together_are_timed_until_the_last() -> None:
+    meet = threading.Barrier(3, timeout=20)  # or they were not at work at once
+    seconds, given = loads.together([lambda: (meet.wait(), time.sleep(0.02))[1]] * 3)
+    assert (len(given), seconds >= 0.02) == (3, True)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_work_that_fails_beside_others_ends_the_round() -> None:
+    with pytest.raises(RuntimeError, match="a thread failed"):
+        loads.together([time.perf_counter, lambda: 1 / 0])
+
+
+def test_quiet_is_when_nothing_changed_for_so_long() -> None:
+    seen: list[float] = []
+
+    def look() -> int:
+        seen.append(time.monotonic())
+        return min(len(seen), 4)
+
+    wait_until_quiet(look, 0.1)
+    assert seen[-1] - seen[3] >= 0.1
+
+
 def test_messages_that_do_not_come_end_a_round(tmp_path: Path) -> None:
     with opened(tmp_path) as channel:
-        publish_rows(channel, 3, 10)
+        loads.publish_rows(channel, 3, 10)
         with pytest.raises(RuntimeError, match="2 messages did not come"):
             consume.by_batch(channel, 5, rows=3)
 
