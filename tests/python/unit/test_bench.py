@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pyqstore.bench import consume, drawing, floor, loads, machine
+from pyqstore.bench import asynchronous, consume, drawing, floor, loads, machine
 from pyqstore.bench.command import WORKS, _ended_cleanly
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
 from pyqstore.bench.runs import (
@@ -37,7 +37,7 @@ from pyqstore.bench.runs import (
     run_rounds,
     spread,
 )
-from pyqstore.bench.stores import opened, wait_until_quiet
+from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
 # These works have a stranger to start, or are tested with their own sizes elsewhere.
@@ -421,6 +421,25 @@ def test_quiet_is_when_nothing_changed_for_so_long() -> None:
 
     wait_until_quiet(look, 0.1)
     assert seen[-1] - seen[3] >= 0.1
+
+
+def test_either_side_of_asyncio_finds_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[tuple[str, int]]] = []
+
+    def look(store: Path) -> None:
+        settle(store)
+        journal = sorted((store / "journal").iterdir())
+        found.append([(file.name, file.stat().st_size) for file in journal])
+
+    monkeypatch.setattr(asynchronous, "settle", look)
+    cases = [case for case in asynchronous.cases(TINY) if case.group == asynchronous.RECEIVING]
+    for case in cases:
+        run_once(case, tmp_path)
+    assert [case.name for case in cases] == [asynchronous.SYNCHRONOUS, asynchronous.ASYNCIO]
+    assert found[0] == found[1]
+    assert max(size for _, size in found[0]) >= 16 << 20
 
 
 def test_messages_that_do_not_come_end_a_round(tmp_path: Path) -> None:
