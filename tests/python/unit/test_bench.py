@@ -301,6 +301,34 @@ def test_html_stands_alone(report: Report, tmp_path: Path) -> None:
     assert "0.04 to 0.75" in text
 
 
+def test_html_has_its_words_as_text_and_is_light(report: Report, tmp_path: Path) -> None:
+    report.html(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    for plot in report.plots:
+        assert f">{plot.title}</text>" in text
+    assert len(text) < 15_000 * len(report.plots)
+    pictures = re.findall(r"<svg.*?</svg>", text)
+    names = [set(re.findall(r' id="([^"]*)"', picture)) for picture in pictures]
+    for picture, defined in zip(pictures, names, strict=True):
+        assert set(re.findall(r'(?:url\(|href=")#([^)"]*)', picture)) == defined
+    assert sum(map(len, names)) == len(set().union(*names))  # of one page, so no two the same
+
+
+def test_a_lighter_picture_is_the_same() -> None:
+    heavy = """<svg id="figure_1">
+ <defs> <path id="m1" d="M 0 0 \nL 0 3.5 \n" style="fill: #f00; opacity: 0.7"/> </defs>
+ <g id="text_1"> <text x="1.23987" transform="rotate(-0 1.2 3)">0.12345: a  b</text> </g>
+ <g> <use xlink:href="#m1" x="10.0071" style="fill: #f00; opacity: 0.7"/> </g>
+ <g> <use xlink:href="#m1" x="20" style="fill: #0f0"/> </g>
+</svg>"""
+    assert drawing.light(heavy) == (
+        '<svg><defs><path id="m1" d="M 0 0 L 0 3.5 " style="fill:#f00;opacity:0.7"/></defs>'
+        '<g><text x="1.23">0.12345: a b</text></g>'
+        '<g><use xlink:href="#m1" x="10.00"/></g>'
+        '<g><use xlink:href="#m1" x="20" style="fill:#0f0"/></g></svg>'
+    )
+
+
 def test_pictures_name_their_units_floor_and_spread(report: Report) -> None:
     axes: Any = drawing.Figure().subplots()
     drawing.draw(axes, report.plots[0], report)
@@ -347,6 +375,42 @@ def test_machine_tells_what_the_numbers_are_from(tmp_path: Path) -> None:
     assert facts["file system"]
     assert machine.in_memory({"file system": "tmpfs"})
     assert not machine.in_memory({"file system": "ext4"})
+
+
+# Lists of the works.
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def listed(text: str) -> list[str]:
+    """The first column of the table of works."""
+    table = re.search(r"^\| work \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    assert table is not None
+    return re.findall(r"^\| `?(\w+)`? \|", table[1], re.M)
+
+
+def test_the_benchmarks_readme_lists_every_work() -> None:
+    assert listed((BENCHMARKS / "README.md").read_text()) == list(WORKS)
+
+
+def test_results_are_listed_and_whole() -> None:
+    results = BENCHMARKS / "results"
+    text = (results / "README.md").read_text()
+    kept = {path.stem for path in results.iterdir() if path.suffix in (".json", ".png", ".html")}
+    assert listed(text) == [name for name in WORKS if name in kept]
+    assert kept <= set(WORKS)
+    for name in kept:
+        for kind in ("png", "html", "json"):
+            assert (results / f"{name}.{kind}").is_file()
+            assert f"({name}.{kind})" in text
+
+
+def test_every_work_has_its_regression_run_but_those_that_keep_something_running() -> None:
+    works = {name: importlib.import_module(f"pyqstore.bench.{name}") for name in WORKS}
+    runs = {path.stem.removeprefix("bench_") for path in BENCHMARKS.glob("bench_*.py")}
+    assert runs == {name for name, work in works.items() if not hasattr(work, "begun")}
+    for name in runs:
+        assert f"\nWORK = {name}\n" in (BENCHMARKS / f"bench_{name}.py").read_text()
 
 
 # Works.
