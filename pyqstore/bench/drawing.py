@@ -274,7 +274,7 @@ def _scales(axes: Any, plot: Plot) -> None:
     else:
         axes.set_ylim(0, axes.get_ylim()[1] * _HEADROOM)
     axes.set_xlabel(plot.x_label or plot.x.replace("_", " "))
-    axes.set_ylabel(plot.unit or label(plot.y).removesuffix(" µs").removesuffix(", ns"))
+    axes.set_ylabel(plot.unit or re.sub(r",? (µs|ns)$", "", label(plot.y)))
     for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
         if axis.get_scale() == "log" and high / low < _FEW_DECADES:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -349,6 +349,15 @@ def test_pictures_of_latencies_tell_time(report: Report) -> None:
     assert "aim" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def test_an_axis_of_times_is_named_without_their_unit(report: Report) -> None:
+    def named(metric: str) -> str:
+        axes: Any = drawing.Figure().subplots()
+        drawing.draw(axes, Plot("times", "rows", metric), report)
+        return str(axes.get_ylabel())
+
+    assert (named("p50_us"), named("longest_call_us")) == ("p50", "longest call")
+
+
 def test_numbers_for_people() -> None:
     assert label("bytes_per_s") == "MiB/s"
     assert label("peak_rss_bytes") == "peak rss, MiB"
