@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyqstore
 
 from . import floor
+from .loads import PERSISTENT, QUEUE, bodies, confirm
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import PERSISTENT, QUEUE, confirm, opened
+from .stores import opened
 
 TITLE = "Publishing record batches"
 BODY_BYTES = 100
@@ -63,7 +64,7 @@ def rows(options: Options) -> list[Case]:
     for (name, (step, waits)), count in itertools.product(ways.items(), options.sweep(*_ROWS)):
         most = total if step is publish_batch else options.count(_SINGLES, 100)
         steps = max(1, min(most // count, options.count(_STEPS_MOST, 5)))
-        run = partial(_run, step, {"body": _bodies(count)}, steps, waits)
+        run = partial(_run, step, {"body": bodies(count, BODY_BYTES)}, steps, waits)
         found.append(Case(name, run, {"rows": count}, floor.STREAM, ROWS))
     return found
 
@@ -78,11 +79,11 @@ def columns(options: Options) -> list[Case]:
 
 def types(options: Options) -> list[Case]:
     """Each layout that Arrow has for bytes and text."""
-    bodies = _bodies(_rows(options))
+    given = bodies(_rows(options), BODY_BYTES)
     return [
         _stream(_BATCH_ROWS * options.count(_BATCHES), TYPES),
         *(
-            _case(str(kind), {"body": bodies.cast(pa.string()).cast(kind)}, options, TYPES)
+            _case(str(kind), {"body": given.cast(pa.string()).cast(kind)}, options, TYPES)
             for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.string())
         ),
     ]
@@ -90,7 +91,7 @@ def types(options: Options) -> list[Case]:
 
 def columns_of(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """The body alone, then with one thing more each time."""
-    given: dict[str, Any] = {"body": _bodies(count)}
+    given: dict[str, Any] = {"body": bodies(count, BODY_BYTES)}
     yield "body", dict(given)
     given["routing_key"] = pa.array([QUEUE] * count)
     yield "+ routing_key", dict(given)
@@ -115,10 +116,6 @@ def columns_of(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _rows(options: Options) -> int:
     return min(_BATCH_ROWS, options.count(_MESSAGES, 100))
-
-
-def _bodies(count: int) -> Any:
-    return pa.array([b"x" * BODY_BYTES] * count, pa.binary())
 
 
 def _stream(messages: int, group: str) -> Case:

@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pyqstore
 from pyqstore import aio
 
+from .consume import by_iterator
+from .loads import (
+    PERSISTENT,
+    QUEUE,
+    WAIT_SECONDS,
+    batch_of,
+    once_confirmed,
+    parts,
+    publish_rows,
+    rows_of,
+)
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import PERSISTENT, QUEUE, WAIT_SECONDS, confirm, opened, publish_rows
+from .stores import opened_store, prepared, settle
 
 TITLE = "asyncio beside the synchronous channel"
 BODY_BYTES = 100
@@ -27,6 +39,7 @@ ASYNCIO = "asyncio"
 _GROUP_SIZES = (1, 10, 100, 1000, 10_000)
 _MESSAGES = 20_000
 _WAITS = 500
+_FULL_SIZE_MESSAGES = 1_000_000
 _BODY = b"x" * BODY_BYTES
 
 PLOTS = [
@@ -68,23 +81,18 @@ def receiving(options: Options) -> list[Case]:
 
 
 def _publish(group: int, times: int, directory: Path) -> Sample:
-    with opened(directory, group * times, BODY_BYTES) as channel:
+    with _reopened(_made(directory)) as channel:
         start = time.perf_counter()
         for _ in range(times):
-            for _ in range(group):
-                channel.basic_publish("", QUEUE, _BODY, PERSISTENT)
-            confirm(channel)
+            once_confirmed(channel, group, _BODY)
         return _sample(start, group * times)
 
 
 def _receive(count: int, directory: Path) -> Sample:
-    with opened(directory, count, BODY_BYTES) as channel:
+    with _reopened(_made(directory)) as channel:
         publish_rows(channel, count, BODY_BYTES)
         start = time.perf_counter()
-        for number, message in enumerate(channel.consume(QUEUE), 1):
-            message.ack()
-            if number == count:
-                break
+        by_iterator(channel, count)
         return _sample(start, count)
 
 
@@ -92,21 +100,34 @@ def _sample(start: float, messages: int) -> Sample:
     return Sample(time.perf_counter() - start, messages, messages * BODY_BYTES)
 
 
+def _made(directory: Path) -> str:
+    """A store for either side to open again, its journal files of their full size."""
+    with opened_store(directory) as store:
+        prepared(store, _FULL_SIZE_MESSAGES, BODY_BYTES).close()
+        return store.path
+
+
+@contextmanager
+def _reopened(path: str) -> Iterator[pyqstore.Channel]:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.confirm_select()
+        settle(Path(path))
+        yield channel
+
+
 Measured = Callable[..., Awaitable[Sample]]
 
 
 def _run(measured: Measured, *arguments: int | Path) -> Sample:
-    """The store is made as for the synchronous case, then opened again in a loop."""
+    """As `_reopened`, in a loop."""
     *numbers, directory = arguments
     assert isinstance(directory, Path)
-    with opened(directory, 1_000_000, BODY_BYTES) as channel:  # journal files of their full size
-        store = channel._store
-        assert isinstance(store, pyqstore.Store)
-        where = store.path
+    path = _made(directory)
 
     async def main() -> Sample:
-        async with await aio.open(where) as store, await store.channel() as channel:
+        async with await aio.open(path) as store, await store.channel() as channel:
             await channel.confirm_select()
+            settle(Path(path))
             async with asyncio.timeout(WAIT_SECONDS):
                 return await measured(channel, *numbers)
 
@@ -123,9 +144,10 @@ async def _publish_async(channel: aio.Channel, group: int, times: int) -> Sample
 
 
 async def _receive_async(channel: aio.Channel, count: int) -> Sample:
-    await asyncio.gather(
-        *(channel.basic_publish("", QUEUE, _BODY, PERSISTENT) for _ in range(count))
-    )
+    for part in parts(batch_of(rows_of(BODY_BYTES), BODY_BYTES), count):
+        await channel.publish_batch(part, "", QUEUE)
+    if not await channel.wait_for_confirms():
+        raise RuntimeError("the store refused messages")
     received = 0
     start = time.perf_counter()
     async with channel.consume(QUEUE) as messages:
@@ -141,6 +163,7 @@ def notes(results: list[Result]) -> list[str]:
     """What to know to read the numbers."""
     del results
     return [
+        "Either side opens a store again whose journal files have their full size.",
         "A ratio of 1 is as fast as the synchronous channel; a task and a future for each publish"
         " are in it.",
         "The synchronous channel leads its commits itself; in a loop the committer does, and the"

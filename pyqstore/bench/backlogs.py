@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 import pyqstore
 
 from . import gauges
 from .child import Figures, end_by_kill
-from .stores import PERSISTENT, QUEUE, confirm, disk_bytes, settle
+from .loads import PERSISTENT, QUEUE, batch_of, confirm, expect, parts, take
+from .stores import disk_bytes, settle
 
 BUDGET = 64 << 20
 SLOT_BYTES = 32  # of a message in the index
@@ -38,15 +37,14 @@ class Subject:
     def batch(self, body_bytes: int, rows: int = 0) -> Any:
         """A record batch to publish.  Afterwards the process counts as idle."""
         rows = rows or _rows(body_bytes)
-        batch = pa.record_batch({"body": pa.array([b"x" * body_bytes] * rows, pa.binary())})
+        batch = batch_of(rows, body_bytes)
         settle(self.path)
         self.idle = gauges.rss_bytes()
         return batch
 
     def publish(self, batch: Any, messages: int, sampler: gauges.Sampler | None = None) -> None:
         """So many messages, the last batch shorter."""
-        for left in range(messages, 0, -batch.num_rows):
-            part = batch if left >= batch.num_rows else batch.slice(0, left)
+        for part in parts(batch, messages):
             self.channel.publish_batch(part, "", QUEUE)
             if sampler is not None:
                 sampler.messages += part.num_rows
@@ -57,10 +55,7 @@ class Subject:
 
     def take(self, most: int) -> int:
         """Receive and acknowledge up to so many; how many there were."""
-        got = self.channel.get_batch(QUEUE, max_messages=most)
-        if got.num_rows:
-            self.channel.basic_ack(got["delivery_tag"][-1].as_py(), multiple=True)
-        return int(got.num_rows)
+        return take(self.channel, most)
 
     def memory(self) -> Figures:
         """The most it ever had over idle."""
@@ -152,9 +147,3 @@ def drain(path: str, messages: int, body_bytes: int) -> Figures:
 
 def _rows(body_bytes: int) -> int:
     return max(1, min(_ROWS_MOST, _BODIES_BYTES_MOST // body_bytes))
-
-
-def expect(there: float, messages: int) -> None:
-    """A benchmark that lost something measured nothing."""
-    if there != messages:
-        raise RuntimeError(f"{there} messages came back of {messages}")

@@ -15,9 +15,10 @@ from pathlib import Path
 import pyqstore
 
 from . import floor
+from .loads import QUEUE, publish_rows
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import QUEUE, opened_store, prepared, publish_rows
+from .stores import opened_store, prepared
 
 TITLE = "Receiving and acknowledging"
 BODY_BYTES = 100

@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 import pyqstore
 
 from . import floor
+from .loads import batch_of, publish_batches
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import confirm, disk_bytes, opened_store, settle
+from .stores import disk_bytes, opened_store, settle
 
 TITLE = "One message to many queues"
 _EXCHANGE = "fan"
@@ -82,7 +81,7 @@ def _publish(directory: Path, body_bytes: int, queues: int, count: int) -> _Writ
     """Publish to so many queues, until all is confirmed; then a checkpoint, and look what is
     there."""
     directory.mkdir()
-    batch = pa.record_batch({"body": pa.array([b"x" * body_bytes] * _BATCH_ROWS, pa.binary())})
+    batch = batch_of(_BATCH_ROWS, body_bytes)
     with (
         opened_store(directory, message_file_bytes=_MESSAGE_FILE_BYTES) as store,
         store.channel() as channel,
@@ -96,9 +95,7 @@ def _publish(directory: Path, body_bytes: int, queues: int, count: int) -> _Writ
         settle(Path(store.path))
         written_before, disk_before = _written(store), _kept(store)
         start = time.perf_counter()
-        for first in range(0, count, _BATCH_ROWS):
-            channel.publish_batch(batch.slice(0, count - first), _EXCHANGE)
-        confirm(channel)
+        publish_batches(channel, batch, count, _EXCHANGE, None)
         seconds = time.perf_counter() - start
         written = _written(store) - written_before
         if any(store.queue_status(name)["messages_ready"] != count for name in store.queues()):

@@ -7,7 +7,6 @@ beside confirms.  Held against pwrite and fdatasync of as many bytes, in the sam
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,18 +17,10 @@ import pyarrow as pa
 import pyqstore
 
 from . import floor
+from .loads import PERSISTENT, QUEUE, confirm, once_confirmed, publish_rows, together
 from .report import Plot
 from .runs import Case, Options, Result, Sample, repeated
-from .stores import (
-    PERSISTENT,
-    QUEUE,
-    WAIT_SECONDS,
-    confirm,
-    opened,
-    opened_store,
-    prepared,
-    publish_rows,
-)
+from .stores import opened, opened_store, prepared
 
 TITLE = "Confirms against the disk's own sync"
 BODY_BYTES = 100
@@ -101,12 +92,13 @@ def ways(options: Options) -> list[Case]:
     """The same group, made sure of message by message, at once, or in a transaction."""
     total = options.count(_WAYS_MESSAGES, 20)
     found = [floor.stream(max(total * BODY_BYTES, 4 * floor.MIB), group=WAYS)]
-    for name, (run, way) in {
+    each_way: dict[str, tuple[Callable[..., Sample], Way]] = {
         "a wait for each message": (_run_confirms, each_confirmed),
         "one wait": (_run_confirms, once_confirmed),
         "a transaction": (_run_transactions, committed),
         "a transaction of one batch": (_run_transactions, batch_committed),
-    }.items():
+    }
+    for name, (run, way) in each_way.items():
         for group in options.sweep(*_WAY_SIZES):
             syncs = group if way is each_confirmed else 1  # of a group
             times = min(total // group, options.count(_WAITS) // syncs)
@@ -167,13 +159,6 @@ def embeds(options: Options) -> list[Case]:
 Way = Callable[[pyqstore.Channel, int, bytes], None]
 
 
-def once_confirmed(channel: pyqstore.Channel, group: int, body: bytes) -> None:
-    """All of them, then a wait."""
-    for _ in range(group):
-        channel.basic_publish("", QUEUE, body, PERSISTENT)
-    confirm(channel)
-
-
 def each_confirmed(channel: pyqstore.Channel, group: int, body: bytes) -> None:
     """A wait for each."""
     for _ in range(group):
@@ -216,33 +201,16 @@ def _run_transactions(way: Way, group: int, body_bytes: int, times: int, directo
 def _run_threads(count: int, times: int, delay_us: int, directory: Path) -> Sample:
     """So many threads; what they say of themselves together, and how many shared a sync."""
     body = b"x" * BODY_BYTES
-    samples: list[Sample] = []
-    ready = threading.Barrier(count + 1, timeout=WAIT_SECONDS)
-
-    def publish(store: pyqstore.Store) -> None:
-        with store.channel() as channel:
-            channel.confirm_select()
-            ready.wait()
-            once = partial(once_confirmed, channel, 1, body)
-            samples.append(repeated(times, once, 1, BODY_BYTES))
-
     with opened_store(directory, commit_delay_us=delay_us) as store:
         prepared(store, count * times, BODY_BYTES).close()
-        # Daemons: whoever is interrupted before all are ready does not wait for them.
-        workers = [
-            threading.Thread(target=publish, args=(store,), daemon=True) for _ in range(count)
-        ]
-        for worker in workers:
-            worker.start()
+        channels = [store.channel() for _ in range(count)]
+        for channel in channels:
+            channel.confirm_select()
+        once = [partial(once_confirmed, each, 1, body) for each in channels]
+        works = [partial(repeated, times, each, 1, BODY_BYTES) for each in once]
         syncs = store.stats()["fdatasyncs"]
-        ready.wait()
-        start = time.perf_counter()
-        for worker in workers:
-            worker.join()
-        seconds = time.perf_counter() - start
+        seconds, samples = together(works)
         syncs = store.stats()["fdatasyncs"] - syncs
-    if len(samples) < count:
-        raise RuntimeError("a publishing thread failed")
     latencies = [latency for sample in samples for latency in sample.latencies_us]
     messages = count * times
     figures = {"messages_per_sync": messages / syncs}

@@ -6,10 +6,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
-from .backlogs import BUDGET, Subject, expect
+from .backlogs import BUDGET, Subject
 from .child import Figures
-from .stores import PERSISTENT, QUEUE, disk_bytes
+from .loads import QUEUE, expect, once_confirmed
+from .runs import repeated
+from .stores import disk_bytes, wait_until_quiet
 
 _SEGMENT = 16_384  # messages
 _STEP_BYTES = 1 << 20
@@ -66,7 +69,8 @@ def sparse(path: str, messages: int) -> Figures:
             span -= got
     seconds = time.perf_counter() - start
     subject.store.checkpoint()
-    _wait_until_quiet(subject)
+    # Files are compacted behind the scenes.
+    wait_until_quiet(partial(disk_bytes, subject.path), _QUIET_SECONDS)
     subject.store.checkpoint()
     left_bytes = disk_bytes(subject.path) - disk_bytes(subject.path / "journal")
     figures = {"seconds": seconds, "kept": kept, "disk_bytes_per_kept": left_bytes / kept}
@@ -77,34 +81,18 @@ def sparse(path: str, messages: int) -> Figures:
     return figures
 
 
-def _wait_until_quiet(subject: Subject) -> None:
-    """Files are compacted behind the scenes."""
-    used, since = disk_bytes(subject.path), time.monotonic()
-    while time.monotonic() - since < _QUIET_SECONDS:
-        time.sleep(_QUIET_SECONDS / 10)
-        now = disk_bytes(subject.path)
-        if now != used:
-            used, since = now, time.monotonic()
-
-
 def pause(path: str, messages: int, waits: int, checkpoints: bool) -> Figures:
     """Publish and wait, beside checkpoints one after another or without."""
     subject = Subject(path, memory_budget=BUDGET, checkpoint_bytes=0, checkpoint_interval=None)
     subject.publish(subject.batch(100), messages)
     subject.confirm()
     subject.store.checkpoint()
-    body = b"x" * 100
-    latencies: list[float] = []
     made: list[float] = []
-    start = time.perf_counter()
+    once = partial(once_confirmed, subject.channel, 1, b"x" * 100)
     with _checkpoints(subject, made) if checkpoints else contextlib.nullcontext():
-        for _ in range(waits):
-            begin = time.perf_counter_ns()
-            subject.channel.basic_publish("", QUEUE, body, PERSISTENT)
-            subject.confirm()
-            latencies.append((time.perf_counter_ns() - begin) / 1000)
-    figures: Figures = {"seconds": time.perf_counter() - start, "latencies_us": latencies}
-    figures["longest_wait_us"] = max(latencies)
+        sample = repeated(waits, once, 1, 100)
+    figures: Figures = {"seconds": sample.seconds, "latencies_us": sample.latencies_us}
+    figures["longest_wait_us"] = max(sample.latencies_us)
     if checkpoints:
         figures |= {"checkpoints": len(made), "longest_checkpoint_s": max(made)}
     subject.store.close()

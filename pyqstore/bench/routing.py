@@ -18,9 +18,10 @@ import pyarrow as pa
 
 import pyqstore
 
+from .loads import QUEUE
 from .report import Plot
 from .runs import Case, Options, Result, Sample
-from .stores import QUEUE, opened_store
+from .stores import opened_store
 
 TITLE = "Routing"
 SAME = "Keys that come again: 1,000 of them, or as many as there are bindings"

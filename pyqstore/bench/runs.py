@@ -94,14 +94,20 @@ class Case:
 
 def repeated(times: int, once: Callable[[], object], messages: int, body_bytes: int) -> Sample:
     """Do something so often, and time each and all; the messages and their size are of each."""
-    latencies = []
     start = time.perf_counter()
+    latencies = timed(once, times)
+    seconds = time.perf_counter() - start
+    return Sample(seconds, times * messages, times * messages * body_bytes, latencies)
+
+
+def timed(once: Callable[[], object], times: int) -> list[float]:
+    """The microseconds that each of so many calls takes."""
+    latencies = []
     for _ in range(times):
         begin = time.perf_counter_ns()
         once()
         latencies.append((time.perf_counter_ns() - begin) / 1000)
-    seconds = time.perf_counter() - start
-    return Sample(seconds, times * messages, times * messages * body_bytes, latencies)
+    return latencies
 
 
 class Spread(NamedTuple):
@@ -228,10 +234,10 @@ def run_once(case: Case, directory: Path) -> Sample:
         raise
     finally:
         shutil.rmtree(own)
-        settle(directory)
+        sync_directory(directory)
 
 
-def settle(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Have a directory's own changes on the disk, so that they do not burden what comes next."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

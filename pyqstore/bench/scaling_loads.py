@@ -7,54 +7,56 @@ the parts that say so.
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 import pyqstore
 
 from .backlogs import BUDGET
+from .loads import (
+    PERSISTENT,
+    QUEUE,
+    batch_of,
+    bodies,
+    confirm,
+    drained,
+    expect,
+    once_confirmed,
+    parts,
+    publish_batches,
+    publish_rows,
+    rows_of,
+    together,
+)
 from .runs import Sample, repeated
-from .stores import PERSISTENT, QUEUE, confirm, opened, opened_store, prepared, publish_rows
+from .stores import opened, opened_store, prepared
 
 _BODY_BYTES = 100
 _BODY = b"x" * _BODY_BYTES
 _ROWS = 10_000
 _ROOM = 1 << 30
 _TRANSACTION_BUDGET = 2 << 20
+_T = TypeVar("_T")
 
 
-def _batch(rows: int, body_bytes: int = _BODY_BYTES, keys: Sequence[str] = ()) -> Any:
-    columns = {"body": pa.array([b"x" * body_bytes] * rows, pa.binary())}
-    if keys:
-        every = list(itertools.islice(itertools.cycle(keys), rows))
-        columns["routing_key"] = pa.array(every).dictionary_encode()
-    return pa.record_batch(columns)
+def _batch(rows: int, keys: Sequence[str]) -> Any:
+    """Bodies that go to the queues in turn."""
+    every = list(itertools.islice(itertools.cycle(keys), rows))
+    keys_column = pa.array(every).dictionary_encode()
+    return pa.record_batch({"body": bodies(rows, _BODY_BYTES), "routing_key": keys_column})
 
 
 def _sample(seconds: float, messages: int, body_bytes: int = _BODY_BYTES) -> Sample:
     return Sample(seconds, messages, messages * body_bytes)
 
 
-def _drained(channel: pyqstore.Channel, queue: str, rows: int) -> int:
-    """Receive and acknowledge all of a queue; how many there were."""
-    count = 0
-    while True:
-        got = channel.get_batch(queue, max_messages=rows)
-        if not got.num_rows:
-            return count
-        count += got.num_rows
-        channel.basic_ack(got["delivery_tag"][-1].as_py(), multiple=True)
-
-
 # Threads, each with a channel and a queue of its own.
-
-Work = Callable[[pyqstore.Channel, str], Sample | None]
 
 
 @contextmanager
@@ -69,91 +71,63 @@ def _several(directory: Path, count: int, messages: int) -> Iterator[list[pyqsto
         yield channels
 
 
-def _together(channels: Sequence[pyqstore.Channel], work: Work) -> tuple[float, list[Sample]]:
-    """Each channel's work in a thread: how long it took them, and what they say."""
-    ready = threading.Barrier(len(channels) + 1)
-    told: list[Sample | None] = []
-
-    def go(place: int, channel: pyqstore.Channel) -> None:
-        ready.wait()
-        told.append(work(channel, f"q{place}"))
-
-    # Daemons: whoever is interrupted before all are ready does not wait for them.
-    workers = [threading.Thread(target=go, args=each, daemon=True) for each in enumerate(channels)]
-    for worker in workers:
-        worker.start()
-    ready.wait()
-    start = time.perf_counter()
-    for worker in workers:
-        worker.join()
-    seconds = time.perf_counter() - start
-    if len(told) < len(channels):
-        raise RuntimeError("a thread failed")
-    return seconds, [sample for sample in told if sample is not None]
+def _each(work: Callable[..., _T], channels: Sequence[pyqstore.Channel]) -> tuple[float, list[_T]]:
+    """The work with each channel and its queue's name, all at once."""
+    return together([partial(work, each, f"q{place}") for place, each in enumerate(channels)])
 
 
 def wait_in_threads(count: int, waits: int, directory: Path) -> Sample:
     """One message, its confirm, the next."""
 
     def work(channel: pyqstore.Channel, queue: str) -> Sample:
-        def once() -> None:
-            channel.basic_publish("", queue, _BODY, PERSISTENT)
-            confirm(channel)
-
+        once = partial(once_confirmed, channel, 1, _BODY, queue)
         return repeated(waits, once, 1, _BODY_BYTES)
 
     with _several(directory, count, count * waits) as channels:
-        seconds, samples = _together(channels, work)
+        seconds, samples = _each(work, channels)
     latencies = [latency for sample in samples for latency in sample.latencies_us]
     return Sample(seconds, len(latencies), len(latencies) * _BODY_BYTES, latencies)
 
 
 def publish_in_threads(count: int, messages: int, directory: Path) -> Sample:
     """Single messages, confirmed at the end."""
+    each = messages // count
 
     def work(channel: pyqstore.Channel, queue: str) -> None:
-        for _ in range(messages // count):
-            channel.basic_publish("", queue, _BODY, PERSISTENT)
-        confirm(channel)
+        once_confirmed(channel, each, _BODY, queue)
 
     with _several(directory, count, messages) as channels:
-        seconds, _ = _together(channels, work)
-    return _sample(seconds, messages // count * count)
+        seconds, _ = _each(work, channels)
+    return _sample(seconds, each * count)
 
 
 def batch_in_threads(count: int, messages: int, directory: Path) -> Sample:
     """Record batches, confirmed at the end."""
     each = messages // count
-    batch = _batch(min(each, _ROWS))
+    batch = batch_of(min(each, _ROWS), _BODY_BYTES)
 
     def work(channel: pyqstore.Channel, queue: str) -> None:
-        _publish(channel, batch, each, queue)
-        confirm(channel)
+        publish_batches(channel, batch, each, key=queue)
 
     with _several(directory, count, messages) as channels:
-        seconds, _ = _together(channels, work)
+        seconds, _ = _each(work, channels)
     return _sample(seconds, each * count)
-
-
-def _publish(channel: pyqstore.Channel, batch: Any, messages: int, queue: str = "") -> None:
-    for left in range(messages, 0, -batch.num_rows):
-        channel.publish_batch(batch.slice(0, left), "", queue)
 
 
 def get_in_threads(count: int, messages: int, directory: Path) -> Sample:
     """Record batches out again."""
     each = messages // count
-    batch = _batch(min(each, _ROWS))
+    batch = batch_of(min(each, _ROWS), _BODY_BYTES)
 
-    def work(channel: pyqstore.Channel, queue: str) -> None:
-        if _drained(channel, queue, _ROWS) != each:
-            raise RuntimeError("messages are missing")
+    def work(channel: pyqstore.Channel, queue: str) -> int:
+        return drained(channel, _ROWS, queue)
 
     with _several(directory, count, messages) as channels:
         for place, channel in enumerate(channels):
-            _publish(channel, batch, each, f"q{place}")
-            confirm(channel)
-        seconds, _ = _together(channels, work)
+            publish_batches(channel, batch, each, key=f"q{place}")
+        seconds, received = _each(work, channels)
+    for there in received:
+        expect(there, each)
     return _sample(seconds, each * count)
 
 
@@ -191,31 +165,27 @@ def publish_to_queues(count: int, messages: int, directory: Path) -> Sample:
 def batch_to_queues(count: int, messages: int, directory: Path) -> Sample:
     """Record batches whose rows take turns, confirmed at the end."""
     with _queues(directory, count, messages) as (_, channel, names):
-        batch = _batch(min(messages, _ROWS), keys=names)
+        batch = _batch(min(messages, _ROWS), names)
         start = time.perf_counter()
-        _publish(channel, batch, messages)
-        confirm(channel)
+        publish_batches(channel, batch, messages, key=None)
         return _sample(time.perf_counter() - start, messages)
 
 
 def get_from_queues(count: int, messages: int, directory: Path) -> Sample:
     """Each queue received to its end."""
     with _queues(directory, count, messages) as (_, channel, names):
-        _publish(channel, _batch(min(messages, _ROWS), keys=names), messages)
-        confirm(channel)
+        publish_batches(channel, _batch(min(messages, _ROWS), names), messages, key=None)
         start = time.perf_counter()
-        received = sum(_drained(channel, name, _ROWS) for name in names)
+        received = sum(drained(channel, _ROWS, name) for name in names)
         seconds = time.perf_counter() - start
-        if received != messages:
-            raise RuntimeError(f"{received} messages came back of {messages}")
+        expect(received, messages)
         return _sample(seconds, messages)
 
 
 def checkpoint_queues(count: int, messages: int, directory: Path) -> Sample:
     """A checkpoint of all of them, which batches filled in turn."""
     with _queues(directory, count, messages) as (store, channel, names):
-        _publish(channel, _batch(min(messages, _ROWS), keys=names), messages)
-        confirm(channel)
+        publish_batches(channel, _batch(min(messages, _ROWS), names), messages, key=None)
         start = time.perf_counter()
         store.checkpoint()
         return _sample(time.perf_counter() - start, messages)
@@ -226,13 +196,8 @@ def checkpoint_queues(count: int, messages: int, directory: Path) -> Sample:
 
 def wait_for_bodies(body_bytes: int, count: int, directory: Path) -> Sample:
     """One message, its confirm, the next."""
-    body = b"x" * body_bytes
     with opened(directory, count, body_bytes, memory_budget=_ROOM) as channel:
-
-        def once() -> None:
-            channel.basic_publish("", QUEUE, body, PERSISTENT)
-            confirm(channel)
-
+        once = partial(once_confirmed, channel, 1, b"x" * body_bytes)
         return repeated(count, once, 1, body_bytes)
 
 
@@ -241,9 +206,7 @@ def publish_bodies(body_bytes: int, count: int, directory: Path) -> Sample:
     body = b"x" * body_bytes
     with opened(directory, count, body_bytes, memory_budget=_ROOM) as channel:
         start = time.perf_counter()
-        for _ in range(count):
-            channel.basic_publish("", QUEUE, body, PERSISTENT)
-        confirm(channel)
+        once_confirmed(channel, count, body)
         return _sample(time.perf_counter() - start, count, body_bytes)
 
 
@@ -259,12 +222,11 @@ def get_bodies(body_bytes: int, count: int, directory: Path) -> Sample:
     """Record batches out again."""
     with opened(directory, count, body_bytes, memory_budget=_ROOM) as channel:
         publish_rows(channel, count, body_bytes)
-        rows = max(1, min(_ROWS, (4 << 20) // body_bytes))
+        rows = rows_of(body_bytes)
         start = time.perf_counter()
-        received = _drained(channel, QUEUE, rows)
+        received = drained(channel, rows)
         seconds = time.perf_counter() - start
-        if received != count:
-            raise RuntimeError(f"{received} messages came back of {count}")
+        expect(received, count)
         return _sample(seconds, count, body_bytes)
 
 
@@ -273,13 +235,13 @@ def get_bodies(body_bytes: int, count: int, directory: Path) -> Sample:
 
 def batches_beyond_memory(rows: int, messages: int, directory: Path) -> Sample:
     """Batches of so many rows, and how long a call made its publisher wait at most."""
-    batch = _batch(min(rows, messages))
+    batch = batch_of(min(rows, messages), _BODY_BYTES)
     longest = 0.0
     with opened(directory, messages, _BODY_BYTES, memory_budget=BUDGET) as channel:
         start = time.perf_counter()
-        for left in range(messages, 0, -batch.num_rows):
+        for part in parts(batch, messages):
             begin = time.perf_counter()
-            channel.publish_batch(batch.slice(0, left), "", QUEUE)
+            channel.publish_batch(part, "", QUEUE)
             longest = max(longest, time.perf_counter() - begin)
         confirm(channel)
         seconds = time.perf_counter() - start

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-import pyarrow as pa
-
 import pyqstore
 
-QUEUE = "q"
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
-TRANSIENT = pyqstore.Properties(delivery_mode=1)
-WAIT_SECONDS = 120.0
+from .loads import QUEUE, publish_rows
+
 _QUIET_SECONDS = 0.06
 _LOOK_SECONDS = 0.02
 # A journal begins with a file of 1 MiB; its files have their full size when so much is written.
@@ -68,10 +65,15 @@ def prepared(store: pyqstore.Store, messages: int = 1, body_bytes: int = 0) -> p
 
 def settle(store: Path) -> None:
     """Wait until a store has made its next journal file, which it does behind the scenes."""
-    before, since = _journal(store), time.monotonic()
-    while time.monotonic() - since < _QUIET_SECONDS:
+    wait_until_quiet(partial(_journal, store), _QUIET_SECONDS)
+
+
+def wait_until_quiet(look: Callable[[], object], seconds: float) -> None:
+    """Wait until what is looked at has been the same for so long."""
+    before, since = look(), time.monotonic()
+    while time.monotonic() - since < seconds:
         time.sleep(_LOOK_SECONDS)
-        now = _journal(store)
+        now = look()
         if now != before:
             before, since = now, time.monotonic()
 
@@ -83,21 +85,6 @@ def _journal(store: Path) -> set[tuple[str, int]]:
         with suppress(FileNotFoundError):
             found.add((file.name, file.stat().st_blocks))
     return found
-
-
-def publish_rows(channel: pyqstore.Channel, count: int, body_bytes: int) -> None:
-    """Fill the queue, as fast as it goes, and wait for the confirms."""
-    rows = max(1, min(10_000, (4 << 20) // body_bytes))
-    batch = pa.record_batch({"body": pa.array([b"x" * body_bytes] * rows, pa.binary())})
-    for start in range(0, count, rows):
-        channel.publish_batch(batch.slice(0, count - start), "", QUEUE)
-    confirm(channel)
-
-
-def confirm(channel: pyqstore.Channel) -> None:
-    """Wait for all confirms; a refusal ends the benchmark."""
-    if not channel.wait_for_confirms(WAIT_SECONDS):
-        raise RuntimeError("the store refused messages")
 
 
 def disk_bytes(path: Path) -> int:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -52,16 +51,6 @@ class Rival(Protocol):
 
     def stop(self) -> None:
         """Close the file, end the server.  Harmless when start failed."""
-
-
-def timed(publish: Callable[[], object], count: int) -> list[float]:
-    """The microseconds that each of so many calls takes."""
-    latencies = []
-    for _ in range(count):
-        begin = time.perf_counter_ns()
-        publish()
-        latencies.append((time.perf_counter_ns() - begin) / 1000)
-    return latencies
 
 
 def packages_missing(*packages: str) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .contract import BATCH, package_version, packages_missing, timed
+from ..runs import timed
+from .contract import BATCH, package_version, packages_missing
 
 MAP_BYTES = 4 << 30  # a bound of the file, which begins small
 

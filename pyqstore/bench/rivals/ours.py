@@ -9,7 +9,8 @@ import pyarrow as pa
 
 import pyqstore
 
-from .contract import ANSWER_SECONDS, BATCH, package_version, timed
+from ..runs import timed
+from .contract import ANSWER_SECONDS, BATCH, package_version
 
 QUEUE = "queue"
 PERSISTENT = pyqstore.Properties(delivery_mode=2)

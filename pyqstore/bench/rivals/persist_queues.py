@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .contract import BATCH, package_version, packages_missing, timed
+from ..runs import timed
+from .contract import BATCH, package_version, packages_missing
 
 
-class PersistFiles:
-    """``Queue``: chunks of pickles, and a file of its own for the place.
-
-    Every put renames a new file of the place over the old one.  It has no batches.  A ``task_done``
-    saves the place of everything received before it.
-    """
-
-    name = "persist-queue files"
+class _PersistQueue:
+    """What both do the same way: they put one by one, and have no batches."""
 
     def __init__(self) -> None:
         self._queue: Any = None
@@ -26,13 +21,6 @@ class PersistFiles:
 
     def version(self) -> str:
         return package_version("persist-queue")
-
-    def start(self, directory: Path) -> None:
-        import persistqueue
-
-        # Its new files are renamed into place, so they must be made on the same disk.
-        (directory / "new").mkdir()
-        self._queue = persistqueue.Queue(str(directory / "queue"), tempdir=str(directory / "new"))
 
     def publish_and_wait(self, body: bytes, count: int) -> list[float]:
         return timed(lambda: self._queue.put(body), count)
@@ -44,6 +32,23 @@ class PersistFiles:
     def publish_batches(self, batch: Sequence[bytes], batches: int) -> None:
         for _ in range(batches):
             self.publish_pipelined(batch)
+
+
+class PersistFiles(_PersistQueue):
+    """``Queue``: chunks of pickles, and a file of its own for the place.
+
+    Every put renames a new file of the place over the old one.  A ``task_done`` saves the place of
+    everything received before it.
+    """
+
+    name = "persist-queue files"
+
+    def start(self, directory: Path) -> None:
+        import persistqueue
+
+        # Its new files are renamed into place, so they must be made on the same disk.
+        (directory / "new").mkdir()
+        self._queue = persistqueue.Queue(str(directory / "queue"), tempdir=str(directory / "new"))
 
     def consume(self, count: int) -> list[bytes]:
         bodies: list[bytes] = []
@@ -58,39 +63,19 @@ class PersistFiles:
         self._queue = None  # it closes its files when it goes; it has no other way
 
 
-class PersistSqlite:
+class PersistSqlite(_PersistQueue):
     """``SQLiteAckQueue``, as it comes: write-ahead mode, a commit for each call.
 
-    It has no batches: ``auto_commit`` cannot be turned off.  Each message is one commit to put, one
-    to get, one to acknowledge.
+    ``auto_commit`` cannot be turned off.  Each message is one commit to put, one to get, one to
+    acknowledge.
     """
 
     name = "persist-queue SQLite"
-
-    def __init__(self) -> None:
-        self._queue: Any = None
-
-    def missing(self) -> str | None:
-        return packages_missing("persistqueue")
-
-    def version(self) -> str:
-        return package_version("persist-queue")
 
     def start(self, directory: Path) -> None:
         import persistqueue
 
         self._queue = persistqueue.SQLiteAckQueue(str(directory / "queue"))
-
-    def publish_and_wait(self, body: bytes, count: int) -> list[float]:
-        return timed(lambda: self._queue.put(body), count)
-
-    def publish_pipelined(self, bodies: Sequence[bytes]) -> None:
-        for body in bodies:
-            self._queue.put(body)
-
-    def publish_batches(self, batch: Sequence[bytes], batches: int) -> None:
-        for _ in range(batches):
-            self.publish_pipelined(batch)
 
     def consume(self, count: int) -> list[bytes]:
         bodies: list[bytes] = []

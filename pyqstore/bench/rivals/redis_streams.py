@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..runs import timed
 from .contract import (
     ANSWER_SECONDS,
     BATCH,
     OUTSTANDING,
     package_version,
     packages_missing,
-    timed,
 )
 from .server import LOOPBACK, Server, find, free_port, output, program_missing
 

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .contract import BATCH, OUTSTANDING, package_version, packages_missing, timed
+from ..runs import timed
+from .contract import BATCH, OUTSTANDING, package_version, packages_missing
 
 
 class RocksDb:

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from .contract import BATCH, timed
+from ..runs import timed
+from .contract import BATCH
 
 INSERT = "INSERT INTO queue (body) VALUES (?)"
 

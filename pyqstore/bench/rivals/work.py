@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -71,7 +72,7 @@ class Load:
     def round(self, counts: Counts) -> Sample:
         """Publish, receive all of it, and see that it is what was published."""
         rival = self.rival
-        many = repeated(self.bodies, counts.pipelined)
+        many = list(itertools.islice(itertools.cycle(self.bodies), counts.pipelined))
         start = time.perf_counter()
         latencies = rival.publish_and_wait(self.bodies[0], counts.waits)
         pipelining = elapsed(lambda: rival.publish_pipelined(many))
@@ -265,11 +266,6 @@ def plots(group: str) -> list[Plot]:
 def group_of(body_bytes: int) -> str:
     """The table of one size of bodies."""
     return f"bodies of {floor.size(body_bytes)}"
-
-
-def repeated(bodies: Sequence[bytes], count: int) -> list[bytes]:
-    """So many, from the first on and over again."""
-    return (list(bodies) * -(-count // len(bodies)))[:count]
 
 
 def elapsed(work: Callable[[], object]) -> float:

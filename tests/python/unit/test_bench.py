@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pyqstore.bench import consume, drawing, floor, machine
+from pyqstore.bench import asynchronous, consume, drawing, floor, loads, machine
 from pyqstore.bench.command import WORKS, _ended_cleanly
 from pyqstore.bench.report import Plot, Report, cells, label, shown_number
 from pyqstore.bench.runs import (
@@ -36,7 +37,7 @@ from pyqstore.bench.runs import (
     run_rounds,
     spread,
 )
-from pyqstore.bench.stores import opened, publish_rows
+from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
 # These works have a stranger to start, or are tested with their own sizes elsewhere.
@@ -300,6 +301,34 @@ def test_html_stands_alone(report: Report, tmp_path: Path) -> None:
     assert "0.04 to 0.75" in text
 
 
+def test_html_has_its_words_as_text_and_is_light(report: Report, tmp_path: Path) -> None:
+    report.html(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    for plot in report.plots:
+        assert f">{plot.title}</text>" in text
+    assert len(text) < 15_000 * len(report.plots)
+    pictures = re.findall(r"<svg.*?</svg>", text)
+    names = [set(re.findall(r' id="([^"]*)"', picture)) for picture in pictures]
+    for picture, defined in zip(pictures, names, strict=True):
+        assert set(re.findall(r'(?:url\(|href=")#([^)"]*)', picture)) == defined
+    assert sum(map(len, names)) == len(set().union(*names))  # of one page, so no two the same
+
+
+def test_a_lighter_picture_is_the_same() -> None:
+    heavy = """<svg id="figure_1">
+ <defs> <path id="m1" d="M 0 0 \nL 0 3.5 \n" style="fill: #f00; opacity: 0.7"/> </defs>
+ <g id="text_1"> <text x="1.23987" transform="rotate(-0 1.2 3)">0.12345: a  b</text> </g>
+ <g> <use xlink:href="#m1" x="10.0071" style="fill: #f00; opacity: 0.7"/> </g>
+ <g> <use xlink:href="#m1" x="20" style="fill: #0f0"/> </g>
+</svg>"""
+    assert drawing.light(heavy) == (
+        '<svg><defs><path id="m1" d="M 0 0 L 0 3.5 " style="fill:#f00;opacity:0.7"/></defs>'
+        '<g><text x="1.23">0.12345: a b</text></g>'
+        '<g><use xlink:href="#m1" x="10.00"/></g>'
+        '<g><use xlink:href="#m1" x="20" style="fill:#0f0"/></g></svg>'
+    )
+
+
 def test_pictures_name_their_units_floor_and_spread(report: Report) -> None:
     axes: Any = drawing.Figure().subplots()
     drawing.draw(axes, report.plots[0], report)
@@ -318,6 +347,15 @@ def test_pictures_of_latencies_tell_time(report: Report) -> None:
     drawing.draw(axes, report.plots[1], report)
     assert axes.yaxis.get_major_formatter()(1500.0) == "1.5 ms"
     assert "aim" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_an_axis_of_times_is_named_without_their_unit(report: Report) -> None:
+    def named(metric: str) -> str:
+        axes: Any = drawing.Figure().subplots()
+        drawing.draw(axes, Plot("times", "rows", metric), report)
+        return str(axes.get_ylabel())
+
+    assert (named("p50_us"), named("longest_call_us")) == ("p50", "longest call")
 
 
 def test_numbers_for_people() -> None:
@@ -346,6 +384,42 @@ def test_machine_tells_what_the_numbers_are_from(tmp_path: Path) -> None:
     assert facts["file system"]
     assert machine.in_memory({"file system": "tmpfs"})
     assert not machine.in_memory({"file system": "ext4"})
+
+
+# Lists of the works.
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def listed(text: str) -> list[str]:
+    """The first column of the table of works."""
+    table = re.search(r"^\| work \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    assert table is not None
+    return re.findall(r"^\| `?(\w+)`? \|", table[1], re.M)
+
+
+def test_the_benchmarks_readme_lists_every_work() -> None:
+    assert listed((BENCHMARKS / "README.md").read_text()) == list(WORKS)
+
+
+def test_results_are_listed_and_whole() -> None:
+    results = BENCHMARKS / "results"
+    text = (results / "README.md").read_text()
+    kept = {path.stem for path in results.iterdir() if path.suffix in (".json", ".png", ".html")}
+    assert listed(text) == [name for name in WORKS if name in kept]
+    assert kept <= set(WORKS)
+    for name in kept:
+        for kind in ("png", "html", "json"):
+            assert (results / f"{name}.{kind}").is_file()
+            assert f"({name}.{kind})" in text
+
+
+def test_every_work_has_its_regression_run_but_those_that_keep_something_running() -> None:
+    works = {name: importlib.import_module(f"pyqstore.bench.{name}") for name in WORKS}
+    runs = {path.stem.removeprefix("bench_") for path in BENCHMARKS.glob("bench_*.py")}
+    assert runs == {name for name, work in works.items() if not hasattr(work, "begun")}
+    for name in runs:
+        assert f"\nWORK = {name}\n" in (BENCHMARKS / f"bench_{name}.py").read_text()
 
 
 # Works.
@@ -386,9 +460,64 @@ def test_a_work_runs_and_reports(name: str, tmp_path: Path) -> None:
     report.html(tmp_path / "report.html")
 
 
+def test_batches_are_cut_to_the_messages_and_come_back_whole(tmp_path: Path) -> None:
+    with opened(tmp_path) as channel:
+        batch = loads.batch_of(4, 10)
+        assert [part.num_rows for part in loads.parts(batch, 10)] == [4, 4, 2]
+        loads.publish_batches(channel, batch, 10)
+        loads.once_confirmed(channel, 2, b"single")
+        assert (loads.take(channel, 3), loads.drained(channel, 4)) == (3, 9)
+        assert channel.basic_get(loads.QUEUE) is None
+    loads.expect(12, 12)
+    with pytest.raises(RuntimeError, match="9 messages came back of 12"):
+        loads.expect(9, 12)
+
+
+def test_works_together_are_timed_until_the_last() -> None:
+    meet = threading.Barrier(3, timeout=20)  # or they were not at work at once
+    seconds, given = loads.together([lambda: (meet.wait(), time.sleep(0.02))[1]] * 3)
+    assert (len(given), seconds >= 0.02) == (3, True)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_work_that_fails_beside_others_ends_the_round() -> None:
+    with pytest.raises(RuntimeError, match="a thread failed"):
+        loads.together([time.perf_counter, lambda: 1 / 0])
+
+
+def test_quiet_is_when_nothing_changed_for_so_long() -> None:
+    seen: list[float] = []
+
+    def look() -> int:
+        seen.append(time.monotonic())
+        return min(len(seen), 4)
+
+    wait_until_quiet(look, 0.1)
+    assert seen[-1] - seen[3] >= 0.1
+
+
+def test_either_side_of_asyncio_finds_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[tuple[str, int]]] = []
+
+    def look(store: Path) -> None:
+        settle(store)
+        journal = sorted((store / "journal").iterdir())
+        found.append([(file.name, file.stat().st_size) for file in journal])
+
+    monkeypatch.setattr(asynchronous, "settle", look)
+    cases = [case for case in asynchronous.cases(TINY) if case.group == asynchronous.RECEIVING]
+    for case in cases:
+        run_once(case, tmp_path)
+    assert [case.name for case in cases] == [asynchronous.SYNCHRONOUS, asynchronous.ASYNCIO]
+    assert found[0] == found[1]
+    assert max(size for _, size in found[0]) >= 16 << 20
+
+
 def test_messages_that_do_not_come_end_a_round(tmp_path: Path) -> None:
     with opened(tmp_path) as channel:
-        publish_rows(channel, 3, 10)
+        loads.publish_rows(channel, 3, 10)
         with pytest.raises(RuntimeError, match="2 messages did not come"):
             consume.by_batch(channel, 5, rows=3)
 

@@ -16,9 +16,9 @@ import pytest
 
 import pyqstore
 from pyqstore.bench import backlogs, child, drawing, gauges, paging, recovery, scaling
+from pyqstore.bench.loads import QUEUE
 from pyqstore.bench.report import Report
 from pyqstore.bench.runs import Case, Options, Result, Sample, run_once
-from pyqstore.bench.stores import QUEUE
 
 TINY = Options(quick=True, scale=0.001)
 PNG = b"\x89PNG\r\n\x1a\n"
