@@ -223,6 +223,7 @@ enum {
     QS_MULTIPLE = 1024,
     QS_REQUEUE = 2048,
     QS_NO_WAIT = 4096, /* of publish, get, ack, nack, settle_range; a kind of next_event */
+    QS_IMMEDIATE = 8192,
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to - for room in the journal or in memory, to write
@@ -283,6 +284,7 @@ typedef struct qs_receipt {
  * In:      properties  encoded (codec: properties), or empty; delivery mode 2 in it makes the message persistent
  *          flags       QS_MANDATORY: an unroutable message comes back as an event
  * Returns: QS_OK accepted, not yet durable; QS_NOT_FOUND no such exchange; QS_ACCESS_REFUSED internal exchange;
+ *          QS_NOT_IMPLEMENTED with QS_IMMEDIATE, which no broker has any more;
  *          QS_PRECONDITION_FAILED body too large, or the header CC or BCC is no array; QS_ESTORE_FULL nothing accepted, try
  *          again; QS_ESTORE_FAILED
  * Blocks:  when too much is waiting to be synced (it then helps to commit), and to write a large body

@@ -157,6 +157,8 @@ static void test_publish_is_refused(struct engine *engine)
     declare(engine, "q", QS_DURABLE);
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND,
                         try_publish(engine, "none", "q", text("x"), 0, &receipt));
+    CHECK_CHANNEL_ERROR(engine, QS_NOT_IMPLEMENTED,
+                        try_publish(engine, "", "q", text("x"), QS_IMMEDIATE, &receipt));
     QS_CHECK_STATUS(QS_EINVAL, try_publish(engine, name, "q", text("x"), 0, &receipt));
     QS_CHECK_STATUS(QS_EINVAL, try_publish(engine, "", name, text("x"), 0, &receipt));
     qs_store_options(engine->store, &options);
