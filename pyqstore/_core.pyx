@@ -1565,25 +1565,26 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status = QS_OK
         cdef list events = []
-        while <size_t>len(events) < most:
-            self.begin(&error)
-            with nogil:
-                status = qs_channel_next_event(self.handle, kinds | self.no_wait, 0, &event, &error)
-            self.leave()
-            if status != QS_OK:
-                break
-            if event.kind == QS_EVENT_ACK or event.kind == QS_EVENT_NACK:
-                events.append((<int>event.kind, event.publish_number,
-                               (<bint>event.multiple, event.count)))
-            else:
-                events.append(self.event_of(&event))
-        if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
-            try:
+        try:
+            while <size_t>len(events) < most:
+                self.begin(&error)
+                with nogil:
+                    status = qs_channel_next_event(self.handle, kinds | self.no_wait, 0, &event,
+                                                   &error)
+                self.leave()
+                if status != QS_OK:
+                    break
+                if event.kind == QS_EVENT_ACK or event.kind == QS_EVENT_NACK:
+                    events.append((<int>event.kind, event.publish_number,
+                                   (<bint>event.multiple, event.count)))
+                else:
+                    events.append(self.event_of(&event))
+            if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
                 self.failed(status, &error)
-            except Exception as exception:
-                if len(events) == 0:
-                    raise
-                events.append((EVENT_ERROR, exception, None))
+        except Exception as exception:
+            if len(events) == 0:
+                raise
+            events.append((EVENT_ERROR, exception, None))
         return events, status == QS_EWOULDBLOCK
 
     def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue):
