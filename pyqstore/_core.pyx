@@ -860,7 +860,7 @@ cdef class Connection:
             self.refused = qs_connection_is_closed(self.handle)
 
     @property
-    def is_closed(self):
+    def closed(self):
         """Whether the connection is closed: by ``close()``, by an AMQP error of the whole
         connection, or with its store."""
         return self.refused or self.handle == NULL or self.store.closed
@@ -975,7 +975,7 @@ cdef class Channel:
         """Whether the channel is closed: by ``close()``, by an AMQP error, or with its connection
         or its store."""
         return (self.refused or self.handle == NULL or self.store.closed
-                or (self.connection is not None and self.connection.is_closed))
+                or (self.connection is not None and self.connection.closed))
 
     def close(self):
         """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
