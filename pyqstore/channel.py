@@ -139,8 +139,11 @@ class Channel(_core.Channel):
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
         messages, and is durable when this returns, ``exclusive`` belongs to this connection and
         goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
-        with its last consumer. PreconditionFailed when it exists and differs; ResourceLocked for
-        another connection's exclusive queue, and for ``exclusive`` other than before.
+        with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues.
+
+        PreconditionFailed when it exists and differs, for an argument with a value that it cannot
+        have, and for an "x-queue-type" other than "classic"; ResourceLocked for another
+        connection's exclusive queue, and for ``exclusive`` other than before.
         """
         flags = (
             (_core.PASSIVE if passive else 0)

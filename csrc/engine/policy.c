@@ -224,6 +224,30 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
     return QS_OK;
 }
 
+/* Who asks for a quorum queue or a stream asks for copies on other machines: never ignored. */
+qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+    struct qsi_field field;
+
+    while (qsi_field_next(&walk, &field)) {
+        if (!is_text(field.name, "x-queue-type")) {
+            continue;
+        }
+        if (field.type != 'S') {
+            return invalid("x-queue-type", queue, "a string is needed, 'classic'", error);
+        }
+        if (!is_text(field.value, "classic")) {
+            return qsi_fail(error, QS_PRECONDITION_FAILED,
+                            "invalid arg 'x-queue-type' for queue '%.*s':"
+                            " there are no '%.*s' queues here, say 'classic'",
+                            (int)queue.bytes, (const char *)queue.data, (int)field.value.bytes,
+                            (const char *)field.value.data);
+        }
+    }
+    return QS_OK;
+}
+
 /* ---- declared again ---- */
 
 static const char *type_name(uint8_t type)

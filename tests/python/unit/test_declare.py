@@ -71,6 +71,42 @@ def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -
     channel.queue_declare("q", arguments={"x-else": "1000", "x-note": 5})
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("quorum", "there are no 'quorum' queues here, say 'classic'"),
+        ("stream", "there are no 'stream' queues here, say 'classic'"),
+        (b"classic", "a string is needed, 'classic'"),
+        (1, "a string is needed, 'classic'"),
+        (None, "a string is needed, 'classic'"),
+    ],
+)
+def test_queue_of_another_type_is_refused(
+    store: pyqstore.Store, refused: Callable[..., None], kind: object, words: str
+) -> None:
+    arguments = {"x-queue-type": kind}
+    refused(
+        pyqstore.PreconditionFailed,
+        f"^PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue 'q': {words}$",
+        lambda c: c.queue_declare("q", durable=True, arguments=arguments),
+    )
+    assert store.queues() == []
+
+
+def test_queue_of_another_type_is_refused_when_it_is_declared_again(
+    channel: pyqstore.Channel, refused: Callable[..., None]
+) -> None:
+    channel.queue_declare("plain")
+    channel.queue_declare("classic", arguments={"x-queue-type": "classic"})
+    channel.queue_declare("classic", arguments={"x-queue-type": "classic"})
+    for name in ("plain", "classic"):
+        refused(
+            pyqstore.PreconditionFailed,
+            f"inequivalent arg 'x-queue-type' for queue '{name}'",
+            lambda c, name=name: c.queue_declare(name, arguments={"x-queue-type": "quorum"}),
+        )
+
+
 def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:
     for do in (
         lambda c: c.queue_declare("no", passive=True),
