@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pyqstore
+from pyqstore.fields import FieldValue
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -
     ],
 )
 def test_queue_of_another_type_is_refused(
-    store: pyqstore.Store, refused: Callable[..., None], kind: object, words: str
+    store: pyqstore.Store, refused: Callable[..., None], kind: FieldValue, words: str
 ) -> None:
     arguments = {"x-queue-type": kind}
     refused(
@@ -93,18 +94,18 @@ def test_queue_of_another_type_is_refused(
     assert store.queues() == []
 
 
-def test_queue_of_another_type_is_refused_when_it_is_declared_again(
-    channel: pyqstore.Channel, refused: Callable[..., None]
+@pytest.mark.parametrize("said", [{}, {"x-queue-type": "classic"}])
+def test_classic_queue_is_one_whether_it_says_so_or_not(
+    channel: pyqstore.Channel, refused: Callable[..., None], said: dict[str, FieldValue]
 ) -> None:
-    channel.queue_declare("plain")
-    channel.queue_declare("classic", arguments={"x-queue-type": "classic"})
-    channel.queue_declare("classic", arguments={"x-queue-type": "classic"})
-    for name in ("plain", "classic"):
-        refused(
-            pyqstore.PreconditionFailed,
-            f"inequivalent arg 'x-queue-type' for queue '{name}'",
-            lambda c, name=name: c.queue_declare(name, arguments={"x-queue-type": "quorum"}),
-        )
+    channel.queue_declare("q", arguments=said)
+    channel.queue_declare("q")
+    channel.queue_declare("q", arguments={"x-queue-type": "classic"})
+    refused(
+        pyqstore.PreconditionFailed,
+        "inequivalent arg 'x-queue-type' for queue 'q'",
+        lambda c: c.queue_declare("q", arguments={"x-queue-type": "quorum"}),
+    )
 
 
 def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:

@@ -167,6 +167,27 @@ static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
                                      qsi_slice_make("orders", 6), &error);
 }
 
+static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
+{
+    struct qs_test_fields plain = {.used = 0}, classic = {.used = 0}, quorum = {.used = 0};
+    struct qs_test_fields *tables[] = {&plain, &classic, &quorum};
+    qs_error error;
+
+    qs_test_put_text(&classic, "x-queue-type", "classic");
+    qs_test_put_text(&quorum, "x-queue-type", "quorum");
+    for (size_t i = 0; i < 3; i++) {
+        qs_test_put_long(tables[i], "x-tail", 1);
+    }
+    for (size_t i = 0; i < 9; i++) {
+        const struct qs_test_fields *is = tables[i / 3], *asked = tables[i % 3];
+        qs_status status = qsi_queue_arguments_check(qsi_slice_make(is->bytes, is->used),
+                                                     qsi_slice_make(asked->bytes, asked->used),
+                                                     qsi_slice_make("orders", 6), &error);
+        QS_CHECK((status == QS_OK) == ((is == &quorum) == (asked == &quorum)));
+    }
+    QS_CHECK(strstr(error.text, "received 'classic' but current is 'quorum'") != NULL);
+}
+
 static void test_a_number_is_the_same_in_any_width(void)
 {
     QS_CHECK(check_again('b', 1, 100) == QS_OK);
@@ -191,6 +212,7 @@ int main(void)
     test_every_integer_type_is_a_number();
     test_what_an_argument_cannot_be_is_refused_by_name();
     test_only_classic_queues_can_be_had();
+    test_a_classic_queue_is_one_whether_it_says_so_or_not();
     test_a_number_is_the_same_in_any_width();
     test_bytes_that_are_no_table_are_refused();
     return 0;
