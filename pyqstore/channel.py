@@ -139,8 +139,11 @@ class Channel(_core.Channel):
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart, with its persistent
         messages, and is durable when this returns, ``exclusive`` belongs to this connection and
         goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
-        with its last consumer. PreconditionFailed when it exists and differs; ResourceLocked for
-        another connection's exclusive queue, and for ``exclusive`` other than before.
+        with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues.
+
+        PreconditionFailed when it exists and differs, for an argument with a value that it cannot
+        have, and for an "x-queue-type" other than "classic"; ResourceLocked for another
+        connection's exclusive queue, and for ``exclusive`` other than before.
         """
         flags = (
             (_core.PASSIVE if passive else 0)
@@ -331,8 +334,9 @@ class Channel(_core.Channel):
         kind, what, detail = event
         if kind == _core.EVENT_DELIVERY:
             consumer = self._consumers.get(what.consumer_tag)
-            if consumer is None:
-                what.nack(requeue=True)
+            if consumer is None:  # an interrupt came before basic_consume noted it
+                self._cancel(what.consumer_tag)
+                self._put_back(what)
             elif consumer.callback is None:
                 consumer.held.append(what)
             else:
@@ -413,15 +417,19 @@ class Channel(_core.Channel):
         Messages that came for a consumer without a callback and were not asked for yet are
         requeued; with ``auto_ack`` they have left the queue and are returned.
         """
-        consumer = self._forget(consumer_tag)
         self._cancel(consumer_tag)
+        consumer = self._forget(consumer_tag)
         if consumer is None:
             return []
         if consumer.auto_ack:
             return list(consumer.held)
         for message in consumer.held:
-            message.nack(requeue=True)
+            self._put_back(message)
         return []
+
+    def _put_back(self, message: Message) -> None:
+        """Requeue what nobody was handed: at once, a transaction has no part in it."""
+        self._settle_range(message.delivery_tag, message.delivery_tag, True)
 
     def start_consuming(self) -> None:
         """Run callbacks and listeners until ``stop_consuming``, until no consumer with a callback

@@ -50,14 +50,14 @@ class Connection(_core.Connection):
         self.close()
 
     def __del__(self) -> None:
-        if not self.is_closed and not self._store._forked:
+        if not self.closed and not self._store._forked:
             warnings.warn(
                 f"unclosed connection {self!r}", ResourceWarning, stacklevel=2, source=self
             )
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r}{' (closed)' if self.is_closed else ''}>"
+        return f"<{type(self).__name__} {self._name!r}{' (closed)' if self.closed else ''}>"
 
     @property
     def name(self) -> str:

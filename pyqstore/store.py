@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
-import re
 import sys
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Self, Unpack
 
 from . import _core
 from .channel import Channel
 from .connection import Connection
 from .errors import Error
 from .fields import decode_table
+from .findings import Damage, RecoveryReport, Verification
+from .options import SYNC, StoreOptions, decoded, encoded, number_of, word_of
 
 __all__ = [
     "Binding",
@@ -32,40 +30,6 @@ __all__ = [
     "open",
     "verify",
 ]
-
-
-class StoreOptions(TypedDict, total=False):
-    """The options of :func:`open`.  Sizes are bytes, as int or as str with a unit ("64MiB",
-    "1.5GB")."""
-
-    memory_budget: int | str
-    """Memory for messages and what is kept of them; what is beyond lies on disk.  256 MiB."""
-    embed_below: int | str
-    """Properties + body smaller than this stay in the journal and index; 0: never.  4096."""
-    segment_entries: int
-    """Messages of an index segment, a power of two from 16 to 65536, fixed when the store is made;
-    16384."""
-    journal_file_bytes: int | str
-    """Size of a journal file, a power of two; 64 MiB."""
-    message_file_bytes: int | str
-    """Size of a message store file, a power of two; 64 MiB."""
-    body_bytes_max: int | str
-    """A larger body is refused; 128 MiB."""
-    checkpoint_bytes: int | str
-    """A checkpoint is made after so many bytes of journal, and at close; 0: only when asked for.
-    256 MiB."""
-    checkpoint_interval: float | None
-    """And at the latest after so many seconds; 0 or None: by size alone.  60."""
-    commit_delay_us: int
-    """Microseconds to wait for a bigger group before a commit; 0."""
-    sync: Literal["fdatasync", "none"]
-    """"none" confirms without syncing: for benchmarks only, and stats() tells."""
-    recovery: Literal["strict", "salvage"]
-    """What to do about damage: refuse, or copy out what is whole and count what is lost."""
-    create: bool
-    """Make the store when there is none; True."""
-    progress: Callable[[int, int], object] | None
-    """Called now and then while the journal is replayed: bytes read, bytes that there are."""
 
 
 class ExchangeInfo(NamedTuple):
@@ -89,104 +53,7 @@ class Binding(NamedTuple):
     to_exchange: bool
 
 
-class RecoveryReport(dict[str, Any]):
-    """What opening the store found: a dict, whose values are attributes too."""
-
-    records: int
-    """Journal records replayed."""
-    bytes: int
-    """Journal bytes read."""
-    torn_bytes: int
-    """Bytes of an unfinished write cut off at the journal's end; nothing in them was confirmed."""
-    lost_ranges: int
-    """Damaged places of the journal that were passed over; 0 unless ``recovery="salvage"``."""
-    lost_bytes: int
-    """Journal bytes lost there."""
-    checkpoint_lsn: int
-    """The journal position at which the replay began: that of the checkpoint; 0: none was there."""
-    messages: int
-    """Messages in queues afterwards."""
-    queues: dict[str, int]
-    """Ready messages of each queue, by its name, sorted."""
-    ms: float
-    """How long it took, in milliseconds."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name, name=name, obj=self) from None
-
-
-class Damage(NamedTuple):
-    """A place that is not what was written."""
-
-    path: str
-    """The file, relative to the store."""
-    offset: int
-    """Where in it, in bytes."""
-    text: str
-    """What is wrong, for people; file and offset stand in it, too."""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What :func:`verify` read, and what it found."""
-
-    damage: tuple[Damage, ...]
-    """The first 10,000 damaged places."""
-    damages: int
-    """How many there are."""
-    queues: int
-    """Durable queues."""
-    checkpoint_records: int
-    """Records of the checkpoint."""
-    journal_records: int
-    """Records of the journal behind the checkpoint."""
-    journal_bytes: int
-    """Their bytes."""
-    segments: int
-    """Index segments."""
-    bodies: int
-    """Bodies of the message store, one that several queues have counted several times."""
-    body_bytes: int
-    """Their bytes."""
-
-
 _DAMAGE_MOST = 10_000
-_UNITS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
-_SYNC = {"fdatasync": 0, "none": 1}
-_RECOVERY = {"strict": 0, "salvage": 1}
-
-
-class _Number(NamedTuple):
-    """A number's default and range; size: strings with a unit are taken too."""
-
-    default: int
-    least: int
-    most: int
-    power_of_two: bool = False
-    size: bool = True
-
-
-_NUMBERS = {
-    "memory_budget": _Number(2**28, 2**16, 2**62),
-    "embed_below": _Number(4096, 0, 2**40),
-    "segment_entries": _Number(16384, 16, 2**16, power_of_two=True, size=False),
-    "journal_file_bytes": _Number(2**26, 2**16, 2**31, power_of_two=True),
-    "message_file_bytes": _Number(2**26, 2**16, 2**34, power_of_two=True),
-    "body_bytes_max": _Number(2**27, 1, 2**30),
-    "checkpoint_bytes": _Number(2**28, 0, 2**62),
-    "commit_delay_us": _Number(0, 0, 10**6, size=False),
-}
-_WORDS: dict[str, dict[str, int]] = {"sync": _SYNC, "recovery": _RECOVERY}
-_KNOWN = (*_NUMBERS, "checkpoint_interval", *_WORDS, "create", "progress")
-_INTERVAL = 60.0
-_INTERVAL_MOST = 2**22
 _MODES = {"default": 0, "lazy": 1}
 
 
@@ -242,39 +109,11 @@ class Store(_core.Store):
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
-        unknown = sorted(set(options) - set(_KNOWN))
-        if unknown:
-            raise TypeError(f"unknown option {unknown[0]!r}; there are {', '.join(_KNOWN)}")
-        given: dict[str, Any] = dict(options)
-        numbers = {
-            name: _number(name, given.get(name, what.default), what)
-            for name, what in _NUMBERS.items()
-        }
-        if "segment_entries" not in given:
-            numbers["segment_entries"] = 0  # as the store was made; 16384 when it is new
-        words = {
-            name: _word(name, given.get(name, next(iter(known))), known)
-            for name, known in _WORDS.items()
-        }
-        create = given.get("create", True)
-        if not isinstance(create, bool):
-            raise TypeError(f"create must be bool, not {type(create).__name__}")
-        progress = given.get("progress")
-        if progress is not None and not callable(progress):
-            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
-        interval_ms = _interval_ms(given.get("checkpoint_interval", _INTERVAL))
+        arguments = encoded(options)
         name = _checked_path(path)
-        self = super().__new__(
-            cls,
-            os.fsencode(name),
-            **numbers,
-            **words,
-            checkpoint_interval_ms=interval_ms,
-            create=create,
-            progress=progress,
-        )
+        self = super().__new__(cls, os.fsencode(name), **arguments)
         self._path = name
-        self._create = create
+        self._create = arguments["create"]
         self._recovery_report = self._report()
         _open_stores.add(self)
         return self
@@ -321,15 +160,7 @@ class Store(_core.Store):
 
         ``segment_entries`` is what the store was made with.
         """
-        numbers = self._options()
-        return MappingProxyType(
-            {
-                **{name: numbers[name] for name in _NUMBERS},
-                **{name: _word_of(known, numbers[name]) for name, known in _WORDS.items()},
-                "checkpoint_interval": numbers["checkpoint_interval_ms"] / 1000,
-                "create": self._create,
-            }
-        )
+        return MappingProxyType({**decoded(self._options()), "create": self._create})
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
@@ -389,7 +220,7 @@ class Store(_core.Store):
         durable when this returns, and is kept until it is set again.  Raises NotFound, ValueError
         for another mode.
         """
-        self._set_queue_mode(name, bool(_word("mode", mode, _MODES)))
+        self._set_queue_mode(name, bool(number_of("mode", mode, _MODES)))
 
     def stats(self) -> dict[str, Any]:
         """Counters since the store was opened.
@@ -421,7 +252,7 @@ class Store(_core.Store):
                 part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")
             }
         numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
-        numbers["sync"] = _word_of(_SYNC, numbers["sync"])
+        numbers["sync"] = word_of(SYNC, numbers["sync"])
         return numbers
 
     @property
@@ -456,52 +287,6 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-def _word_of(known: dict[str, int], number: int) -> str:
-    return next(word for word, value in known.items() if value == number)
-
-
-def _word(name: str, value: object, known: dict[str, int]) -> int:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be str, not {type(value).__name__}")
-    if value not in known:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
-    return known[value]
-
-
-def _number(name: str, value: object, what: _Number) -> int:
-    if isinstance(value, str) and what.size:
-        number = _size(name, value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    else:
-        wanted = "int or a size such as '64MiB'" if what.size else "int"
-        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-    if not what.least <= number <= what.most or (what.power_of_two and number.bit_count() != 1):
-        kind = "a power of two from " if what.power_of_two else ""
-        raise ValueError(f"{name} must be {kind}{what.least} to {what.most}, not {value!r}")
-    return number
-
-
-def _interval_ms(value: object) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"checkpoint_interval must be seconds or None, not {type(value).__name__}")
-    if not 0 <= value <= _INTERVAL_MOST:
-        raise ValueError(f"checkpoint_interval must be 0 to {_INTERVAL_MOST} s, not {value!r}")
-    return math.ceil(value * 1000)
-
-
-def _size(name: str, value: str) -> int:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(
-            f"{name}: {value!r} is not a size; write a number and one of B, KB, MB, GB, TB, KiB,"
-            " MiB, GiB, TiB"
-        )
-    return math.floor(Fraction(match[1]) * _UNITS[match[2]])
 
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()

@@ -22,6 +22,7 @@ EXTENSION = (
     "pyqstore/CMakeLists.txt",
     "pyqstore/*.pyx",
     "pyqstore/*.pxd",
+    "pyqstore/core/*.pyx",
     "pyqstore/*_cdef.h",
     "tools/gen_ffi.py",
     "tools/source_hash.py",

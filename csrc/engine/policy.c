@@ -14,6 +14,7 @@
 
 #define TIMER_MS_MAX UINT64_C(315360000000) /* ten years, as RabbitMQ */
 #define CHOICES_MAX 3
+#define QUEUE_TYPE "x-queue-type"
 
 struct number_argument {
     const char *name;
@@ -225,6 +226,33 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
     return QS_OK;
 }
 
+static bool is_classic(const struct qsi_field *type)
+{
+    return type->type == 'S' && is_text(type->value, "classic");
+}
+
+/* Who asks for a quorum queue or a stream asks for copies on other machines: never ignored. */
+qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
+{
+    struct qsi_field_walk walk = qsi_table_walk(arguments);
+    struct qsi_field field;
+
+    while (qsi_field_next(&walk, &field)) {
+        if (!is_text(field.name, QUEUE_TYPE) || is_classic(&field)) {
+            continue;
+        }
+        if (field.type != 'S') {
+            return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic'", error);
+        }
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "invalid arg '" QUEUE_TYPE "' for queue '%.*s':"
+                        " there are no '%.*s' queues here, say 'classic'",
+                        (int)queue.bytes, (const char *)queue.data, (int)field.value.bytes,
+                        (const char *)field.value.data);
+    }
+    return QS_OK;
+}
+
 /* ---- declared again ---- */
 
 static const char *type_name(uint8_t type)
@@ -309,11 +337,23 @@ static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
     return a->type == b->type && qsi_slice_equals(a->value, b->value);
 }
 
+/* Arguments of one name, of which one may be missing: then the other may say what goes without saying. */
+static bool is_equivalent(const struct qsi_field *a, const struct qsi_field *b)
+{
+    const struct qsi_field *either = a != NULL ? a : b;
+
+    if (a != NULL && b != NULL) {
+        return is_same(a, b);
+    }
+    return is_text(either->name, QUEUE_TYPE) && is_classic(either);
+}
+
 qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
                                     struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field_walk is = qsi_table_walk(current), asked = qsi_table_walk(received);
     struct qsi_field old_field, new_field;
+    bool has_old, has_new;
 
     if (qsi_slice_equals(current, received)) {
         return QS_OK;
@@ -321,23 +361,19 @@ qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice r
     if (!qsi_table_check(received)) {
         return qsi_fail(error, QS_EINVAL, "the arguments are not an AMQP field table");
     }
-    for (;;) {
-        bool has_old = qsi_field_next(&is, &old_field);
-        bool has_new = qsi_field_next(&asked, &new_field);
-        int order = has_old && has_new ? compare_names(&old_field, &new_field) : 0;
-        if (!has_old && !has_new) {
-            return QS_OK;
+    has_old = qsi_field_next(&is, &old_field);
+    has_new = qsi_field_next(&asked, &new_field);
+    while (has_old || has_new) {
+        int order = !has_new ? -1 : !has_old ? 1 : compare_names(&old_field, &new_field);
+        const struct qsi_field *old = order <= 0 ? &old_field : NULL;
+        const struct qsi_field *new = order >= 0 ? &new_field : NULL;
+        if (!is_equivalent(old, new)) {
+            return fail_inequivalent(old, new, queue, error);
         }
-        if (!has_new || order < 0) {
-            return fail_inequivalent(&old_field, NULL, queue, error);
-        }
-        if (!has_old || order > 0) {
-            return fail_inequivalent(NULL, &new_field, queue, error);
-        }
-        if (!is_same(&old_field, &new_field)) {
-            return fail_inequivalent(&old_field, &new_field, queue, error);
-        }
+        has_old = old != NULL ? qsi_field_next(&is, &old_field) : has_old;
+        has_new = new != NULL ? qsi_field_next(&asked, &new_field) : has_new;
     }
+    return QS_OK;
 }
 
 /* ---- consumers ---- */

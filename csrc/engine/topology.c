@@ -489,7 +489,10 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     if (queue->policy.has_priorities) {
         topology.type = QSI_RECORD_PRIORITY_QUEUE_DECLARE;
     }
-    status = add_queue(store, queue, error);
+    status = qsi_queue_type_check(queue->arguments, queue->name, error);
+    if (status == QS_OK) {
+        status = add_queue(store, queue, error);
+    }
     if (status != QS_OK) {
         free_queue(queue);
         return status;

@@ -36,7 +36,7 @@ class Connection:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<aio.{type(self).__name__} {self.name!r}{' (closed)' if self.is_closed else ''}>"
+        return f"<aio.{type(self).__name__} {self.name!r}{' (closed)' if self.closed else ''}>"
 
     @property
     def name(self) -> str:
@@ -44,9 +44,9 @@ class Connection:
         return self._connection.name
 
     @property
-    def is_closed(self) -> bool:
-        """As :attr:`pyqstore.Connection.is_closed`."""
-        return self._connection.is_closed
+    def closed(self) -> bool:
+        """As :attr:`pyqstore.Connection.closed`."""
+        return self._connection.closed
 
     async def channel(self) -> Channel:
         """Open a channel, for the running loop.  Raises ChannelClosed when the connection is

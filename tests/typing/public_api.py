@@ -24,7 +24,7 @@ def stores(path: str) -> None:
         with store.connection("name") as connection:
             assert_type(connection, pyqstore.Connection)
             assert_type(connection.channel(), pyqstore.Channel)
-            assert_type(connection.is_closed, bool)
+            assert_type(connection.closed, bool)
 
 
 def publishing(channel: pyqstore.Channel, frame: pa.Table) -> None:

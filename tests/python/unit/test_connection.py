@@ -59,7 +59,7 @@ def test_exclusive_queue_is_locked_for_others(
                 verb(channel)
             assert str(caught.value) == LOCKED
             assert channel.closed
-        assert not other.is_closed
+        assert not other.closed
     assert store.queues() == ["q"]
 
 
@@ -87,7 +87,7 @@ def test_exclusive_flag_must_be_as_declared(connection: pyqstore.Connection) -> 
     with pytest.raises(pyqstore.ResourceLocked) as caught:
         connection.channel().queue_declare("q", exclusive=True)
     assert str(caught.value) == LOCKED
-    assert not connection.is_closed
+    assert not connection.closed
 
 
 def test_close_closes_channels_and_requeues(
@@ -100,7 +100,7 @@ def test_close_closes_channels_and_requeues(
         assert consumer.basic_get(queue) is not None
     other.basic_consume(queue)
     connection.close()
-    assert connection.is_closed
+    assert connection.closed
     assert one.closed
     assert other.closed
     with pytest.raises(pyqstore.ChannelClosed):
@@ -127,7 +127,7 @@ def test_soft_error_closes_its_channel_only(connection: pyqstore.Connection) -> 
         one.queue_declare("nothing", passive=True)
     assert one.closed
     assert not other.closed
-    assert not connection.is_closed
+    assert not connection.closed
     assert other.queue_declare("q", exclusive=True).queue == "q"
 
 
@@ -157,7 +157,7 @@ def test_hard_error_closes_the_connection(
     with pytest.raises(pyqstore.ChannelError) as caught:
         verb(one)
     assert caught.value.reply_code == code
-    assert connection.is_closed
+    assert connection.closed
     assert one.closed
     assert other.closed
     assert "q" not in store.queues()
@@ -222,7 +222,7 @@ def test_connection_ends_with_its_store(store: pyqstore.Store) -> None:
     channel = connection.channel()
     channel.queue_declare("q", exclusive=True)
     store.close()
-    assert connection.is_closed
+    assert connection.closed
     assert channel.closed
     with pytest.raises(pyqstore.StoreClosed):
         connection.channel()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pyqstore
+from pyqstore.fields import FieldValue
 
 
 @pytest.fixture
@@ -69,6 +70,42 @@ def test_declaring_differently_is_refused(
 def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -> None:
     channel.queue_declare("q", arguments={"x-note": 5, "x-else": "1000"})
     channel.queue_declare("q", arguments={"x-else": "1000", "x-note": 5})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("quorum", "there are no 'quorum' queues here, say 'classic'"),
+        ("stream", "there are no 'stream' queues here, say 'classic'"),
+        (b"classic", "a string is needed, 'classic'"),
+        (1, "a string is needed, 'classic'"),
+        (None, "a string is needed, 'classic'"),
+    ],
+)
+def test_queue_of_another_type_is_refused(
+    store: pyqstore.Store, refused: Callable[..., None], kind: FieldValue, words: str
+) -> None:
+    arguments = {"x-queue-type": kind}
+    refused(
+        pyqstore.PreconditionFailed,
+        f"^PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue 'q': {words}$",
+        lambda c: c.queue_declare("q", durable=True, arguments=arguments),
+    )
+    assert store.queues() == []
+
+
+@pytest.mark.parametrize("said", [{}, {"x-queue-type": "classic"}])
+def test_classic_queue_is_one_whether_it_says_so_or_not(
+    channel: pyqstore.Channel, refused: Callable[..., None], said: dict[str, FieldValue]
+) -> None:
+    channel.queue_declare("q", arguments=said)
+    channel.queue_declare("q")
+    channel.queue_declare("q", arguments={"x-queue-type": "classic"})
+    refused(
+        pyqstore.PreconditionFailed,
+        "inequivalent arg 'x-queue-type' for queue 'q'",
+        lambda c: c.queue_declare("q", arguments={"x-queue-type": "quorum"}),
+    )
 
 
 def test_what_does_not_exist_is_not_found(refused: Callable[..., None]) -> None:

@@ -477,3 +477,25 @@ def test_wrong_timeout_is_refused_though_a_message_is_there(
     message = channel.next_delivery(tag, 10)
     assert message is not None
     assert message.body == b"0"
+
+
+def test_events_taken_before_a_failing_one_are_told(store: pyqstore.Store, queue: str) -> None:
+    """The list of _take_events, which event loops use, ends with the exception."""
+
+    class Failing(pyqstore.Message):
+        def __new__(cls) -> "Failing":
+            raise MemoryError
+
+    with store.channel() as channel:
+        channel.confirm_select()
+        publish(channel, queue, 1)
+        channel.basic_consume(queue)
+        store.sync()
+        channel._set_message_type(Failing)
+        kinds = pyqstore._core.EVENT_ACK | pyqstore._core.EVENT_DELIVERY
+        events, would_block = channel._take_events(kinds, 10)
+        assert events[0] == (pyqstore._core.EVENT_ACK, 1, (False, 1))
+        assert events[1][0] == pyqstore._core.EVENT_ERROR
+        assert isinstance(events[1][1], MemoryError)
+        assert len(events) == 2
+        assert not would_block

@@ -66,7 +66,7 @@ def test_tags_are_the_channels_own(
             other.basic_ack(message.delivery_tag)
         assert str(caught.value) == "PRECONDITION_FAILED - unknown delivery tag 1"
         assert other.closed
-        assert not connection.is_closed
+        assert not connection.closed
     message.ack()
     assert ready(channel, queue) == [(1, False, 0)]
 

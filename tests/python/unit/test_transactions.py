@@ -227,3 +227,36 @@ def test_batch_belongs_to_the_transaction(
     assert store.queue_status(queue)["messages_ready"] == 0
     channel.tx_commit()
     assert store.queue_status(queue)["messages_ready"] == 2
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_cancelling_in_a_transaction_requeues_what_was_held(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take, how: str
+) -> None:
+    channel.queue_declare("other")
+    for body in (b"1", b"2", b"3"):
+        channel.basic_publish("", queue, body)
+    channel.tx_select()
+    held = channel.basic_consume(queue)
+    reading = channel.basic_consume("other")
+    assert channel.next_delivery(reading, 0) is None
+    assert store.queue_status(queue)["messages_unacked"] == 3
+    assert channel.basic_cancel(held) == []
+    assert store.queue_status(queue)["messages_ready"] == 3
+    channel.tx_commit() if how == "commit" else channel.tx_rollback()
+    assert bodies(channel, queue) == [b"1", b"2", b"3"]
+
+
+def test_delivery_to_a_consumer_nobody_knows_is_requeued_in_a_transaction(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str, bodies: Take
+) -> None:
+    channel.queue_declare("other")
+    channel.basic_publish("", queue, b"1")
+    channel.tx_select()
+    channel.basic_consume("other", lambda message: None)
+    channel._consume(queue, "", 0, b"")  # as if an interrupt came before its tag was noted
+    channel.process_events(0)
+    assert store.queue_status(queue)["messages_ready"] == 1
+    assert store.queue_status(queue)["consumers"] == 0
+    channel.tx_rollback()
+    assert bodies(channel, queue) == [b"1"]

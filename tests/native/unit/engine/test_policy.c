@@ -4,6 +4,7 @@
 #include "qs_test.h"
 #include "qs_test_fields.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static qs_status parse(const struct qs_test_fields *table, struct qsi_queue_policy *policy_out,
@@ -116,6 +117,41 @@ static void test_what_an_argument_cannot_be_is_refused_by_name(void)
     check_refused(&exchange, "a string of at most 255 bytes is needed");
 }
 
+static qs_status check_type(const struct qs_test_fields *table, qs_error *error)
+{
+    return qsi_queue_type_check(qsi_slice_make(table->bytes, table->used),
+                                qsi_slice_make("orders", 6), error);
+}
+
+static void test_only_classic_queues_can_be_had(void)
+{
+    static const char *const others[] = {"quorum", "stream", "Classic", "classical", ""};
+    struct qs_test_fields none = {.used = 0}, classic = {.used = 0}, number = {.used = 0};
+    struct qsi_queue_policy policy;
+    qs_error error;
+
+    QS_CHECK_OK(check_type(&none, QS_ERROR));
+    qs_test_put_long(&classic, "x-max-length", 7);
+    qs_test_put_text(&classic, "x-queue-type", "classic");
+    QS_CHECK_OK(check_type(&classic, QS_ERROR));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct qs_test_fields table = {.used = 0};
+        char words[128];
+        qs_test_put_text(&table, "x-queue-type", others[i]);
+        QS_CHECK(check_type(&table, &error) == QS_PRECONDITION_FAILED);
+        snprintf(words, sizeof words,
+                 "invalid arg 'x-queue-type' for queue 'orders': there are no '%s' queues here,"
+                 " say 'classic'",
+                 others[i]);
+        QS_CHECK(strcmp(error.text, words) == 0);
+        QS_CHECK_OK(parse(&table, &policy, QS_ERROR)); /* a store that has one opens */
+    }
+    qs_test_put_long(&number, "x-queue-type", 1);
+    QS_CHECK(check_type(&number, &error) == QS_PRECONDITION_FAILED);
+    QS_CHECK(strcmp(error.text, "invalid arg 'x-queue-type' for queue 'orders': a string is needed,"
+                                " 'classic'") == 0);
+}
+
 static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
 {
     struct qs_test_fields is = {.used = 0}, asked = {.used = 0};
@@ -129,6 +165,27 @@ static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
     return qsi_queue_arguments_check(qsi_slice_make(is.bytes, is.used),
                                      qsi_slice_make(asked.bytes, asked.used),
                                      qsi_slice_make("orders", 6), &error);
+}
+
+static void test_a_classic_queue_is_one_whether_it_says_so_or_not(void)
+{
+    struct qs_test_fields plain = {.used = 0}, classic = {.used = 0}, quorum = {.used = 0};
+    struct qs_test_fields *tables[] = {&plain, &classic, &quorum};
+    qs_error error;
+
+    qs_test_put_text(&classic, "x-queue-type", "classic");
+    qs_test_put_text(&quorum, "x-queue-type", "quorum");
+    for (size_t i = 0; i < 3; i++) {
+        qs_test_put_long(tables[i], "x-tail", 1);
+    }
+    for (size_t i = 0; i < 9; i++) {
+        const struct qs_test_fields *is = tables[i / 3], *asked = tables[i % 3];
+        qs_status status = qsi_queue_arguments_check(qsi_slice_make(is->bytes, is->used),
+                                                     qsi_slice_make(asked->bytes, asked->used),
+                                                     qsi_slice_make("orders", 6), &error);
+        QS_CHECK((status == QS_OK) == ((is == &quorum) == (asked == &quorum)));
+    }
+    QS_CHECK(strstr(error.text, "received 'classic' but current is 'quorum'") != NULL);
 }
 
 static void test_a_number_is_the_same_in_any_width(void)
@@ -154,6 +211,8 @@ int main(void)
     test_each_argument_is_read();
     test_every_integer_type_is_a_number();
     test_what_an_argument_cannot_be_is_refused_by_name();
+    test_only_classic_queues_can_be_had();
+    test_a_classic_queue_is_one_whether_it_says_so_or_not();
     test_a_number_is_the_same_in_any_width();
     test_bytes_that_are_no_table_are_refused();
     return 0;

@@ -1,0 +1,125 @@
+# Arrow: a batch on its way out, and a stream's batches on their way in.
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from libc.errno cimport EINVAL, ENOMEM
+
+
+cdef void schema_capsule_free(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    PyMem_RawFree(schema)
+
+
+cdef void array_capsule_free(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    PyMem_RawFree(array)
+
+
+cdef class ArrowBatch:
+    """A record batch for whoever speaks the Arrow PyCapsule protocol; it can be taken once."""
+    cdef ArrowSchema schema
+    cdef ArrowArray array
+
+    def __dealloc__(self):
+        if self.schema.release != NULL:
+            self.schema.release(&self.schema)
+        if self.array.release != NULL:
+            self.array.release(&self.array)
+
+    def __len__(self):
+        return self.array.length
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """The capsules ("arrow_schema", "arrow_array"); requested_schema is not looked at."""
+        cdef ArrowSchema *schema
+        cdef ArrowArray *array
+        if self.array.release == NULL:
+            raise ValueError("this batch was taken already")
+        schema = <ArrowSchema *>PyMem_RawMalloc(sizeof(ArrowSchema))
+        if schema == NULL:
+            raise MemoryError
+        schema[0] = self.schema
+        self.schema.release = NULL
+        schema_capsule = PyCapsule_New(schema, "arrow_schema", schema_capsule_free)
+        array = <ArrowArray *>PyMem_RawMalloc(sizeof(ArrowArray))
+        if array == NULL:
+            raise MemoryError
+        array[0] = self.array
+        self.array.release = NULL
+        return schema_capsule, PyCapsule_New(array, "arrow_array", array_capsule_free)
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+cdef int stream_failed(ArrowArrayStream *stream, int code) except -1:
+    cdef const char *said = stream.get_last_error(stream)
+    text = "the Arrow stream failed" if said == NULL else said.decode("utf-8", "replace")
+    if code == ENOMEM:
+        raise MemoryError(text)
+    if code == EINVAL:
+        raise ValueError(text)
+    raise OSError(code, text)
+
+
+cdef class ArrowChunks:
+    """All record batches of a stream, until this goes away."""
+    cdef ArrowSchema schema
+    cdef ArrowArray *arrays
+    cdef const ArrowArray **pointers
+    cdef size_t count
+    cdef size_t room
+
+    def __dealloc__(self):
+        cdef size_t index
+        for index in range(self.count):
+            self.arrays[index].release(&self.arrays[index])
+        if self.schema.release != NULL:
+            self.schema.release(&self.schema)
+        PyMem_RawFree(self.arrays)
+        PyMem_RawFree(self.pointers)
+
+    cdef int grow(self) except -1:
+        cdef size_t room = 16 if self.room == 0 else 2 * self.room
+        cdef size_t needed = room * sizeof(ArrowArray)
+        cdef ArrowArray *arrays = <ArrowArray *>PyMem_RawRealloc(self.arrays, needed)
+        if arrays == NULL:
+            raise MemoryError
+        self.arrays = arrays
+        self.room = room
+        return 0
+
+    cdef int fill(self, ArrowArrayStream *stream) except -1:
+        cdef int code
+        cdef ArrowArray *target
+        cdef size_t index
+        cdef size_t needed
+        with nogil:
+            code = stream.get_schema(stream, &self.schema)
+        if code != 0:
+            self.schema.release = NULL
+            stream_failed(stream, code)
+        while True:
+            PyErr_CheckSignals()
+            if self.count == self.room:
+                self.grow()
+            target = &self.arrays[self.count]
+            target.release = NULL
+            with nogil:
+                code = stream.get_next(stream, target)
+            if code != 0:
+                stream_failed(stream, code)
+            if target.release == NULL:
+                break
+            self.count += 1
+        needed = (self.count + 1) * sizeof(ArrowArray *)
+        self.pointers = <const ArrowArray **>PyMem_RawMalloc(needed)
+        if self.pointers == NULL:
+            raise MemoryError
+        for index in range(self.count):
+            self.pointers[index] = &self.arrays[index]
+        return 0

@@ -1,0 +1,79 @@
+# The connection's handle.
+cimport cython
+from posix.unistd cimport usleep
+
+from .errors import ChannelClosed
+
+
+@cython.no_gc_clear
+cdef class Connection:
+    """An open connection: the handle under ``pyqstore.Connection``."""
+    cdef qs_connection *handle
+    cdef Store store
+    cdef int opening
+    cdef bint refused
+
+    def __cinit__(self, Store store not None):
+        cdef qs_error error
+        cdef qs_status status
+        self.store = store
+        store.enter()
+        clear(&error)
+        with nogil:
+            status = qs_connection_open(&self.handle, store.handle, &error)
+        store.leave()
+        if status != QS_OK:
+            self.handle = NULL
+            fail(status, &error)
+
+    def __dealloc__(self):
+        self.free()
+
+    cdef void free(self) noexcept:
+        cdef qs_connection *handle
+        if self.handle == NULL:
+            return
+        self.store.await_close()
+        handle = self.handle
+        self.handle = NULL
+        while self.opening > 0 and self.store.generation == fork_generation:
+            with nogil:
+                usleep(CLOSE_POLL_US)
+        self.store.active += 1
+        with nogil:
+            qs_connection_close(handle)
+        self.store.active -= 1
+
+    cdef int enter(self) except -1:
+        self.store.enter()
+        if self.handle == NULL:
+            self.store.leave()
+            raise ChannelClosed("the connection is closed")
+        self.opening += 1
+        return 0
+
+    cdef void leave(self) noexcept:
+        self.opening -= 1
+        self.store.leave()
+
+    cdef void look(self) noexcept:
+        """After an AMQP error on a channel: some end the connection."""
+        if self.handle != NULL:
+            self.refused = qs_connection_is_closed(self.handle)
+
+    @property
+    def closed(self):
+        """Whether the connection is closed: by ``close()``, by an AMQP error of the whole
+        connection, or with its store."""
+        return self.refused or self.handle == NULL or self.store.closed
+
+    def close(self):
+        """Close the channels, which requeues what they hold, and delete the exclusive queues.
+        Closing twice is fine.
+
+        A channel that waits in another thread raises ChannelClosed there.
+        """
+        self.free()
+
+    def __reduce__(self):
+        raise TypeError("a connection belongs to its process and cannot be pickled")

@@ -1,0 +1,91 @@
+# Listings: visitors run under the store's lock, where no Python object may be made (collecting
+# garbage could close a channel, which takes the same lock).  So they copy fields, each behind its
+# length, and Python reads later.
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.string cimport memcpy
+
+cdef enum:
+    LISTING_BYTES_FIRST = 4096
+
+
+cdef struct Listing:
+    char *data
+    size_t bytes
+    size_t room
+    bint failed
+
+
+cdef void listing_put(Listing *listing, const void *data, size_t count) noexcept nogil:
+    cdef size_t needed = listing.bytes + sizeof(size_t) + count
+    cdef size_t room = listing.room
+    cdef char *grown
+    if listing.failed:
+        return
+    if needed > room:
+        room = max(<size_t>LISTING_BYTES_FIRST, max(needed, 2 * room))
+        grown = <char *>PyMem_RawRealloc(listing.data, room)
+        if grown == NULL:
+            listing.failed = True
+            return
+        listing.data = grown
+        listing.room = room
+    memcpy(listing.data + listing.bytes, &count, sizeof(size_t))
+    if count > 0:
+        memcpy(listing.data + listing.bytes + sizeof(size_t), data, count)
+    listing.bytes = needed
+
+
+cdef inline void listing_flag(Listing *listing, bint flag) noexcept nogil:
+    listing_put(listing, b"1", 1 if flag else 0)
+
+
+cdef void visit_queue(void *context, const qs_queue_info *info) noexcept nogil:
+    cdef Listing *listing = <Listing *>context
+    listing_put(listing, info.name.data, info.name.bytes)
+    listing_flag(listing, info.durable)
+    listing_flag(listing, info.exclusive)
+    listing_flag(listing, info.auto_delete)
+    listing_put(listing, info.arguments.data, info.arguments.bytes)
+    listing_put(listing, &info.messages_ready, sizeof(info.messages_ready))
+
+
+cdef void visit_exchange(void *context, const qs_exchange_info *info) noexcept nogil:
+    cdef Listing *listing = <Listing *>context
+    listing_put(listing, info.name.data, info.name.bytes)
+    listing_put(listing, info.type.data, info.type.bytes)
+    listing_flag(listing, info.durable)
+    listing_flag(listing, info.auto_delete)
+    listing_flag(listing, info.internal)
+    listing_put(listing, info.arguments.data, info.arguments.bytes)
+
+
+cdef void visit_binding(void *context, const qs_binding_info *info) noexcept nogil:
+    cdef Listing *listing = <Listing *>context
+    listing_put(listing, info.source.data, info.source.bytes)
+    listing_put(listing, info.destination.data, info.destination.bytes)
+    listing_put(listing, info.routing_key.data, info.routing_key.bytes)
+    listing_put(listing, info.arguments.data, info.arguments.bytes)
+    listing_flag(listing, info.to_exchange)
+
+
+cdef list listing_rows(Listing *listing, int fields):
+    """The rows as tuples of bytes; frees what the listing holds."""
+    cdef size_t at = 0
+    cdef size_t count
+    cdef list rows = []
+    cdef list row
+    try:
+        if listing.failed:
+            raise MemoryError
+        while at < listing.bytes:
+            row = []
+            for _ in range(fields):
+                memcpy(&count, listing.data + at, sizeof(size_t))
+                at += sizeof(size_t)
+                row.append(PyBytes_FromStringAndSize(listing.data + at, <Py_ssize_t>count))
+                at += count
+            rows.append(tuple(row))
+    finally:
+        PyMem_RawFree(listing.data)
+    return rows

@@ -1,0 +1,97 @@
+# Properties and messages.
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef class EncodedProperties:
+    """AMQP properties in their encoding, beside the values they encode."""
+    cdef readonly bytes encoded
+    cdef readonly tuple values
+
+    def __cinit__(self, bytes encoded not None, tuple values not None):
+        self.encoded = encoded
+        self.values = values
+
+
+cdef object decode_properties = None
+
+
+cdef object properties_of(bytes encoded):
+    global decode_properties
+    if decode_properties is None:
+        from .properties import Properties
+        decode_properties = Properties.decode
+    return decode_properties(encoded)
+
+
+@cython.freelist(64)
+cdef class Message:
+    """One message, as ``basic_get``, a callback or ``consume`` hands it out.
+
+    - ``body``: bytes.
+    - ``delivery_tag``: int, the number to acknowledge; per channel, from 1.
+    - ``redelivered``: bool, whether it was delivered before and came back.
+    - ``exchange``, ``routing_key``: str, as published.
+    - ``queue``: str, where it came from.
+    - ``consumer_tag``: str, empty for ``basic_get``.
+    - ``delivery_count``: int, how many deliveries went before this one.
+    """
+    cdef Channel channel
+    cdef bytes encoded
+    cdef object decoded
+    cdef readonly bytes body
+    cdef readonly uint64_t delivery_tag
+    cdef readonly bint redelivered
+    cdef readonly str exchange
+    cdef readonly str routing_key
+    cdef readonly str queue
+    cdef readonly str consumer_tag
+    cdef readonly uint32_t delivery_count
+
+    def __init__(self):
+        raise TypeError("messages come from a channel")
+
+    @property
+    def properties(self):
+        """The message's Properties, decoded when first asked for."""
+        if self.decoded is None:
+            self.decoded = properties_of(self.encoded)
+        return self.decoded
+
+    @property
+    def _channel(self):
+        return self.channel
+
+    cdef Channel owner(self):
+        if self.channel is None:
+            raise TypeError("messages come from a channel")
+        return self.channel
+
+    def ack(self):
+        """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
+        self.owner().settle(self.delivery_tag, 0, True)
+
+    def nack(self, bint requeue=True):
+        """Refuse this message: back to its place in the queue, or dead-lettered, or dropped."""
+        self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False)
+
+    def reject(self, bint requeue=False):
+        """The same as ``nack`` with the other default."""
+        self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False)
+
+    def __repr__(self):
+        return (f"<{type(self).__name__} {self.delivery_tag} of queue {self.queue!r}: "
+                f"{len(self.body)} bytes{', redelivered' if self.redelivered else ''}>")
+
+    def __reduce__(self):
+        raise TypeError("a message belongs to its channel and cannot be pickled")
+
+
+cdef class ReturnedMessage(Message):
+    """A mandatory message that no queue took: ``reply_code`` (312) and ``reply_text`` ("NO_ROUTE")
+    tell why.
+
+    It has no delivery tag and cannot be acknowledged.
+    """
+    cdef readonly uint32_t reply_code
+    cdef readonly str reply_text

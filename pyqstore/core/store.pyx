@@ -1,0 +1,278 @@
+# The store's handle.
+from libc.stdint cimport uint32_t, uint64_t
+from posix.unistd cimport usleep
+
+from .errors import ForkedStore, StoreClosed
+
+cdef enum:
+    CLOSE_POLL_US = 200
+
+
+cdef class Store:
+    """An open store: the handle under ``pyqstore.Store``.  Numbers are the engine's, names are
+    bytes."""
+    cdef qs_store *handle
+    cdef unsigned long generation
+    cdef int active
+    cdef bint closing
+
+    def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
+                  uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
+                  uint32_t segment_entries, uint64_t checkpoint_bytes,
+                  uint32_t checkpoint_interval_ms, uint32_t commit_delay_us, uint32_t sync,
+                  uint32_t recovery, bint create, progress=None):
+        cdef qs_options options
+        cdef Progress told = None
+        cdef const char *directory = path
+        cdef qs_error error
+        cdef qs_status status
+        qs_options_default(&options)
+        options.memory_budget = memory_budget
+        options.embed_below = embed_below
+        options.journal_file_bytes = journal_file_bytes
+        options.message_file_bytes = message_file_bytes
+        options.body_bytes_max = body_bytes_max
+        options.segment_entries = segment_entries
+        options.checkpoint_bytes = checkpoint_bytes
+        options.checkpoint_interval_ms = checkpoint_interval_ms
+        options.commit_delay_us = commit_delay_us
+        options.sync = sync
+        options.recovery = recovery
+        options.create = create
+        if progress is not None:
+            told = Progress.__new__(Progress)
+            told.callback = progress
+            options.progress = tell_progress
+            options.progress_context = <void *>told
+        self.generation = fork_generation
+        clear(&error)
+        with nogil:
+            status = qs_store_open(&self.handle, directory, &options, NULL, &error)
+        if status != QS_OK:
+            self.handle = NULL
+        if told is not None and told.raised is not None:
+            raise told.raised  # __dealloc__ closes what was opened all the same
+        check(status, &error)
+
+    def __dealloc__(self):
+        if self.handle != NULL:
+            with nogil:
+                qs_store_close(self.handle, NULL)
+
+    cdef int enter(self) except -1:
+        if self.generation != fork_generation:
+            raise ForkedStore("the store was opened before fork(); open it in this process")
+        if self.closing or self.handle == NULL:
+            raise StoreClosed("the store is closed")
+        self.active += 1
+        return 0
+
+    cdef void leave(self) noexcept:
+        self.active -= 1
+
+    cdef int begin(self, qs_error *error) except -1:
+        self.enter()
+        clear(error)
+        return 0
+
+    cdef int end(self, qs_status status, qs_error *error) except -1:
+        self.leave()
+        return check(status, error)
+
+    cdef void await_close(self) noexcept:
+        """Return when no close is under way in another thread."""
+        while self.closing and self.handle != NULL and self.generation == fork_generation:
+            with nogil:
+                usleep(CLOSE_POLL_US)
+
+    @property
+    def closed(self):
+        """Whether the store was closed."""
+        return self.closing or self.handle == NULL
+
+    @property
+    def _forked(self):
+        return self.generation != fork_generation
+
+    def close(self):
+        """Requeue what channels hold, make everything durable and give the store up.  Closing twice
+        is fine.
+
+        Waits for calls that other threads have under way; waiting ones are turned away within 0.1
+        s. In a child of fork() only memory is freed.  Raises StoreFailed when something published
+        could not be made durable, StoreFull when there was no space to note that it is: the next
+        open recovers it, as after a crash.  The store is closed all the same.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        cdef bint forked = self.generation != fork_generation
+        if self.handle == NULL:
+            return
+        if self.closing and not forked:
+            self.await_close()
+            return
+        self.closing = True
+        while self.active > 0 and not forked:
+            with nogil:
+                usleep(CLOSE_POLL_US)
+        clear(&error)
+        with nogil:
+            status = qs_store_close(self.handle, &error)
+        self.handle = NULL
+        if not forked:
+            check(status, &error)
+
+    def sync(self):
+        """Return when everything published so far, by any channel, is durable.
+
+        Raises StoreFailed after an input/output error.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_sync(self.handle, &error)
+        self.end(status, &error)
+
+    def checkpoint(self):
+        """Make a checkpoint: the journal's files are used again, and opening begins here.
+
+        What queues and messages are comes to stand in other files; publishers and consumers go on
+        meanwhile. Space of messages that were consumed comes back.  Blocks until everything
+        published before is on the disk.  Raises StoreFull (no space: the journal still has
+        everything), StoreFailed.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_checkpoint(self.handle, &error)
+        self.end(status, &error)
+
+    def _wait_durable(self, uint64_t lsn, uint64_t timeout_ns):
+        """Whether the journal is durable up to lsn, after timeout_ns at the latest."""
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_wait_durable(self.handle, lsn, timeout_ns, &error)
+        self.leave()
+        if status == QS_ETIMEDOUT:
+            return False
+        check(status, &error)
+        return True
+
+    def _durable_lsn(self):
+        cdef uint64_t lsn
+        self.enter()
+        with nogil:
+            lsn = qs_store_durable_lsn(self.handle)
+        self.leave()
+        return lsn
+
+    def _stats(self):
+        cdef qs_stats stats
+        self.enter()
+        with nogil:
+            qs_store_stats(self.handle, &stats)
+        self.leave()
+        return stats
+
+    def _options(self):
+        cdef qs_options options
+        self.enter()
+        with nogil:
+            qs_store_options(self.handle, &options)
+        self.leave()
+        return {
+            "memory_budget": options.memory_budget,
+            "embed_below": options.embed_below,
+            "segment_entries": options.segment_entries,
+            "journal_file_bytes": options.journal_file_bytes,
+            "message_file_bytes": options.message_file_bytes,
+            "body_bytes_max": options.body_bytes_max,
+            "checkpoint_bytes": options.checkpoint_bytes,
+            "checkpoint_interval_ms": options.checkpoint_interval_ms,
+            "commit_delay_us": options.commit_delay_us,
+            "sync": options.sync,
+            "recovery": options.recovery,
+        }
+
+    def _queue_status(self, queue):
+        cdef qs_slice name
+        cdef qs_queue_status queue_status
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_store_queue_status(self.handle, name, &queue_status, &error)
+        self.end(status, &error)
+        return queue_status
+
+    def _set_queue_mode(self, queue, bint lazy):
+        cdef qs_slice name
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_store_set_queue_mode(self.handle, name, lazy, &error)
+        self.end(status, &error)
+
+    def _queues(self):
+        """(name, durable, exclusive, auto_delete, arguments, messages ready) of each.
+
+        Flags are b"1" or b"", the count is 8 bytes in the machine's order.
+        """
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_queues(self.handle, visit_queue, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 6)
+        check(status, &error)
+        return rows
+
+    def _exchanges(self):
+        """(name, type, durable, auto_delete, internal, arguments) of each."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_exchanges(self.handle, visit_exchange, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 6)
+        check(status, &error)
+        return rows
+
+    def _bindings(self):
+        """(source, destination, routing_key, arguments, to_exchange) of each."""
+        cdef Listing listing = Listing(NULL, 0, 0, False)
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_visit_bindings(self.handle, visit_binding, &listing)
+        self.leave()
+        rows = listing_rows(&listing, 5)
+        check(status, &error)
+        return rows
+
+    def transaction_known(self, key):
+        """Whether a transaction was committed, durably, with this key: what ``tx_commit(key=...)``
+        asks first."""
+        cdef qs_slice name
+        cdef bint known
+        text_slice(key, "key", &name)
+        self.enter()
+        with nogil:
+            known = qs_store_transaction_known(self.handle, name)
+        self.leave()
+        return known
+
+    def __reduce__(self):
+        raise TypeError("a store belongs to its process and cannot be pickled")

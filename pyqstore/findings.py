@@ -1,0 +1,72 @@
+"""What opening a store finds, and what reading all of one finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["Damage", "RecoveryReport", "Verification"]
+
+
+class RecoveryReport(dict[str, Any]):
+    """What opening the store found: a dict, whose values are attributes too."""
+
+    records: int
+    """Journal records replayed."""
+    bytes: int
+    """Journal bytes read."""
+    torn_bytes: int
+    """Bytes of an unfinished write cut off at the journal's end; nothing in them was confirmed."""
+    lost_ranges: int
+    """Damaged places of the journal that were passed over; 0 unless ``recovery="salvage"``."""
+    lost_bytes: int
+    """Journal bytes lost there."""
+    checkpoint_lsn: int
+    """The journal position at which the replay began: that of the checkpoint; 0: none was there."""
+    messages: int
+    """Messages in queues afterwards."""
+    queues: dict[str, int]
+    """Ready messages of each queue, by its name, sorted."""
+    ms: float
+    """How long it took, in milliseconds."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name, name=name, obj=self) from None
+
+
+class Damage(NamedTuple):
+    """A place that is not what was written."""
+
+    path: str
+    """The file, relative to the store."""
+    offset: int
+    """Where in it, in bytes."""
+    text: str
+    """What is wrong, for people; file and offset stand in it, too."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :func:`verify` read, and what it found."""
+
+    damage: tuple[Damage, ...]
+    """The first 10,000 damaged places."""
+    damages: int
+    """How many there are."""
+    queues: int
+    """Durable queues."""
+    checkpoint_records: int
+    """Records of the checkpoint."""
+    journal_records: int
+    """Records of the journal behind the checkpoint."""
+    journal_bytes: int
+    """Their bytes."""
+    segments: int
+    """Index segments."""
+    bodies: int
+    """Bodies of the message store, one that several queues have counted several times."""
+    body_bytes: int
+    """Their bytes."""
