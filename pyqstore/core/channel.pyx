@@ -28,6 +28,7 @@ cdef class Channel:
     cdef str last_routing_key
     cdef str last_queue
     cdef str last_consumer_tag
+    cdef object __weakref__
 
     def __cinit__(self, Store store not None, Connection connection=None):
         cdef qs_connection *shared
@@ -50,6 +51,7 @@ cdef class Channel:
         if status != QS_OK:
             self.handle = NULL
             fail(status, &error)
+        store.handles.add(self)
 
     def __dealloc__(self):
         self.free()
@@ -65,6 +67,9 @@ cdef class Channel:
         with nogil:
             qs_channel_close(handle)
         self.store.active -= 1
+
+    def _free(self):
+        self.free()
 
     cdef int enter(self) except -1:
         if (self.busy or self.handle == NULL or self.store.closing
@@ -282,14 +287,14 @@ cdef class Channel:
         return number
 
     cdef object publish(self, object exchange, object routing_key, object properties, qs_slice body,
-                        bint mandatory):
+                        uint32_t flags):
         cdef qs_slice name
         cdef qs_slice key
         cdef qs_slice blob
         cdef qs_receipt receipt
         cdef qs_error error
         cdef qs_status status
-        cdef uint32_t flags = self.no_wait | (QS_MANDATORY if mandatory else 0)
+        flags |= self.no_wait
         text_slice(exchange, "exchange", &name)
         text_slice(routing_key, "routing_key", &key)
         properties_slice(properties, &blob)
@@ -299,7 +304,8 @@ cdef class Channel:
         self.end(status, &error)
         return receipt.first_number
 
-    def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False):
+    def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False,
+                      bint immediate=False):
         """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
         The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
@@ -308,7 +314,8 @@ cdef class Channel:
         ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
         or str (as UTF-8); it is copied.  ``properties`` is a Properties; ``delivery_mode=2`` in it
         makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
-        no queue takes comes back to the return listeners; without, it is dropped.
+        no queue takes comes back to the return listeners; without, it is dropped.  ``immediate``
+        is refused, as by RabbitMQ: NotImplementedByBroker.
 
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
@@ -317,18 +324,20 @@ cdef class Channel:
         """
         cdef qs_slice data
         cdef Py_buffer view
+        cdef uint32_t flags = ((QS_MANDATORY if mandatory else 0)
+                               | (QS_IMMEDIATE if immediate else 0))
         if PyBytes_Check(body):
             data.data = PyBytes_AS_STRING(body)
             data.bytes = <size_t>PyBytes_GET_SIZE(body)
-            return self.publish(exchange, routing_key, properties, data, mandatory)
+            return self.publish(exchange, routing_key, properties, data, flags)
         if PyUnicode_Check(body):
             text_slice(body, "body", &data)
-            return self.publish(exchange, routing_key, properties, data, mandatory)
+            return self.publish(exchange, routing_key, properties, data, flags)
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             data.data = view.buf
             data.bytes = <size_t>view.len
-            return self.publish(exchange, routing_key, properties, data, mandatory)
+            return self.publish(exchange, routing_key, properties, data, flags)
         finally:
             PyBuffer_Release(&view)
 

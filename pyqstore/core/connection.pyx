@@ -12,6 +12,7 @@ cdef class Connection:
     cdef Store store
     cdef int opening
     cdef bint refused
+    cdef object __weakref__
 
     def __cinit__(self, Store store not None):
         cdef qs_error error
@@ -25,6 +26,7 @@ cdef class Connection:
         if status != QS_OK:
             self.handle = NULL
             fail(status, &error)
+        store.handles.add(self)
 
     def __dealloc__(self):
         self.free()
@@ -43,6 +45,9 @@ cdef class Connection:
         with nogil:
             qs_connection_close(handle)
         self.store.active -= 1
+
+    def _free(self):
+        self.free()
 
     cdef int enter(self) except -1:
         self.store.enter()

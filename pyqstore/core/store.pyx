@@ -2,6 +2,8 @@
 from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport usleep
 
+from weakref import WeakSet
+
 from .errors import ForkedStore, StoreClosed
 
 cdef enum:
@@ -15,6 +17,7 @@ cdef class Store:
     cdef unsigned long generation
     cdef int active
     cdef bint closing
+    cdef object handles  # channels and connections, weakly
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
                   uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
@@ -26,6 +29,7 @@ cdef class Store:
         cdef const char *directory = path
         cdef qs_error error
         cdef qs_status status
+        self.handles = WeakSet()
         qs_options_default(&options)
         options.memory_budget = memory_budget
         options.embed_below = embed_below
@@ -119,6 +123,9 @@ cdef class Store:
         with nogil:
             status = qs_store_close(self.handle, &error)
         self.handle = NULL
+        # The files are closed with the last handle, and one may be kept for as long as a message is.
+        for handle in list(self.handles):
+            handle._free()
         if not forked:
             check(status, &error)
 

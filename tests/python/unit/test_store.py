@@ -441,3 +441,30 @@ def test_files_of_the_store_do_not_leak(path: Path) -> None:
             channel.queue_declare("q", durable=True)
             channel.basic_publish("", "q", b"x" * 10_000, pyqstore.Properties(delivery_mode=2))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_close_closes_files_whoever_keeps_a_channel_or_a_message(path: Path) -> None:
+    """They stayed open until the last message was forgotten, and the file system busy."""
+
+    def files() -> int:
+        return sum(str(path) in os.readlink(f"/proc/self/fd/{fd}") for fd in open_descriptors())
+
+    def open_descriptors() -> list[str]:
+        own = os.listdir("/proc/self/fd")
+        return [fd for fd in own if os.path.exists(f"/proc/self/fd/{fd}")]
+
+    store = pyqstore.open(path)
+    connection = store.connection()
+    channels = [store.channel(), connection.channel()]
+    channels[0].queue_declare("q", durable=True)
+    channels[0].basic_publish("", "q", b"small")
+    channels[0].basic_publish("", "q", b"large" * 4096, pyqstore.Properties(delivery_mode=2))
+    kept = [channels[0].basic_get("q"), channels[0].get_batch("q")]
+    assert files() > 0
+    store.close()
+    assert files() == 0
+    assert kept[0] is not None
+    assert kept[0].body == b"small"
+    for channel in channels:
+        with pytest.raises(pyqstore.StoreClosed):
+            channel.basic_get("q")
