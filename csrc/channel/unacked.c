@@ -266,7 +266,8 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
                    (extent->first_slot % QSI_WORD_BITS);
         }
         of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
-        if (requeued && extent->queue->wears_out) {    /* at worst, each second message stays out */
+        if (requeued && bits != 0 &&
+            extent->queue->wears_out) { /* at worst, each second message stays out */
             of_extent = (of_extent + qsi_popcount(bits)) / 2;
         }
         stretches += of_extent;
