@@ -176,9 +176,9 @@ def test_an_unused_queue_goes(store: pyqstore.Store, channel: pyqstore.Channel) 
 
 
 def test_a_queue_with_a_consumer_stays(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
-    declare(channel, "used", expires=500)
+    declare(channel, "used", expires=1000)
     channel.basic_consume("used", consumer_tag="c")
-    time.sleep(0.6)
+    time.sleep(1.1)
     assert "used" in store.queues()
     channel.basic_cancel("c")
     wait_until(lambda: "used" not in store.queues())
