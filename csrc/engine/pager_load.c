@@ -75,13 +75,17 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
     struct qsi_page_in job;
+    bool is_ahead;
     qs_status status;
 
     QS_TRY(qsi_check_may_wait(store));
     queue = qsi_head_level(queue);
     status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
-    return run_begun(store, queue, &job, status, error);
+    is_ahead = status == QS_OK && job.is_ahead;
+    status = run_begun(store, queue, &job, status, error);
+    /* A state behind what is wanted is told to whoever comes to it; nobody tries it again before. */
+    return is_ahead && (status == QS_ECORRUPT || status == QS_EIO) ? QS_OK : status;
 }
 
 qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,

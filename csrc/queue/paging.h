@@ -58,6 +58,7 @@ struct qsi_page_in {
     struct qsi_segment_file file;
     bool of_transients; /* from the transient file of a durable queue */
     bool of_state;      /* else of content */
+    bool is_ahead;      /* of a segment behind the one that is read now */
     uint32_t columns;   /* that the state has */
     struct qsi_segment_state state;
     struct qsi_segment_load load;

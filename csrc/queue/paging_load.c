@@ -198,7 +198,9 @@ qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue
     if (index < queue->segment_count) {
         struct qsi_segment *next = qsi_queue_segment_at(queue, index);
         if (next->settled == NULL && next->busy == 0 && !next->is_damaged) {
-            return qsi_page_in_state(page_in, next);
+            QS_TRY(qsi_page_in_state(page_in, next));
+            page_in->is_ahead = true;
+            return QS_OK;
         }
     }
     if (!first_missing(queue, segment, 0, &slot, &end)) {

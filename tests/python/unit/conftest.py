@@ -9,8 +9,6 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -3,7 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
-
-Bodies = Callable[[pyqstore.Channel, str], list[bytes]]
+from ..support import PERSISTENT, Take, wait_until
 
 
 def publish(store: pyqstore.Store, queue: str, count: int, size: int = 100) -> None:
@@ -25,7 +22,7 @@ def publish(store: pyqstore.Store, queue: str, count: int, size: int = 100) -> N
         assert channel.wait_for_confirms(30)
 
 
-def test_opening_begins_at_the_checkpoint(path: Path, tmp_path: Path, bodies: Bodies) -> None:
+def test_opening_begins_at_the_checkpoint(path: Path, tmp_path: Path, bodies: Take) -> None:
     with pyqstore.open(path, journal_file_bytes="64KiB", checkpoint_interval=0) as store:
         publish(store, "q", 1000)
         before = store.stats()
@@ -50,19 +47,13 @@ def test_checkpoint_is_made_after_so_many_bytes(path: Path) -> None:
     options: dict[str, Any] = {"journal_file_bytes": "64KiB", "checkpoint_interval": None}
     with pyqstore.open(path, checkpoint_bytes="64KiB", **options) as store:
         publish(store, "q", 2000)
-        deadline = time.monotonic() + 20
-        while store.stats()["checkpoints"] == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: store.stats()["checkpoints"] > 0)
 
 
 def test_checkpoint_is_made_after_so_much_time(path: Path) -> None:
     with pyqstore.open(path, checkpoint_interval=0.05) as store:
         publish(store, "q", 10)
-        deadline = time.monotonic() + 20
-        while store.stats()["checkpoints"] == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: store.stats()["checkpoints"] > 0)
 
 
 def test_no_checkpoint_is_made_unasked_when_both_are_off(path: Path) -> None:
@@ -163,7 +154,7 @@ def test_other_queue_modes_are_refused(store: pyqstore.Store, wrong: object) -> 
     assert store.queues() == []
 
 
-def test_queue_mode_is_switched_live_and_kept(path: Path, bodies: Bodies) -> None:
+def test_queue_mode_is_switched_live_and_kept(path: Path, bodies: Take) -> None:
     with pyqstore.open(path) as store:
         publish(store, "q", 100)
         store.set_queue_mode("q", "lazy")

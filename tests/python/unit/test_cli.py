@@ -14,7 +14,7 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":

@@ -9,10 +9,7 @@ import pytest
 
 import pyqstore
 
-
-def publish(channel: pyqstore.Channel, queue: str, count: int, first: int = 0) -> None:
-    for number in range(first, first + count):
-        channel.basic_publish("", queue, str(number).encode())
+from ..support import publish_numbers, wait_until
 
 
 def take(channel: pyqstore.Channel) -> list[tuple[str, bytes]]:
@@ -90,7 +87,7 @@ def test_exclusive_consumer_is_alone(
 def test_iteration_ends_when_the_queue_goes(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 2)
+    publish_numbers(channel, queue, 2)
     cancelled: list[str] = []
     channel.add_cancel_listener(cancelled.append)
     bodies = []
@@ -109,7 +106,7 @@ def test_held_messages_are_handed_out_after_their_queue_went(
 ) -> None:
     for name in ("a", "b"):
         channel.queue_declare(name)
-        publish(channel, name, 2)
+        publish_numbers(channel, name, 2)
     channel.basic_consume("b", auto_ack=True, consumer_tag="held")
     channel.basic_consume("a", consumer_tag="read")
     read = [channel.next_delivery("read", 0) for _ in range(3)]
@@ -126,14 +123,14 @@ def test_held_messages_are_handed_out_after_their_queue_went(
 
 def test_highest_priority_with_room_comes_first(store: pyqstore.Store, queue: str) -> None:
     with store.channel() as low, store.channel() as high:
-        publish(low, queue, 6)
+        publish_numbers(low, queue, 6)
         consume(low, queue, "low")
         high.basic_qos(2)
         consume(high, queue, "high", priority=1)
         assert take(low) == []  # although high does not ask
         assert take(high) == [("high", b"0"), ("high", b"1")]
         assert take(low) == [("low", number) for number in (b"2", b"3", b"4", b"5")]
-        publish(low, queue, 2, first=6)
+        publish_numbers(low, queue, 2, first=6)
         high.basic_ack(1)
         assert take(low) == []
         assert take(high) == [("high", b"6")]
@@ -143,7 +140,7 @@ def test_highest_priority_with_room_comes_first(store: pyqstore.Store, queue: st
 def test_consumers_of_one_priority_take_turns_before_lower_ones(
     channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 6)
+    publish_numbers(channel, queue, 6)
     consume(channel, queue, "low", priority=-(2**40))
     channel.basic_qos(2)
     consume(channel, queue, "a", priority=7)
@@ -167,29 +164,55 @@ def test_other_arguments_of_consumers_have_no_effect(channel: pyqstore.Channel, 
     assert channel.queue_declare(queue, passive=True).consumer_count == 1
 
 
+class Waiter(threading.Thread):
+    """Registers a consumer; asks for messages again and again, from ``stay`` on in one long wait,
+    out of which somebody has to wake it, until it has as many as it wants."""
+
+    def __init__(self, channel: pyqstore.Channel, queue: str, wanted: int = 1) -> None:
+        super().__init__(daemon=True)
+        self.channel = channel
+        self.queue = queue
+        self.wanted = wanted
+        self.stay = threading.Event()
+        self.asked = 0
+        self.got: list[bytes] = []
+
+    def run(self) -> None:
+        tag = self.channel.basic_consume(self.queue)
+        while len(self.got) < self.wanted:
+            stays = self.stay.is_set()
+            message = self.channel.next_delivery(tag, 20 if stays else 0.005)
+            self.asked += 1
+            if message is not None:
+                self.got.append(message.body)
+            elif stays:
+                return
+
+    def check_gets_nothing(self) -> None:
+        """It asks at least once from here on, and goes away empty."""
+        asked = self.asked
+        wait_until(lambda: self.asked >= asked + 2)
+        self.stay.set()
+        assert self.got == []
+
+    def check_gets(self, *bodies: bytes) -> None:
+        self.join(30)
+        assert self.got == [*bodies]
+
+
 def test_waiting_consumer_has_what_a_higher_one_has_no_room_for(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     with store.channel() as high, store.channel() as low:
         high.basic_qos(1)
         consume(high, queue, "high", priority=1)
-        got: list[bytes] = []
-
-        def wait() -> None:
-            low.basic_consume(queue, consumer_tag="low")
-            message = low.next_delivery("low", 20)
-            got.append(message.body if message is not None else b"")
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        while store.queue_status(queue)["consumers"] < 2:
-            time.sleep(0.001)
-        publish(channel, queue, 2)
-        time.sleep(0.05)
-        assert got == []
+        waiter = Waiter(low, queue)
+        waiter.start()
+        wait_until(lambda: store.queue_status(queue)["consumers"] == 2)
+        publish_numbers(channel, queue, 2)
+        waiter.check_gets_nothing()
         assert take(high) == [("high", b"0")]
-        thread.join(10)
-        assert got == [b"1"]
+        waiter.check_gets(b"1")
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "limit"])
@@ -199,30 +222,20 @@ def test_waiting_consumer_takes_over_from_a_higher_one(
     with store.channel() as high, store.channel() as low:
         consume(high, queue, "high", priority=1)
         if how == "limit":
-            publish(channel, queue, 1)
+            publish_numbers(channel, queue, 1)
             assert take(high) == [("high", b"0")]
-        got: list[bytes] = []
-
-        def wait() -> None:
-            for message in low.consume(queue):
-                got.append(message.body)
-                return
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        while store.queue_status(queue)["consumers"] < 2:
-            time.sleep(0.001)
-        publish(channel, queue, 1, first=1)
-        time.sleep(0.05)
-        assert got == []
+        waiter = Waiter(low, queue)
+        waiter.start()
+        wait_until(lambda: store.queue_status(queue)["consumers"] == 2)
+        publish_numbers(channel, queue, 1, first=1)
+        waiter.check_gets_nothing()
         if how == "cancel":
             high.basic_cancel("high")
         elif how == "close":
             high.close()
         else:
             high.basic_qos(1, global_=True)
-        thread.join(10)
-        assert got == [b"1"]
+        waiter.check_gets(b"1")
 
 
 # The single active consumer.
@@ -268,25 +281,14 @@ def test_single_active_consumer_takes_over_while_it_waits(
     with store.channel() as first, store.channel() as second:
         first.basic_qos(1)
         consume(first, "q", "first")
-        publish(channel, "q", 2)
+        publish_numbers(channel, "q", 2)
         assert take(first) == [("first", b"0")]
-        got: list[bytes] = []
-
-        def wait() -> None:
-            for message in second.consume("q"):
-                got.append(message.body)
-                if len(got) == 2:
-                    return
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        while store.queue_status("q")["consumers"] < 2:
-            time.sleep(0.001)
-        time.sleep(0.05)
-        assert got == []  # a full active consumer has no stand-in
+        waiter = Waiter(second, "q", wanted=2)
+        waiter.start()
+        wait_until(lambda: store.queue_status("q")["consumers"] == 2)
+        waiter.check_gets_nothing()  # a full active consumer has no stand-in
         first.close()
-        thread.join(10)
-        assert got == [b"0", b"1"]
+        waiter.check_gets(b"0", b"1")
 
 
 def test_single_active_consumer_is_not_exclusive(channel: pyqstore.Channel) -> None:
@@ -334,7 +336,7 @@ def test_messages_are_got_beside_a_single_active_consumer(
     channel.queue_declare("q", arguments=SINGLE)
     with store.channel() as active:
         active.basic_consume("q")
-        publish(channel, "q", 2)
+        publish_numbers(channel, "q", 2)
         message = channel.basic_get("q")
         assert message is not None
         assert message.body == b"0"
@@ -347,7 +349,7 @@ def test_messages_are_got_beside_a_single_active_consumer(
 def test_both_limits_hold(channel: pyqstore.Channel) -> None:
     for name in ("a", "b"):
         channel.queue_declare(name)
-        publish(channel, name, 5)
+        publish_numbers(channel, name, 5)
     channel.basic_qos(2)
     channel.basic_qos(3, global_=True)
     consume(channel, "a", "a")
@@ -362,7 +364,7 @@ def test_both_limits_hold(channel: pyqstore.Channel) -> None:
 def test_limits_change_in_mid_flight_and_take_nothing_back(
     channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 10)
+    publish_numbers(channel, queue, 10)
     channel.basic_qos(4, global_=True)
     consume(channel, queue, "c")
     assert len(take(channel)) == 4
@@ -379,7 +381,7 @@ def test_limits_change_in_mid_flight_and_take_nothing_back(
 
 
 def test_prefetch_is_that_of_the_time_of_registering(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 10)
+    publish_numbers(channel, queue, 10)
     channel.basic_qos(1)
     consume(channel, queue, "one")
     channel.basic_qos(2)
@@ -390,7 +392,7 @@ def test_prefetch_is_that_of_the_time_of_registering(channel: pyqstore.Channel, 
 
 
 def test_gets_are_not_limited_and_do_not_count(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 6)
+    publish_numbers(channel, queue, 6)
     channel.basic_qos(2, global_=True)
     for _ in range(3):
         assert channel.basic_get(queue) is not None
@@ -402,14 +404,14 @@ def test_gets_are_not_limited_and_do_not_count(channel: pyqstore.Channel, queue:
 def test_auto_ack_consumer_has_no_limit_but_the_channels(channel: pyqstore.Channel) -> None:
     for name in ("a", "b"):
         channel.queue_declare(name)
-        publish(channel, name, 3)
+        publish_numbers(channel, name, 3)
     channel.basic_qos(1)
     consume(channel, "a", "auto", auto_ack=True)
     assert len(take(channel)) == 3
     channel.basic_qos(1, global_=True)
     consume(channel, "b", "b")
     assert take(channel) == [("b", b"0")]
-    publish(channel, "a", 2)
+    publish_numbers(channel, "a", 2)
     assert take(channel) == []
     channel.basic_ack(multiple=True)
     assert ("auto", b"0") in take(channel)
@@ -418,7 +420,7 @@ def test_auto_ack_consumer_has_no_limit_but_the_channels(channel: pyqstore.Chann
 def test_messages_of_a_cancelled_consumer_count_in_the_channels_limit(
     channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 4)
+    publish_numbers(channel, queue, 4)
     channel.basic_qos(2, global_=True)
     consume(channel, queue, "a")
     assert len(take(channel)) == 2
@@ -481,11 +483,10 @@ def test_messages_that_come_one_by_one_go_round(
     threads = [Sharer(store, queue) for _ in range(sharers)]
     for thread in threads:
         thread.start()
-    while store.queue_status(queue)["consumers"] < sharers:
-        time.sleep(0.001)
+    wait_until(lambda: store.queue_status(queue)["consumers"] == sharers)
     count = 100 * sharers
     for number in range(count):
-        publish(channel, queue, 1, first=number)
+        publish_numbers(channel, queue, 1, first=number)
         while sum(len(thread.bodies) for thread in threads) <= number:
             time.sleep(0)
     for thread in threads:
@@ -501,13 +502,11 @@ def test_two_threads_share_a_backlog(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
     count = 20_000
-    publish(channel, queue, count)
+    publish_numbers(channel, queue, count)
     threads = [Sharer(store, queue) for _ in range(2)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
-    while sum(len(thread.bodies) for thread in threads) < count and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: sum(len(thread.bodies) for thread in threads) >= count, 60)
     for thread in threads:
         thread.stop.set()
     for thread in threads:
@@ -541,11 +540,9 @@ def test_message_is_not_lost_with_a_waiter_that_leaves(
     for thread in goers:
         thread.start()
     for number in range(count):
-        publish(channel, queue, 1, first=number)
+        publish_numbers(channel, queue, 1, first=number)
         time.sleep(0.0005)
-    deadline = time.monotonic() + 30
-    while len(others) + len(stayer.bodies) < count and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(others) + len(stayer.bodies) >= count, 30)
     stayer.stop.set()
     for one in (stayer, *goers):
         one.join(10)

@@ -1,7 +1,6 @@
 """Dead letters: why, where to, what they tell, and that they are in one place whatever happens."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,20 @@ import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import Take, declare, publish, wait_until
 
 
-def declare(channel: pyqstore.Channel, queue: str, **arguments: object) -> None:
-    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    channel.queue_declare(queue, durable=True, arguments=named)  # type: ignore[arg-type]
+def get(channel: pyqstore.Channel, queue: str) -> pyqstore.Message:
+    """The first message, once it is there."""
+    found: list[pyqstore.Message | None] = []
 
+    def is_there() -> bool:
+        found.append(channel.basic_get(queue))
+        return found[-1] is not None
 
-def publish(channel: pyqstore.Channel, queue: str, *bodies: bytes, **properties: Any) -> None:
-    for body in bodies:
-        channel.basic_publish("", queue, body, pyqstore.Properties(delivery_mode=2, **properties))
-
-
-def get(channel: pyqstore.Channel, queue: str, seconds: float = 5.0) -> pyqstore.Message:
-    end = time.monotonic() + seconds
-    while True:
-        message = channel.basic_get(queue)
-        if message is not None:
-            return message
-        assert time.monotonic() < end
-        time.sleep(0.002)
+    wait_until(is_there)
+    assert found[-1] is not None
+    return found[-1]
 
 
 def held(store: pyqstore.Store, queue: str) -> int:
@@ -156,10 +147,7 @@ def test_no_message_goes_round_for_ever(store: pyqstore.Store, channel: pyqstore
     declare(channel, "a", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl=1)
     declare(channel, "b", dead_letter_exchange="", dead_letter_routing_key="a", message_ttl=1)
     publish(channel, "a", b"1")
-    end = time.monotonic() + 10
-    while any(held(store, queue) for queue in ("a", "b")):
-        assert time.monotonic() < end
-        time.sleep(0.002)
+    wait_until(lambda: not any(held(store, queue) for queue in ("a", "b")))
 
 
 def test_nowhere_to_go(store: pyqstore.Store, channel: pyqstore.Channel) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 import pyqstore
 
+from ..support import Take
+
 Do = Callable[[pyqstore.Channel], object]
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
 
 
 @pytest.fixture

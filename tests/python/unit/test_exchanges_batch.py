@@ -4,7 +4,6 @@ Method: what single publishes of the same rows do is what a batch has to do.
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +11,9 @@ import pytest
 
 import pyqstore
 
+from ..support import Take
+
 QUEUES = "abcdef"
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
 HEADERS = pa.map_(pa.string(), pa.string())
 
 

@@ -1,7 +1,6 @@
 """Messages that expire, wherever they stand in their queue, and queues that do."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,35 +8,25 @@ import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, Take, declare, wait_until
 
 
 def lives(milliseconds: int | str) -> pyqstore.Properties:
     return pyqstore.Properties(delivery_mode=2, expiration=str(milliseconds))
 
 
-def declare(channel: pyqstore.Channel, queue: str, **arguments: object) -> None:
-    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    channel.queue_declare(queue, durable=True, arguments=named)  # type: ignore[arg-type]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 def test_expired_messages_are_not_delivered_nor_counted(
     channel: pyqstore.Channel, bodies: Take
 ) -> None:
-    declare(channel, "ttl", message_ttl=30)
-    channel.basic_publish("", "ttl", b"1", PERSISTENT)
-    time.sleep(0.04)
-    channel.basic_publish("", "ttl", b"2", PERSISTENT)
-    assert channel.queue_declare("ttl", passive=True).message_count == 1
-    assert bodies(channel, "ttl") == [b"2"]
+    declare(channel, "short", message_ttl=1)
+    declare(channel, "long", message_ttl=60_000)
+    for queue in ("short", "long"):
+        channel.basic_publish("", queue, b"1", PERSISTENT)
+    time.sleep(0.01)
+    assert channel.queue_declare("short", passive=True).message_count == 0
+    assert channel.queue_declare("long", passive=True).message_count == 1
+    assert bodies(channel, "short") == []
+    assert bodies(channel, "long") == [b"1"]
 
 
 def test_messages_expire_behind_one_that_does_not(
@@ -66,9 +55,10 @@ def test_unacked_messages_expire_when_they_come_back(
     channel: pyqstore.Channel, bodies: Take
 ) -> None:
     declare(channel, "ttl", message_ttl=20)
-    channel.basic_publish("", "ttl", b"1", PERSISTENT)
-    message = channel.basic_get("ttl")
-    assert message is not None
+    message = None
+    while message is None:  # one that is not gone before it is taken
+        channel.basic_publish("", "ttl", b"1", PERSISTENT)
+        message = channel.basic_get("ttl")
     time.sleep(0.03)
     message.nack(requeue=True)
     assert bodies(channel, "ttl") == []
@@ -125,10 +115,11 @@ def test_at_once_or_to_a_consumer(
     channel.basic_publish("", "now", b"nobody is there", PERSISTENT)
     assert bodies(channel, "now") == []
     channel.basic_consume("now", auto_ack=True, consumer_tag="c")
+    message = None
     with store.channel() as publisher:
-        publisher.basic_publish("", "now", b"somebody is", PERSISTENT)
-        message = channel.next_delivery("c", timeout=5)
-    assert message is not None
+        while message is None:  # it is there for 20 ms, in which this thread may not run
+            publisher.basic_publish("", "now", b"somebody is", PERSISTENT)
+            message = channel.next_delivery("c", timeout=0.1)
     assert message.body == b"somebody is"
 
 
@@ -166,28 +157,28 @@ def test_a_batch_that_expires(channel: pyqstore.Channel, queue: str, bodies: Tak
 
 
 def test_transactions_count_from_the_commit(channel: pyqstore.Channel, bodies: Take) -> None:
-    declare(channel, "ttl", message_ttl=60)
+    declare(channel, "ttl", message_ttl=1000)
     channel.tx_select()
     channel.basic_publish("", "ttl", b"1", PERSISTENT)
-    time.sleep(0.08)
+    time.sleep(1.1)
     channel.tx_commit()
     assert bodies(channel, "ttl") == [b"1"]
 
 
 def test_an_unused_queue_goes(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
-    declare(channel, "idle", expires=60)
+    declare(channel, "idle", expires=1000)
     channel.basic_publish("", "idle", b"1", PERSISTENT)
-    for _ in range(8):
-        time.sleep(0.02)
+    for _ in range(12):
+        time.sleep(0.1)
         channel.basic_get("idle")
     assert "idle" in store.queues()
     wait_until(lambda: "idle" not in store.queues())
 
 
 def test_a_queue_with_a_consumer_stays(store: pyqstore.Store, channel: pyqstore.Channel) -> None:
-    declare(channel, "used", expires=20)
+    declare(channel, "used", expires=1000)
     channel.basic_consume("used", consumer_tag="c")
-    time.sleep(0.08)
+    time.sleep(1.1)
     assert "used" in store.queues()
     channel.basic_cancel("c")
     wait_until(lambda: "used" not in store.queues())

@@ -1,6 +1,5 @@
 """Queues of limited length: which messages go, which are refused, and what the publisher hears."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,18 +7,7 @@ import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
-
-
-def declare(channel: pyqstore.Channel, queue: str, **arguments: object) -> None:
-    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    channel.queue_declare(queue, durable=True, arguments=named)  # type: ignore[arg-type]
-
-
-def publish(channel: pyqstore.Channel, queue: str, *bodies: bytes) -> None:
-    for body in bodies:
-        channel.basic_publish("", queue, body, PERSISTENT)
+from ..support import PERSISTENT, Take, declare, publish
 
 
 def confirms(channel: pyqstore.Channel) -> dict[int, bool]:

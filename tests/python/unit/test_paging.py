@@ -15,7 +15,8 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, wait_until
+
 TINY: dict[str, Any] = {
     "segment_entries": 256,
     "journal_file_bytes": "64KiB",
@@ -95,27 +96,28 @@ def test_unacknowledged_messages_leave_memory_as_well(path: Path) -> None:
         publish(store, "q", range(10_000), 1000)
         for _ in range(10):
             assert channel.get_batch("q", 1000).num_rows == 1000
-        deadline = time.monotonic() + 20
-        while store.stats()["ram_bytes"] > 2 * BUDGET:
-            assert time.monotonic() < deadline, store.stats()["ram_bytes"]
-            time.sleep(0.05)
+        wait_until(lambda: store.stats()["ram_bytes"] <= 2 * BUDGET)
         channel.basic_recover()
         assert drain(store, "q") == [*range(10_000)]
 
 
 def test_memory_is_within_the_budget_soon_after_a_large_batch_was_received(path: Path) -> None:
-    waited = 0.0
-    with pyqstore.open(path, memory_budget=BUDGET, **TINY) as store, store.channel() as channel:
-        publish(store, "q", range(10_000), 1000)
-        for _ in range(5):  # not only when the pager, idle for a second, looks again
+    """Not only when the pager, idle for a second, looks again: then five in a row would take that
+    long nearly always.  A busy machine may be as slow, but not each time."""
+
+    def seconds_for_five() -> float:
+        waited = 0.0
+        for _ in range(5):
             assert channel.get_batch("q", 10_000).num_rows == 10_000
             received = time.monotonic()
-            while store.stats()["ram_bytes"] > BUDGET:
-                assert time.monotonic() < received + 20, store.stats()["ram_bytes"]
-                time.sleep(0.002)
+            wait_until(lambda: store.stats()["ram_bytes"] <= BUDGET)
             waited += time.monotonic() - received
             channel.basic_recover()
-    assert waited < 1, waited
+        return waited
+
+    with pyqstore.open(path, memory_budget=BUDGET, **TINY) as store, store.channel() as channel:
+        publish(store, "q", range(10_000), 1000)
+        assert any(seconds_for_five() < 1 for _ in range(4))
 
 
 def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
@@ -129,10 +131,7 @@ def test_lazy_queue_keeps_nothing_in_memory(path: Path) -> None:
         assert status["alpha"] == 0
         assert status["messages_ready"] == 5000
         store.sync()  # what waits for its commit is in memory as well
-        deadline = time.monotonic() + 20
-        while store.stats()["ram_bytes"] > 500_000:
-            assert time.monotonic() < deadline, store.stats()["ram_bytes"]
-            time.sleep(0.05)
+        wait_until(lambda: store.stats()["ram_bytes"] <= 500_000)
         assert drain(store, "q") == [*range(5000)]
 
 

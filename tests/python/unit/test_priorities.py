@@ -11,7 +11,7 @@ import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
+from ..support import Take
 
 
 def declare(channel: pyqstore.Channel, most: int, queue: str = "q", **arguments: int) -> None:

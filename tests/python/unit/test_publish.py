@@ -1,15 +1,13 @@
 """Publishing: routing, forms of body, confirms and their order, returns, refusals."""
 
 import array
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, Take
 
 
 def test_default_exchange_leads_to_the_queue_of_that_name(

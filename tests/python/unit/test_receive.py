@@ -8,18 +8,7 @@ import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-
-
-def publish(channel: pyqstore.Channel, queue: str, count: int) -> None:
-    for number in range(count):
-        channel.basic_publish("", queue, str(number).encode())
-
-
-def get(channel: pyqstore.Channel, queue: str, auto_ack: bool = False) -> pyqstore.Message:
-    message = channel.basic_get(queue, auto_ack)
-    assert message is not None
-    return message
+from ..support import get, publish_numbers
 
 
 def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:
@@ -48,7 +37,7 @@ def test_message_tells_where_it_comes_from(channel: pyqstore.Channel) -> None:
 
 
 def test_messages_come_in_order_with_tags_from_one(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 5)
+    publish_numbers(channel, queue, 5)
     messages = [get(channel, queue) for _ in range(5)]
     assert [message.body for message in messages] == [b"0", b"1", b"2", b"3", b"4"]
     assert [message.delivery_tag for message in messages] == [1, 2, 3, 4, 5]
@@ -58,7 +47,7 @@ def test_messages_come_in_order_with_tags_from_one(channel: pyqstore.Channel, qu
 def test_auto_ack_leaves_nothing_behind(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     assert get(channel, queue, auto_ack=True).delivery_tag == 1
     status = store.queue_status(queue)
     assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
@@ -68,7 +57,7 @@ def test_auto_ack_leaves_nothing_behind(
 def test_ack_takes_messages_off(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
 ) -> None:
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     messages = [get(channel, queue) for _ in range(3)]
     assert store.queue_status(queue)["messages_unacked"] == 3
     if how == "message":
@@ -100,7 +89,7 @@ def test_unknown_tag_is_refused(
 ) -> None:
     with store.channel() as channel:
         channel.queue_declare("q")
-        publish(channel, "q", 1)
+        publish_numbers(channel, "q", 1)
         get(channel, "q")
         with pytest.raises(pyqstore.PreconditionFailed, match=r"unknown delivery tag \d") as caught:
             act(channel)
@@ -124,7 +113,7 @@ def test_wrong_tag_is_refused(channel: pyqstore.Channel, tag: int, kind: type[Ex
 
 
 def test_requeued_messages_return_to_their_places(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 6)
+    publish_numbers(channel, queue, 6)
     messages = [get(channel, queue) for _ in range(4)]
     messages[2].nack()
     messages[0].reject(requeue=True)
@@ -136,7 +125,7 @@ def test_requeued_messages_return_to_their_places(channel: pyqstore.Channel, que
 
 
 def test_multiple_nack_requeues_all_up_to_the_tag(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 4)
+    publish_numbers(channel, queue, 4)
     for _ in range(4):
         get(channel, queue)
     channel.basic_nack(3, multiple=True)
@@ -149,7 +138,7 @@ def test_multiple_nack_requeues_all_up_to_the_tag(channel: pyqstore.Channel, que
 def test_refused_messages_are_dropped(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
 ) -> None:
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     message = get(channel, queue)
     if how == "nack":
         message.nack(requeue=False)
@@ -164,7 +153,7 @@ def test_refused_messages_are_dropped(
 def test_recover_requeues_everything(
     store: pyqstore.Store, queue: str, channel: pyqstore.Channel
 ) -> None:
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     for _ in range(2):
         get(channel, queue)
     channel.basic_recover()
@@ -176,7 +165,7 @@ def test_recover_requeues_everything(
 def test_closing_a_channel_requeues(
     store: pyqstore.Store, queue: str, channel: pyqstore.Channel
 ) -> None:
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     with store.channel() as other:
         get(other, queue)
         get(other, queue).ack()
@@ -186,7 +175,7 @@ def test_closing_a_channel_requeues(
 def test_refused_channel_requeues_at_once(
     store: pyqstore.Store, queue: str, channel: pyqstore.Channel
 ) -> None:
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     with store.channel() as other:
         get(other, queue)
         with pytest.raises(pyqstore.PreconditionFailed):
@@ -197,7 +186,7 @@ def test_refused_channel_requeues_at_once(
 def test_message_of_a_closed_channel_cannot_be_acknowledged(
     store: pyqstore.Store, queue: str, channel: pyqstore.Channel
 ) -> None:
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     with store.channel() as other:
         message = get(other, queue)
     with pytest.raises(pyqstore.ChannelClosed):
@@ -211,13 +200,13 @@ def test_callback_gets_messages_in_process_events(
     taken: list[pyqstore.Message] = []
     tag = channel.basic_consume(queue, taken.append)
     assert tag
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     assert channel.process_events(timeout=5) == 3
     assert [message.body for message in taken] == [b"0", b"1", b"2"]
     assert {message.consumer_tag for message in taken} == {tag}
     assert store.queue_status(queue)["messages_unacked"] == 3
     channel.basic_cancel(tag)
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     assert channel.process_events() == 0
     assert store.queue_status(queue)["consumers"] == 0
 
@@ -246,7 +235,7 @@ def test_start_consuming_ends_when_a_callback_says_so(
         if len(taken) == 3:
             channel.stop_consuming()
 
-    publish(channel, queue, 5)
+    publish_numbers(channel, queue, 5)
     channel.basic_consume(queue, on_message)
     channel.start_consuming()
     assert taken == [b"0", b"1", b"2"]
@@ -294,7 +283,7 @@ def test_callback_that_raises_ends_consuming_for_the_time_being(
         if len(taken) == 3:
             channel.stop_consuming()
 
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     channel.basic_consume(queue, on_message)
     with pytest.raises(LookupError):
         channel.start_consuming()
@@ -305,7 +294,7 @@ def test_callback_that_raises_ends_consuming_for_the_time_being(
 def test_callback_may_close_the_channel(
     store: pyqstore.Store, queue: str, channel: pyqstore.Channel
 ) -> None:
-    publish(channel, queue, 2)
+    publish_numbers(channel, queue, 2)
     other = store.channel()
     other.basic_consume(queue, lambda message: other.close())
     other.start_consuming()
@@ -316,7 +305,7 @@ def test_callback_may_close_the_channel(
 def test_consume_iterates_until_nothing_came(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     taken = []
     for message in channel.consume(queue, inactivity_timeout=0.05):
         taken.append(message.body)
@@ -328,7 +317,7 @@ def test_consume_iterates_until_nothing_came(
 def test_leaving_consume_cancels_and_keeps_the_rest(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 5)
+    publish_numbers(channel, queue, 5)
     for message in channel.consume(queue):
         if message.body == b"1":
             break
@@ -357,7 +346,7 @@ def test_consume_of_nothing_is_not_found(store: pyqstore.Store) -> None:
 def test_auto_ack_consumer_leaves_nothing_unacked(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 3)
+    publish_numbers(channel, queue, 3)
     taken = list(channel.consume(queue, auto_ack=True, inactivity_timeout=0.05))
     assert len(taken) == 3
     assert store.queue_status(queue)["messages_unacked"] == 0
@@ -366,7 +355,7 @@ def test_auto_ack_consumer_leaves_nothing_unacked(
 def test_two_iterators_on_one_channel_share(channel: pyqstore.Channel) -> None:
     for name in ("a", "b"):
         channel.queue_declare(name)
-        publish(channel, name, 3)
+        publish_numbers(channel, name, 3)
     one, two = channel.consume("a"), channel.consume("b")
     seen = [next(one).body, next(two).body, next(two).body, next(one).body]
     assert seen == [b"0", b"0", b"1", b"1"]
@@ -380,7 +369,7 @@ def test_two_iterators_on_one_channel_share(channel: pyqstore.Channel) -> None:
 def test_next_delivery_reads_a_consumer_without_callback(
     channel: pyqstore.Channel, queue: str
 ) -> None:
-    publish(channel, queue, 2)
+    publish_numbers(channel, queue, 2)
     tag = channel.basic_consume(queue, consumer_tag="mine")
     assert tag == "mine"
     assert channel.process_events() == 0
@@ -413,7 +402,7 @@ def test_exclusive_consumer_is_alone(
 
 
 def test_prefetch_bounds_what_a_consumer_holds(channel: pyqstore.Channel, queue: str) -> None:
-    publish(channel, queue, 5)
+    publish_numbers(channel, queue, 5)
     channel.basic_qos(2)
     taken: list[pyqstore.Message] = []
     channel.basic_consume(queue, taken.append)
@@ -428,7 +417,7 @@ def test_prefetch_bounds_what_a_consumer_holds(channel: pyqstore.Channel, queue:
 def test_global_prefetch_bounds_the_channel(channel: pyqstore.Channel) -> None:
     for name in ("a", "b"):
         channel.queue_declare(name)
-        publish(channel, name, 3)
+        publish_numbers(channel, name, 3)
     channel.basic_qos(2, global_=True)
     taken: list[pyqstore.Message] = []
     channel.basic_consume("a", taken.append)
@@ -453,7 +442,7 @@ def test_consumers_take_turns(store: pyqstore.Store, queue: str, channel: pyqsto
     two: list[bytes] = []
     channel.basic_consume(queue, lambda message: one.append(message.body))
     channel.basic_consume(queue, lambda message: two.append(message.body))
-    publish(channel, queue, 10)
+    publish_numbers(channel, queue, 10)
     channel.process_events()
     assert len(one) == len(two) == 5
     assert sorted(one + two) == sorted(str(number).encode() for number in range(10))
@@ -468,7 +457,7 @@ def test_wrong_callback_is_refused(channel: pyqstore.Channel, queue: str) -> Non
 def test_wrong_timeout_is_refused_though_a_message_is_there(
     channel: pyqstore.Channel, queue: str, timeout: float
 ) -> None:
-    publish(channel, queue, 1)
+    publish_numbers(channel, queue, 1)
     with pytest.raises(ValueError, match="timeout must be"):
         next(channel.consume(queue, inactivity_timeout=timeout))
     tag = channel.basic_consume(queue)
@@ -488,7 +477,7 @@ def test_events_taken_before_a_failing_one_are_told(store: pyqstore.Store, queue
 
     with store.channel() as channel:
         channel.confirm_select()
-        publish(channel, queue, 1)
+        publish_numbers(channel, queue, 1)
         channel.basic_consume(queue)
         store.sync()
         channel._set_message_type(Failing)

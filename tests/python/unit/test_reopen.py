@@ -1,14 +1,13 @@
 """What survives a clean close: persistent messages of durable queues, in order; nothing else."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, Take
+
 TRANSIENT = pyqstore.Properties(delivery_mode=1)
 
 

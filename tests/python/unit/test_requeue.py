@@ -7,7 +7,7 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
 
 
 def publish(channel: pyqstore.Channel, queue: str, count: int) -> None:

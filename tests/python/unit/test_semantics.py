@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, Take, declare, get, wait_until
+
 PATIENCE_SECONDS = 10
-
-
-def declare(channel: pyqstore.Channel, queue: str, **arguments: Any) -> None:
-    named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
-    channel.queue_declare(queue, durable=True, arguments=named)
-
-
-def get(channel: pyqstore.Channel, queue: str) -> pyqstore.Message:
-    message = channel.basic_get(queue)
-    assert message is not None
-    return message
 
 
 # Confirms.
@@ -166,8 +153,5 @@ def test_queue_that_expires_leaves_no_dead_letters(
     declare(channel, "dead")
     declare(channel, "q", expires=1, dead_letter_exchange="", dead_letter_routing_key="dead")
     channel.basic_publish("", "q", b"1")
-    until = time.monotonic() + PATIENCE_SECONDS
-    while "q" in store.queues():
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    wait_until(lambda: "q" not in store.queues())
     assert store.queue_status("dead")["messages_ready"] == 0

@@ -1,14 +1,12 @@
 """Transactions: nothing is seen before the commit, all of it after; rollback; keys are once."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pyqstore
 
-Take = Callable[[pyqstore.Channel, str], list[bytes]]
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT, Take
 
 
 def test_publishes_are_seen_after_the_commit(

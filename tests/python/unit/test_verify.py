@@ -9,7 +9,7 @@ import pytest
 
 import pyqstore
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
 
 
 def files(path: Path) -> dict[str, bytes]:

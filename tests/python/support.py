@@ -1,0 +1,43 @@
+"""What tests of several files use."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyqstore
+
+Take = Callable[[pyqstore.Channel, str], list[bytes]]
+PERSISTENT = pyqstore.Properties(delivery_mode=2)
+
+
+def declare(channel: pyqstore.Channel, queue: str, **arguments: Any) -> None:
+    """Declare a durable queue with arguments such as ``max_length=5``, which is x-max-length."""
+    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    channel.queue_declare(queue, durable=True, arguments=named)
+
+
+def publish(channel: pyqstore.Channel, queue: str, *bodies: bytes, **properties: Any) -> None:
+    """Publish persistent messages to a queue."""
+    for body in bodies:
+        channel.basic_publish("", queue, body, pyqstore.Properties(delivery_mode=2, **properties))
+
+
+def publish_numbers(channel: pyqstore.Channel, queue: str, count: int, first: int = 0) -> None:
+    """Publish transient messages whose bodies are numbers."""
+    for number in range(first, first + count):
+        channel.basic_publish("", queue, str(number).encode())
+
+
+def get(channel: pyqstore.Channel, queue: str, auto_ack: bool = False) -> pyqstore.Message:
+    """The first message of a queue that has one."""
+    message = channel.basic_get(queue, auto_ack)
+    assert message is not None
+    return message
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Return when ``holds()``, which other threads or the store bring about."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.002)
