@@ -11,6 +11,9 @@ import pyarrow as pa
 import pyqstore
 from pyqstore import aio
 
+Run = Callable[..., None]
+Fill = Callable[..., Awaitable[None]]
+
 
 async def ask(store: aio.Store, channel: aio.Channel, receipt: aio.Receipt) -> None:
     calls: dict[str, Callable[[], Awaitable[object]]] = {
@@ -98,3 +101,21 @@ def test_the_parents_bell_rings_after_the_child_closed_its_channel(path: Path) -
             await forgotten.close()
 
     asyncio.run(main())
+
+
+def test_a_forked_child_is_told(run_aio: Run, fill_aio: Fill) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await fill_aio(channel, 1)
+        child = os.fork()
+        if child == 0:
+            told = 1
+            try:
+                await channel.basic_get("q")
+            except pyqstore.ForkedStore:
+                told = 0
+            finally:
+                os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (await channel.basic_get("q")) is not None
+
+    run_aio(work)
