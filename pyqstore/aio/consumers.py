@@ -30,11 +30,6 @@ class Consumer:
         self.task: asyncio.Task[None] | None = None
         self.waiter: asyncio.Future[None] | None = None
 
-    @property
-    def waits(self) -> bool:
-        """Whether a task waits for a message that is not there."""
-        return self.waiter is not None and not self.waiter.done() and not self.held
-
     def wake(self) -> None:
         """Have whoever waits look again."""
         if self.waiter is not None and not self.waiter.done():
@@ -70,8 +65,12 @@ class Consumers:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether one of them waits for a message."""
-        return any(consumer.waits for consumer in self._by_tag.values())
+        """Whether one of them has a task that waits for a message that is not there."""
+        for consumer in self._by_tag.values():
+            waiter = consumer.waiter
+            if waiter is not None and not consumer.held and not waiter.done():
+                return True
+        return False
 
     def deliver(self, message: Message) -> None:
         """A message came."""

@@ -121,14 +121,11 @@ class Events:
                 return
 
     def take_one(self) -> bool:
-        """Whether something came, without waiting: perhaps a delivery."""
-        if not self._lane.free:
-            return False
+        """Whether something came, perhaps a delivery.  The lane is free."""
         if self._is_armed:  # asking disarms, and others may wait as well
             self._is_armed = False
             self.look_soon()
-        count, _ = self._take(_ALL, 1)
-        return count > 0
+        return self._take(_ALL, 1)[0] > 0
 
     def _take(self, kinds: int, most: int) -> tuple[int, bool]:
         """How many events there were; whether the next one would have to be waited for."""
@@ -137,7 +134,8 @@ class Events:
         except Exception as error:
             self._failed(error)
             raise
-        self._dispatch_all(events)
+        for event in events:
+            self._dispatch(event)
         return len(events), would_wait
 
     def _fetch(self) -> None:

@@ -46,7 +46,7 @@ class Receiver:
         """Nothing is awaited between taking a message and returning it, so none is lost."""
         if consumer.waiter is not None:
             raise RuntimeError("another task waits for the messages of this consumer")
-        end = self._loop.time() + seconds
+        end: float | None = None  # for what is there already nobody looks at the clock
         while True:
             if consumer.error is not None:
                 error = consumer.error
@@ -58,19 +58,18 @@ class Receiver:
             if consumer.cancelled:
                 self._consumers.forget(consumer)
                 return None
-            if self._take_one():
-                continue
+            try:
+                if self._lane.free and self._events.take_one():
+                    continue
+            except Exception as error:
+                if self._lane.end is not None:
+                    raise self._lane.end from error
+                raise
+            if end is None:
+                end = self._loop.time() + seconds
             if self._loop.time() >= end:
                 return None
             await self._wait_for_delivery(consumer, end)
-
-    def _take_one(self) -> bool:
-        try:
-            return self._events.take_one()
-        except Exception as error:
-            if self._lane.end is not None:
-                raise self._lane.end from error
-            raise
 
     async def _wait_for_delivery(self, consumer: Consumer, end: float) -> None:
         consumer.waiter = self._loop.create_future()
