@@ -206,6 +206,8 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_MULTIPLE
         QS_REQUEUE
         QS_NO_WAIT
+        QS_REJECT
+        QS_IN_TX
         QS_IMMEDIATE
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)

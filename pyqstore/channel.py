@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
+from .deliveries import Tags, handed_out
 from .fields import FieldValue, encode_table
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -369,6 +370,71 @@ class Channel(_core.Channel):
         if consumer is not None and consumer.callback is not None:
             self._callbacks -= 1
         return consumer
+
+    # Settling.
+
+    def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
+        """Acknowledge a delivery; with ``multiple`` all up to it, tag 0 meaning all.
+
+        All that were handed out: not what came for a consumer and was not asked for yet.  Returns
+        at once: after a crash an acknowledged message may be delivered again, flagged redelivered.
+        PreconditionFailed: unknown delivery tag.
+        """
+        held = self._held() if multiple else None
+        if held:
+            self._settle_around(held, delivery_tag, requeue=False, reject=False)
+        else:
+            super().basic_ack(delivery_tag, multiple)
+
+    def basic_nack(
+        self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True
+    ) -> None:
+        """Refuse deliveries, those that ``basic_ack`` would acknowledge: back to their places in
+        the queue, or dead-lettered, or dropped."""
+        held = self._held() if multiple else None
+        if held:
+            self._settle_around(held, delivery_tag, requeue, reject=not requeue)
+        else:
+            super().basic_nack(delivery_tag, multiple, requeue)
+
+    def basic_recover(self, requeue: bool = True) -> None:
+        """Requeue everything unacknowledged on this channel, what came and was not handed out with
+        it.  NotImplementedByBroker without ``requeue``."""
+        super().basic_recover(requeue)
+        for consumer in self._consumers.values():
+            if not consumer.auto_ack:
+                consumer.held.clear()
+
+    def _held(self) -> list[Tags]:
+        """What came and was not handed out; with ``auto_ack`` it is settled already."""
+        tags = [
+            message.delivery_tag
+            for consumer in self._consumers.values()
+            if consumer.held and not consumer.auto_ack
+            for message in consumer.held
+        ]
+        return [(tag, tag) for tag in sorted(tags)]
+
+    def _settle_around(
+        self, held: list[Tags], tag: int, requeue: bool, reject: bool, last: int = _U64_MAX
+    ) -> None:
+        """Settle all up to ``tag``, or with 0 up to ``last``, except what is held."""
+        if tag and not any(first <= tag <= last for first, last in held):  # unknown: an error
+            if requeue or reject:
+                super().basic_nack(tag, False, requeue)
+            else:
+                super().basic_ack(tag)
+        self._settle_tags(handed_out(held, tag or last), requeue, reject, in_transaction=True)
+
+    def _settle_tags(
+        self,
+        between: list[Tags],
+        requeue: bool,
+        reject: bool = False,
+        in_transaction: bool = False,
+    ) -> None:
+        for first, last in between or [(1, 0)]:  # none: a closed channel is an error all the same
+            self._settle_range(first, last, requeue, reject, in_transaction)
 
     # Receiving.
 

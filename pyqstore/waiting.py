@@ -7,12 +7,19 @@ import time
 __all__ = ["SLICE_NS", "Deadline", "check_timeout"]
 
 SLICE_NS = 100_000_000
+_FOR_EVER = 2**62 / 1e9  # seconds whose nanoseconds a clock can count: 146 years
 
 
-def check_timeout(timeout: float | None) -> None:
-    """ValueError for a timeout that is negative or not a number."""
-    if timeout is not None and not timeout >= 0:
+def check_timeout(timeout: float | None) -> float:
+    """The seconds to wait, infinite for None and for what no clock can count.
+
+    ValueError for a timeout that is negative or not a number.
+    """
+    if timeout is None:
+        return math.inf
+    if not timeout >= 0:
         raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
+    return float(timeout) if timeout < _FOR_EVER else math.inf
 
 
 class Deadline:
@@ -22,10 +29,10 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         """ValueError for a timeout that is negative or not a number."""
-        check_timeout(timeout)
+        seconds = check_timeout(timeout)
         self._end_ns: int | None = None
-        if timeout is not None and timeout != math.inf:
-            self._end_ns = time.monotonic_ns() + int(timeout * 1e9)
+        if seconds != math.inf:
+            self._end_ns = time.monotonic_ns() + int(seconds * 1e9)
 
     def slice_ns(self) -> int:
         """How long the next call may wait, in nanoseconds; 0 when the time is over."""

@@ -332,6 +332,7 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
+    QS_TRY(reserve_rejects(channel, first_tag, last_tag, kind, error));
     while (last < last_tag && qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last) &&
            first <= last_tag) {
         last = last < last_tag ? last : last_tag;
@@ -343,13 +344,21 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
 qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   uint32_t flags, qs_error *error)
 {
-    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_ACK;
+    uint8_t kind = (flags & QS_REQUEUE) != 0  ? QSI_SETTLE_REQUEUE
+                   : (flags & QS_REJECT) != 0 ? QSI_SETTLE_REJECT
+                                              : QSI_SETTLE_ACK;
 
     if (first_tag == 0) {
         return qsi_fail(error, QS_EINVAL, "delivery tags count from 1");
     }
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    return qsi_channel_leave(channel, settle_range(channel, first_tag, last_tag, kind, error));
+    if (last_tag > channel->unacked.last_tag) {
+        last_tag = channel->unacked.last_tag; /* a transaction speaks for no tag that is to come */
+    }
+    return qsi_channel_leave(channel,
+                             (flags & QS_IN_TX) != 0 && channel->tx_selected
+                                 ? buffer_settle(channel, first_tag, last_tag, kind, error)
+                                 : settle_range(channel, first_tag, last_tag, kind, error));
 }
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is requeued at once. */

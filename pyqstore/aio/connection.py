@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 from .. import _core
 from ..connection import Connection as SynchronousConnection
 from .channel import Channel
-from .lane import in_thread
+from .threads import Threads
 
 __all__ = ["Connection"]
 
@@ -18,10 +17,10 @@ class Connection:
     """A group of channels, from ``Store.connection()``: see :class:`pyqstore.Connection`.  Any loop
     may use it."""
 
-    def __init__(self, store: _core.Store, executor: ThreadPoolExecutor, name: str = "") -> None:
+    def __init__(self, store: _core.Store, threads: Threads, name: str = "") -> None:
         """See ``Store.connection``."""
         self._store = store
-        self._executor = executor
+        self._threads = threads
         self._connection = SynchronousConnection(store, name)
 
     async def __aenter__(self) -> Self:
@@ -51,12 +50,12 @@ class Connection:
     async def channel(self) -> Channel:
         """Open a channel, for the running loop.  Raises ChannelClosed when the connection is
         closed, StoreClosed, ForkedStore."""
-        return Channel(self._store, self._executor, self._connection)
+        return Channel(self._store, self._threads, self._connection)
 
     async def close(self) -> None:
         """Close the channels, which requeues what they hold, and delete the exclusive queues.
         Closing twice is fine."""
-        if self._store.closed:
+        if self._store.closed or self._store._forked:
             self._connection.close()  # only memory is left to free
         else:
-            await in_thread(self._executor, self._connection.close)
+            await self._threads.run(self._connection.close)

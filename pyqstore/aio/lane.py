@@ -4,50 +4,26 @@ store's threads where they must."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from ..errors import ChannelClosed, Error, StoreClosed
+from ..errors import Error
 from .engine import Engine
+from .threads import Threads, no_stop_iteration
 
-__all__ = ["Lane", "in_thread"]
-
-T = TypeVar("T")
-
-
-async def in_thread(
-    executor: ThreadPoolExecutor, call: Callable[[], T], undo: Callable[[T], object] | None = None
-) -> T:
-    """What ``call`` returns in a thread of the executor.
-
-    Who is cancelled meanwhile does not get it: ``undo`` does.  StoreClosed when the threads are
-    gone.
-    """
-    try:
-        job = executor.submit(call)
-    except RuntimeError:
-        raise StoreClosed("the store is closed") from None
-    try:
-        return await asyncio.wrap_future(job)
-    except asyncio.CancelledError:
-        if undo is not None and not job.cancel():
-            job.add_done_callback(lambda done: _undo(done, undo))
-        raise
-
-
-def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        undo(done.result())
+__all__ = ["Lane"]
 
 
 class _Job:
-    """future: None when nobody waits.  inline: it may be tried in the loop."""
+    """future: None when nobody waits; then ``refused`` hears of what is raised.  inline: it may be
+    tried in the loop.  running: it was given to the threads."""
 
-    __slots__ = ("call", "future", "inline", "then")
+    __slots__ = ("call", "future", "inline", "refused", "running", "then")
 
     def __init__(
         self,
@@ -55,11 +31,14 @@ class _Job:
         then: Callable[[Any], Any] | None,
         inline: bool,
         future: asyncio.Future[Any] | None,
+        refused: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.call = call
         self.then = then
         self.inline = inline
         self.future = future
+        self.refused = refused
+        self.running: Future[Any] | None = None
 
 
 class Lane:
@@ -68,23 +47,25 @@ class Lane:
     ``after`` is called in the loop when the lane is free again, ``failed`` with what a call raised.
     """
 
-    __slots__ = ("_after", "_engine", "_executor", "_failed", "_jobs", "_loop", "free")
+    __slots__ = ("_after", "_engine", "_failed", "_jobs", "_loop", "_threads", "end", "free")
 
     def __init__(
         self,
         engine: Engine,
-        executor: ThreadPoolExecutor,
+        threads: Threads,
         after: Callable[[], object],
         failed: Callable[[BaseException], object],
     ) -> None:
         self._engine = engine
-        self._executor = executor
+        self._threads = threads
         self._after = after
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[_Job] = deque()
         self.free = True
         """No call is under way or waits for its turn."""
+        self.end: BaseException | None = None
+        """What whoever waits gets once the channel is closed."""
         engine._set_no_wait(True)
 
     async def run(
@@ -94,13 +75,15 @@ class Lane:
         then: Callable[[Any], Any] | None = None,
         undo: Callable[[Any], object] | None = None,
         inline: bool = False,
+        until: float = math.inf,
     ) -> Any:
         """What ``then`` makes, in the loop and before anything else happens on the channel, of what
         ``call`` returns.
 
         With ``inline`` the call is tried here first, and made in a thread when it would wait.  Who
         is cancelled does not get the answer: then the call is not made at all or, when it was under
-        way, ``undo`` is told what came of it.
+        way, ``undo`` is told what ``then`` made of it.  TimeoutError: the call was not begun by
+        ``until``, in the loop's time, and is not made; one that was begun is waited for.
         """
         job = _Job(call, then, inline, None)
         if self.free and inline:
@@ -116,6 +99,7 @@ class Lane:
         future: asyncio.Future[Any] = self._loop.create_future()
         job.future = future
         self._push(job)
+        late = None if until == math.inf else self._loop.call_at(until, self._withdraw, job)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -126,29 +110,51 @@ class Lane:
             else:
                 future.add_done_callback(lambda done: _undo_answer(done, undo))
             raise
+        finally:
+            if late is not None:
+                late.cancel()
 
-    def post(self, call: Callable[[], object]) -> None:
-        """Make the call when its turn comes; nobody waits, and a closed channel is no error."""
-        self._push(_Job(call, None, True, None))
+    def post(
+        self,
+        call: Callable[[], object],
+        *,
+        then: Callable[[Any], object] | None = None,
+        refused: Callable[[BaseException], object] | None = None,
+        inline: bool = True,
+    ) -> None:
+        """Make the call when its turn comes, unless the channel is closed; nobody waits.
+        ``refused`` is told what it raised."""
+        if self.end is None:
+            self._push(_Job(call, then, inline, None, refused))
 
     def _push(self, job: _Job) -> None:
         self._jobs.append(job)
         if self.free:
             self._next()
 
-    def reject(self, error: BaseException) -> None:
-        """Whatever waits for its turn does not get it."""
+    def _withdraw(self, job: _Job) -> None:
+        if job in self._jobs:
+            self._jobs.remove(job)
+            _reject(job, TimeoutError())
+        elif job.running is not None:
+            job.running.cancel()  # unless a thread has begun it
+
+    def close(self, error: BaseException) -> None:
+        """The channel is closed: whatever waits for its turn does not get it."""
+        self.end = error
+        self._reject_all(error)
+
+    def _reject_all(self, error: BaseException) -> None:
         while self._jobs:
-            job = self._jobs.popleft()
-            if job.future is not None and not job.future.done():
-                job.future.set_exception(error)
+            _reject(self._jobs.popleft(), error)
 
     def _next(self) -> None:
+        self.free = False  # what is pushed meanwhile waits for its turn
         while self._jobs:
             job = self._jobs.popleft()
             if job.inline:
                 try:
-                    result = job.call()
+                    result = no_stop_iteration(job.call)
                 except BlockingIOError:
                     pass
                 except BaseException as error:
@@ -157,44 +163,58 @@ class Lane:
                 else:
                     self._answer(job, result)
                     continue
-            self.free = False
             self._engine._set_no_wait(False)
             try:
-                running = self._executor.submit(job.call)
-            except RuntimeError:  # shut down
-                self._end_of(job, None, ChannelClosed("the store is closed"))
-                return
-            running.add_done_callback(partial(self._back, job))
+                job.running = self._threads.begin(job.call)
+            except Error as error:  # the threads are gone: no job's turn comes any more
+                self._engine._set_no_wait(True)
+                self._jobs.appendleft(job)
+                self._reject_all(error)
+                self._failed(error)
+                break
+            job.running.add_done_callback(partial(self._back, job))
             return
         self.free = True
 
     def _back(self, job: _Job, done: Future[Any]) -> None:
-        error = done.exception()
+        error = TimeoutError() if done.cancelled() else done.exception()
         result = done.result() if error is None else None
         with suppress(RuntimeError):  # the loop was closed: there is nobody to tell
             self._loop.call_soon_threadsafe(self._end_of, job, result, error)
 
     def _end_of(self, job: _Job, result: Any, error: BaseException | None) -> None:
         self._engine._set_no_wait(True)
-        if error is None:
-            self._answer(job, result)
-        else:
-            self._refuse(job, error)
-        self._next()
+        try:
+            if error is None:
+                self._answer(job, result)
+            else:
+                self._refuse(job, error)
+        finally:
+            self._next()
         if self.free:
             self._after()
 
     def _answer(self, job: _Job, result: Any) -> None:
-        answer = result if job.then is None else job.then(result)
+        try:
+            answer = result if job.then is None else job.then(result)
+        except BaseException as error:
+            self._refuse(job, error)
+            return
         if job.future is not None and not job.future.done():
             job.future.set_result(answer)
 
     def _refuse(self, job: _Job, error: BaseException) -> None:
         self._failed(error)
-        if job.future is not None and not job.future.done():
-            job.future.set_exception(error)
+        _reject(job, error)
+        if job.refused is not None:
+            job.refused(error)
         elif job.future is None and not isinstance(error, Error):
             self._loop.call_exception_handler({"message": "pyqstore.aio", "exception": error})
+
+
+def _reject(job: _Job, error: BaseException) -> None:
+    if job.future is not None and not job.future.done():
+        job.future.set_exception(error)
 
 
 def _undo_answer(done: asyncio.Future[Any], undo: Callable[[Any], object] | None) -> None:

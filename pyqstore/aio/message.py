@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import math
 
 from .. import message as synchronous
-from ..waiting import SLICE_NS
+from ..waiting import SLICE_NS, check_timeout
 from .engine import Engine
-from .lane import in_thread
+from .threads import Threads
 
 __all__ = ["Message", "Receipt"]
 
@@ -40,13 +40,13 @@ def _engine_of(message: Message) -> Engine:
 class Receipt(synchronous.Receipt):
     """What ``publish_batch`` promises: these publish numbers, durable when ``done``."""
 
-    __slots__ = ("_executor",)
+    __slots__ = ("_threads",)
 
-    _executor: ThreadPoolExecutor
+    _threads: Threads
 
     @classmethod
-    def of(cls, receipt: synchronous.Receipt, executor: ThreadPoolExecutor) -> Receipt:
-        """The same promise, waited for in a thread of the executor."""
+    def of(cls, receipt: synchronous.Receipt, threads: Threads) -> Receipt:
+        """The same promise, waited for in one of the threads."""
         self = cls(
             receipt.first_publish_number,
             receipt.last_publish_number,
@@ -54,17 +54,18 @@ class Receipt(synchronous.Receipt):
             store=receipt._store,
             lsn=receipt._lsn,
         )
-        self._executor = executor
+        self._threads = threads
         return self
 
     async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override]
         """Return True once ``done``; ``timeout`` in seconds.
 
-        Raises TimeoutError, StoreFailed when it will never be, StoreClosed.
+        Raises TimeoutError, StoreFailed when it will never be, StoreClosed, ForkedStore.
         """
-        async with asyncio.timeout(timeout):
+        seconds = check_timeout(timeout)
+        async with asyncio.timeout(None if seconds == math.inf else seconds):
             while not self.done:
-                await in_thread(self._executor, self._wait_slice)
+                await self._threads.run(self._wait_slice)
         return True
 
     def _wait_slice(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -14,11 +14,9 @@ from .. import store as synchronous
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
 from .connection import Connection
-from .lane import in_thread
+from .threads import Threads
 
 __all__ = ["Store", "open"]
-
-_THREADS = 4
 
 
 async def open(  # noqa: A001 - pyqstore.aio.open
@@ -28,20 +26,18 @@ async def open(  # noqa: A001 - pyqstore.aio.open
 
     ``progress`` is called in that thread.  When this is cancelled the store is closed again.
     """
-    executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
+    threads = Threads()
 
     def close(store: synchronous.Store) -> None:
-        executor.submit(store.close)
-        executor.shutdown(wait=False)
+        threads.begin(store.close)
+        threads.end()
 
     try:
-        store = await in_thread(
-            executor, partial(synchronous.open, path, **options), lambda store: close(store)
-        )
+        store = await threads.run(partial(synchronous.open, path, **options), undo=close)
     except Exception:
-        executor.shutdown(wait=False)
+        threads.end()
         raise
-    return Store(store, executor)
+    return Store(store, threads)
 
 
 class Store:
@@ -51,10 +47,10 @@ class Store:
     runs in four threads that all channels share, begun when they are needed.
     """
 
-    def __init__(self, store: synchronous.Store, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, store: synchronous.Store, threads: Threads) -> None:
         """See :func:`open`."""
         self._store = store
-        self._executor = executor
+        self._threads = threads
         self._closing: Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -96,32 +92,35 @@ class Store:
 
         Raises StoreClosed, ForkedStore.
         """
-        return Channel(self._store, self._executor, None)
+        return Channel(self._store, self._threads, None)
 
     async def connection(self, name: str = "") -> Connection:
         """Open a connection, for channels that share exclusive queues.  Raises StoreClosed,
         ForkedStore."""
-        return Connection(self._store, self._executor, name)
+        return Connection(self._store, self._threads, name)
 
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is
         fine.
 
         Whoever waits on a channel gets ChannelClosed, whoever's call was on its way to a thread
-        StoreClosed.  A close that is cancelled goes on.
+        StoreClosed.  A close that is cancelled goes on.  In a child of fork() only memory is freed.
         """
+        if self._store._forked:
+            self._store.close()
+            return
         if self._closing is None:
-            self._closing = self._executor.submit(self._store.close)
-            self._executor.shutdown(wait=False)
+            self._closing = self._threads.begin(self._store.close)
+            self._threads.end()
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def sync(self) -> None:
         """As :meth:`pyqstore.Store.sync`."""
-        await in_thread(self._executor, self._store.sync)
+        await self._threads.run(self._store.sync)
 
     async def checkpoint(self) -> None:
         """As :meth:`pyqstore.Store.checkpoint`."""
-        await in_thread(self._executor, self._store.checkpoint)
+        await self._threads.run(self._store.checkpoint)
 
     async def queues(self) -> list[str]:
         """The names of all queues, sorted."""
@@ -137,11 +136,11 @@ class Store:
 
     async def queue_status(self, name: str) -> dict[str, int | float | bool]:
         """As :meth:`pyqstore.Store.queue_status`."""
-        return await in_thread(self._executor, partial(self._store.queue_status, name))
+        return await self._threads.run(partial(self._store.queue_status, name))
 
     async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """As :meth:`pyqstore.Store.set_queue_mode`."""
-        await in_thread(self._executor, partial(self._store.set_queue_mode, name, mode))
+        await self._threads.run(partial(self._store.set_queue_mode, name, mode))
 
     async def transaction_known(self, key: str) -> bool:
         """As :meth:`pyqstore.Store.transaction_known`."""

@@ -731,12 +731,14 @@ cdef class Channel:
             events.append((EVENT_ERROR, exception, None))
         return events, status == QS_EWOULDBLOCK
 
-    def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue):
-        """Acknowledge what of these tags is outstanding, or put it back, beside any
-        transaction."""
+    def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue,
+                      bint reject=False, bint in_transaction=False):
+        """Acknowledge what of these tags is outstanding, or put it back, or refuse it: beside any
+        transaction, or as part of it."""
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = self.no_wait | (QS_REQUEUE if requeue else 0)
+        flags |= (QS_REJECT if reject else 0) | (QS_IN_TX if in_transaction else 0)
         self.begin(&error)
         with nogil:
             status = qs_channel_settle_range(self.handle, first_tag, last_tag, flags, &error)

@@ -223,7 +223,9 @@ enum {
     QS_MULTIPLE = 1024,
     QS_REQUEUE = 2048,
     QS_NO_WAIT = 4096, /* of publish, get, ack, nack, settle_range; a kind of next_event */
-    QS_IMMEDIATE = 8192,
+    QS_REJECT = 8192,  /* of settle_range: as nack without QS_REQUEUE */
+    QS_IN_TX = 16384,  /* of settle_range: part of the channel's transaction, if there is one */
+    QS_IMMEDIATE = 32768,
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to - for room in the journal or in memory, to write
@@ -380,11 +382,11 @@ QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel,
                                                   uint32_t flags /* QS_REQUEUE */, qs_error *error);
 
 /* qs_channel_settle_range - what was taken for somebody who has it now, or never will: acknowledges what of these tags is outstanding
- * or, with QS_REQUEUE, puts it back.  At once: no part of a transaction, nor are tags that an open one has settled.
+ * or, with QS_REQUEUE, puts it back, with QS_REJECT refuses it.  At once, whatever transaction is open, except for tags that it has
+ * settled; with QS_IN_TX as part of it, as QS_MULTIPLE does that.
  * Returns: QS_EINVAL first_tag is 0 */
 QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
-                                                       uint64_t last_tag,
-                                                       uint32_t flags /* QS_REQUEUE, QS_NO_WAIT */,
+                                                       uint64_t last_tag, uint32_t flags,
                                                        qs_error *error);
 
 /* ---- events: what a broker would send unasked ---- */

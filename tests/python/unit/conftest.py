@@ -1,13 +1,16 @@
 """One store in a directory of its own, a channel on it, and small helpers."""
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pyqstore
+from pyqstore import aio
 
 
 @pytest.fixture
@@ -59,3 +62,31 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture
+def run_aio(path: Path) -> Callable[..., None]:
+    """Run a coroutine function of a store and a channel with a durable queue "q"."""
+
+    def run(work: Callable[[aio.Store, aio.Channel], Awaitable[None]], **options: Any) -> None:
+        async def main() -> None:
+            options.setdefault("journal_file_bytes", "1MiB")
+            async with await aio.open(path, **options) as store, await store.channel() as channel:
+                await channel.queue_declare("q", durable=True)
+                async with asyncio.timeout(60):
+                    await work(store, channel)
+
+        asyncio.run(main(), debug=False)
+
+    return run
+
+
+@pytest.fixture
+def fill_aio() -> Callable[..., Awaitable[None]]:
+    """Publish persistent messages to "q": numbers, with something behind them."""
+
+    async def fill(channel: aio.Channel, count: int, body: bytes = b"") -> None:
+        for i in range(count):
+            await channel.basic_publish("", "q", b"%d" % i + body, PERSISTENT)
+
+    return fill

@@ -252,6 +252,36 @@ static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
     }
 }
 
+/* What a client settles when it keeps one tag back: the transaction has the rest, and later that one too. */
+static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engine *engine)
+{
+    qs_channel *channel = engine->channel;
+    qs_message message;
+    bool repeated;
+
+    declare(engine, "q", QS_DURABLE);
+    for (int i = 0; i < 5; i++) {
+        publish(engine, "q", "body");
+    }
+    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
+    for (int i = 0; i < 4; i++) {
+        QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    QS_CHECK_OK(qs_channel_settle_range(channel, 1, 1, QS_IN_TX | QS_REJECT, QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(channel, 3, 9, QS_IN_TX, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR)); /* 5 came later */
+    qs_message_release(&message);
+    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), &repeated, QS_ERROR));
+    check_counts(engine, "q", 0, 2);
+    ack(engine, 2, 0);
+    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), &repeated, QS_ERROR));
+    check_counts(engine, "q", 0, 1);
+    QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));
+    check_counts(engine, "q", 0, 1);
+}
+
 static void test_it_needs_somebody_who_commits(void)
 {
     struct engine engine;
@@ -277,6 +307,7 @@ int main(void)
         test_a_change_rings_whoever_it_is_for,
         test_a_call_that_must_not_wait_does_nothing,
         test_a_range_is_settled_beside_a_transaction,
+        test_ranges_of_a_transaction_leave_out_what_lies_between,
     };
 
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {

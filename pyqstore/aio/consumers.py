@@ -1,0 +1,140 @@
+"""The consumers of a channel, and what came for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+
+from ..deliveries import Deliveries
+from .engine import Engine
+from .lane import Lane
+from .message import Message
+
+__all__ = ["Consumer", "Consumers"]
+
+
+class Consumer:
+    """held: what came and was not handed out yet.  cancelled: nothing comes any more.  task: what
+    runs its callback."""
+
+    __slots__ = ("auto_ack", "cancelled", "error", "held", "tag", "task", "waiter")
+
+    def __init__(self, tag: str, auto_ack: bool) -> None:
+        self.tag = tag
+        self.auto_ack = auto_ack
+        self.cancelled = False
+        self.error: BaseException | None = None
+        self.held: deque[Message] = deque()
+        self.task: asyncio.Task[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Have whoever waits look again."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class Consumers:
+    """By tag; what nobody gets any more is settled in the lane."""
+
+    __slots__ = ("_by_tag", "_deliveries", "_engine", "_lane")
+
+    def __init__(self, engine: Engine, lane: Lane, deliveries: Deliveries) -> None:
+        self._by_tag: dict[str, Consumer] = {}
+        self._engine = engine
+        self._lane = lane
+        self._deliveries = deliveries
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(list(self._by_tag.values()))
+
+    def get(self, tag: str) -> Consumer | None:
+        """The consumer with that tag, if there is one."""
+        return self._by_tag.get(tag)
+
+    def add(self, consumer: Consumer) -> None:
+        """From now on it gets what comes for it."""
+        self._by_tag[consumer.tag] = consumer
+
+    def forget(self, consumer: Consumer) -> None:
+        """It is cancelled, and nothing is left of it."""
+        if self._by_tag.get(consumer.tag) is consumer:  # not another that took the tag
+            del self._by_tag[consumer.tag]
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether one of them has a task that waits for a message that is not there."""
+        for consumer in self._by_tag.values():
+            waiter = consumer.waiter
+            if waiter is not None and not consumer.held and not waiter.done():
+                return True
+        return False
+
+    def deliver(self, message: Message) -> None:
+        """A message came."""
+        tag = message.delivery_tag
+        consumer = self._by_tag.get(message.consumer_tag)
+        if consumer is None or consumer.cancelled:
+            self.settle_soon(tag, tag, requeue=True)
+            return
+        self._deliveries.came(tag, tag)
+        consumer.held.append(message)
+        consumer.wake()
+
+    def hand_out(self, consumer: Consumer) -> Message:
+        """The next message that is held."""
+        message = consumer.held.popleft()
+        tag = message.delivery_tag
+        self._deliveries.went(tag)
+        if consumer.auto_ack:
+            self.settle_soon(tag, tag, requeue=False)
+        return message
+
+    def put_back(self, consumer: Consumer) -> None:
+        """What is held goes back to its place in the queue."""
+        while consumer.held:
+            tag = consumer.held.pop().delivery_tag
+            self._deliveries.went(tag)
+            self.settle_soon(tag, tag, requeue=True)
+
+    def cancelled(self, tag: str) -> None:
+        """The store cancelled it; what came before is handed out still."""
+        self._engine._forget(tag)
+        consumer = self._by_tag.get(tag)
+        if consumer is not None:
+            consumer.cancelled = True
+            consumer.wake()
+
+    def drop(self, tag: str) -> Consumer | None:
+        """Cancel it, when the lane's turn comes."""
+        consumer = self._by_tag.pop(tag, None)
+        self._lane.post(partial(self._engine.basic_cancel, tag))
+        if consumer is not None:
+            consumer.cancelled = True
+            self.put_back(consumer)
+            consumer.wake()
+        return consumer
+
+    def blame(self, error: BaseException) -> bool:
+        """What went wrong with a message that has no number: whoever waits for one hears of it.
+        Whether somebody does."""
+        for consumer in self._by_tag.values():
+            if consumer.waiter is not None and not consumer.waiter.done():
+                consumer.error = error
+                consumer.wake()
+                return True
+        return False
+
+    def end(self, error: BaseException) -> None:
+        """The channel is closed, which puts back what is held."""
+        for consumer in self._by_tag.values():
+            consumer.cancelled = True
+            consumer.error = error
+            consumer.held.clear()
+            consumer.wake()
+
+    def settle_soon(self, first_tag: int, last_tag: int, requeue: bool) -> None:
+        """Acknowledge these or put them back, when the lane's turn comes."""
+        self._lane.post(partial(self._engine._settle_range, first_tag, last_tag, requeue))

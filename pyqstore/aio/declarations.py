@@ -1,0 +1,131 @@
+"""The verbs that declare: exchanges, queues and bindings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..channel import Arguments
+from ..message import DeclareOk
+from .engine import Engine
+
+__all__ = ["Declarations"]
+
+
+class Declarations(ABC):
+    """Of a channel that has an engine and runs its calls in threads."""
+
+    _engine: Engine
+
+    @abstractmethod
+    async def _threaded(self, call: Callable[[], Any]) -> Any:
+        """What ``call`` returns in a thread, when its turn comes."""
+
+    async def exchange_declare(
+        self,
+        exchange: str,
+        exchange_type: str = "direct",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Channel.exchange_declare`."""
+        await self._threaded(
+            partial(
+                self._engine.exchange_declare,
+                exchange,
+                exchange_type,
+                passive=passive,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+        )
+
+    async def exchange_delete(self, exchange: str, if_unused: bool = False) -> None:
+        """As :meth:`pyqstore.Channel.exchange_delete`."""
+        await self._threaded(partial(self._engine.exchange_delete, exchange, if_unused))
+
+    async def exchange_bind(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Channel.exchange_bind`."""
+        await self._threaded(
+            partial(self._engine.exchange_bind, destination, source, routing_key, arguments)
+        )
+
+    async def exchange_unbind(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Channel.exchange_unbind`."""
+        await self._threaded(
+            partial(self._engine.exchange_unbind, destination, source, routing_key, arguments)
+        )
+
+    async def queue_declare(
+        self,
+        queue: str = "",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+    ) -> DeclareOk:
+        """As :meth:`pyqstore.Channel.queue_declare`."""
+        answer: DeclareOk = await self._threaded(
+            partial(
+                self._engine.queue_declare,
+                queue,
+                passive=passive,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+            )
+        )
+        return answer
+
+    async def queue_bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """As :meth:`pyqstore.Channel.queue_bind`."""
+        await self._threaded(
+            partial(self._engine.queue_bind, queue, exchange, routing_key, arguments)
+        )
+
+    async def queue_unbind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+    ) -> None:
+        """As :meth:`pyqstore.Channel.queue_unbind`."""
+        await self._threaded(
+            partial(self._engine.queue_unbind, queue, exchange, routing_key, arguments)
+        )
+
+    async def queue_purge(self, queue: str) -> int:
+        """As :meth:`pyqstore.Channel.queue_purge`."""
+        count: int = await self._threaded(partial(self._engine.queue_purge, queue))
+        return count
+
+    async def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """As :meth:`pyqstore.Channel.queue_delete`."""
+        count: int = await self._threaded(
+            partial(self._engine.queue_delete, queue, if_unused, if_empty)
+        )
+        return count

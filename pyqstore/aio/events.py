@@ -1,0 +1,188 @@
+"""What the engine says unasked: confirms, returned messages, deliveries, cancelled consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from .. import _core
+from ..channel import ConfirmCallback, ReturnCallback
+from .confirms import Confirms
+from .consumers import Consumers
+from .engine import Engine
+from .lane import Lane
+
+__all__ = ["Events"]
+
+_QUIET = _core.EVENT_RETURN | _core.EVENT_ACK | _core.EVENT_NACK | _core.EVENT_CANCEL
+_ALL = _QUIET | _core.EVENT_DELIVERY
+_EVENTS_PER_TURN = 256
+_DELIVERIES_PER_THREAD_CALL = 16
+
+
+class Events:
+    """Taken in the loop, while the lane is free, for those who wait.
+
+    ``failed`` is called with what taking raised, ``report`` with what nobody waits for.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        lane: Lane,
+        consumers: Consumers,
+        failed: Callable[[BaseException], object],
+        report: Callable[[BaseException], object],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._engine = engine
+        self._lane = lane
+        self._consumers = consumers
+        self._failed = failed
+        self._report = report
+        self._looks_soon = False
+        self._is_armed = False
+        self._changes: list[asyncio.Future[None]] = []
+        self.confirms: Confirms | None = None
+        """In confirm mode."""
+        self.confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
+        self.return_listeners: list[ReturnCallback] = []
+        self.cancel_listeners: list[Callable[[str], object]] = []
+
+    def select_confirms(self) -> None:
+        """The engine is in confirm mode from now on."""
+        if self.confirms is None:
+            self.confirms = Confirms()
+
+    def end(self, error: BaseException) -> None:
+        """The channel is closed: nothing is said any more."""
+        if self.confirms is not None:
+            self.confirms.reject(error)
+        self._changed()
+
+    def _changed(self) -> None:
+        for change in self._changes:
+            if not change.done():
+                change.set_result(None)
+
+    async def change(self, happened: Callable[[], Awaitable[bool]], end: float) -> bool:
+        """Whether ``happened`` says yes; if not, return at the next change, whomever it is for, or
+        at ``end``.  What comes after it was asked rings."""
+        change: asyncio.Future[None] = self._loop.create_future()
+        self._changes.append(change)
+        try:
+            self.look()
+            if await happened():
+                return True
+            self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if end == math.inf else end):
+                    await change
+        finally:
+            self._changes.remove(change)
+        return False
+
+    def rang(self) -> None:
+        """The bell did."""
+        self._changed()
+        self.look()
+
+    def look_soon(self) -> None:
+        """Look in the loop's next turn."""
+        if not self._looks_soon:
+            self._looks_soon = True
+            self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Take what is there, for those who wait; the bell rings for what is not there yet."""
+        self._looks_soon = False
+        taken = 0
+        while self._lane.end is None and self._lane.free:
+            wanted = self._consumers.are_waiting
+            kinds = (_ALL if wanted else _QUIET) | _core.EVENT_ARM
+            kinds |= _core.EVENT_CHANGE if self._changes else 0
+            try:
+                count, would_wait = self._take(kinds, 1 if wanted else _EVENTS_PER_TURN)
+            except Exception as error:
+                self._blame(error)
+                count, would_wait = 1, False
+            if would_wait:
+                self._fetch()
+                return
+            if count == 0:
+                self._is_armed = True
+                return
+            taken += count
+            if taken >= _EVENTS_PER_TURN:
+                self.look_soon()
+                return
+
+    def take_one(self) -> bool:
+        """Whether something came, perhaps a delivery.  The lane is free."""
+        if self._is_armed:  # asking disarms, and others may wait as well
+            self._is_armed = False
+            self.look_soon()
+        return self._take(_ALL, 1)[0] > 0
+
+    def _take(self, kinds: int, most: int) -> tuple[int, bool]:
+        """How many events there were; whether the next one would have to be waited for."""
+        try:
+            events, would_wait = self._engine._take_events(kinds, most)
+        except Exception as error:
+            self._failed(error)
+            raise
+        for event in events:
+            self._dispatch(event)
+        return len(events), would_wait
+
+    def _fetch(self) -> None:
+        """The next message has to be read from a file: in a thread, and some more with it."""
+
+        def take() -> list[tuple[int, Any, Any]]:
+            return self._engine._take_events(_ALL, _DELIVERIES_PER_THREAD_CALL)[0]
+
+        # At once: until the call is in the lane another look would fetch, too.
+        self._lane.post(take, then=self._dispatch_all, refused=self._blame, inline=False)
+
+    def _blame(self, error: BaseException) -> None:
+        if self._lane.end is None and not self._consumers.blame(error):
+            self._report(error)
+
+    def _dispatch_all(self, events: list[tuple[int, Any, Any]]) -> None:
+        for event in events:
+            self._dispatch(event)
+
+    def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+        kind, what, detail = event
+        if kind == _core.EVENT_DELIVERY:
+            self._consumers.deliver(what)
+        elif kind in (_core.EVENT_ACK, _core.EVENT_NACK):
+            multiple, count = detail
+            self._decided(what, multiple, count, kind == _core.EVENT_ACK)
+        elif kind == _core.EVENT_RETURN:
+            for on_return in self.return_listeners:
+                self._call(on_return, what)
+        elif kind == _core.EVENT_CANCEL:
+            self._consumers.cancelled(what)
+            for on_cancel in self.cancel_listeners:
+                self._call(on_cancel, what)
+        else:
+            self._failed(what)
+            self._blame(what)
+
+    def _decided(self, number: int, multiple: bool, count: int, confirmed: bool) -> None:
+        for on_ack, on_nack in self.confirm_listeners:
+            listener = on_ack if confirmed else on_nack
+            if listener is not None:
+                self._call(listener, number, multiple)
+        if self.confirms is not None:
+            self.confirms.decide(number, multiple, count, confirmed)
+
+    def _call(self, listener: Callable[..., object], *arguments: object) -> None:
+        try:
+            listener(*arguments)
+        except Exception as error:
+            self._report(error)

@@ -1,0 +1,69 @@
+"""The threads of a store: what would wait for the disk runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from ..errors import ForkedStore, StoreClosed
+
+__all__ = ["Threads", "no_stop_iteration"]
+
+T = TypeVar("T")
+
+_THREADS = 4
+
+
+class Threads:
+    """Begun when they are needed, gone when the store is closed, and not there in a child of
+    fork()."""
+
+    __slots__ = ("_executor", "_process")
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
+        self._process = os.getpid()
+
+    def begin(self, call: Callable[[], T]) -> Future[T]:
+        """Make the call in a thread.  StoreClosed when they are gone; ForkedStore."""
+        if self._process != os.getpid():
+            raise ForkedStore("the store was opened before fork(); open it in this process")
+        try:
+            return self._executor.submit(partial(no_stop_iteration, call))
+        except RuntimeError:
+            raise StoreClosed("the store is closed") from None
+
+    def end(self) -> None:
+        """No call is begun any more; those that were are made."""
+        self._executor.shutdown(wait=False)
+
+    async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        """What ``call`` returns in a thread.
+
+        Who is cancelled meanwhile does not get it: ``undo`` does.  StoreClosed, ForkedStore as
+        ``begin``.
+        """
+        job = self.begin(call)
+        try:
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            if undo is not None and not job.cancel():
+                job.add_done_callback(lambda done: _undo(done, undo))
+            raise
+
+
+def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())
+
+
+def no_stop_iteration(call: Callable[[], T]) -> T:
+    """Call it; as in a coroutine, StopIteration becomes RuntimeError: no future takes the first."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("a call raised StopIteration") from error
