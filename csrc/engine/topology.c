@@ -196,6 +196,9 @@ static void cancel_consumers(struct store_queue *queue)
         qsi_list_remove(&consumer->in_queue);
         consumer->queue = NULL;
         consumer->cancelled = true;
+        if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
+            qsi_channel_ring(consumer->channel);
+        }
     }
     queue->consumer_count = 0;
     queue->active = NULL;
