@@ -178,9 +178,13 @@ static struct qsi_segment *expire(struct qs_store *store, struct store_queue *qu
 
 void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
 {
+    if (qsi_earliest(queue) > now_us(store)) {
+        return;
+    }
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
         (void)expire(store, qsi_level_at(queue, i));
     }
+    qsi_tell_earliest(queue);
 }
 
 /* Releases the lock.  Reads a state from the disk; one that cannot be read tells no times. */
@@ -223,6 +227,7 @@ static void expire_all(struct qs_store *store, struct store_queue *queue)
     for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
         expire_level(store, qsi_level_at(queue, i));
     }
+    qsi_tell_earliest(queue);
 }
 
 /* ---- queues that go when nobody uses them ---- */
