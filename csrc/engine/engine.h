@@ -98,7 +98,9 @@ struct readers {
 /* Messages on their way out of queues that no consumer took: departures.h. */
 struct departures {
     struct qs_channel *holder; /* they are unacked there; not among the store's channels */
-    struct qsi_buf fresh;      /* struct departure */
+    struct qsi_buf leaving;    /* struct departure: seen off first */
+    size_t leaving_at;         /* what is before it has left; changed by who sees them off alone */
+    struct qsi_buf fresh;      /* the same: what came since */
     struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
     uint64_t tried_at_us;      /* when it was tried last */
     struct qsi_list trimming;  /* queues with too many messages */
