@@ -267,20 +267,20 @@ static void drop(struct qs_store *store, const struct departure *departure)
 static struct departure first_fate(struct qs_store *store, const struct departure *departure,
                                    uint64_t letters_max, bool *dead_letters_out)
 {
+    const struct qsi_unacked *unacked = &store->departures.holder->unacked;
     struct departure first = *departure;
     bool known = false;
 
     *dead_letters_out = false;
     for (uint64_t tag = departure->first_tag; tag <= departure->last_tag;) {
-        const struct qsi_extent *extent = qsi_unacked_find(&store->departures.holder->unacked, tag);
+        const struct qsi_extent *extent;
         bool dead_letters;
-        if (*dead_letters_out && tag - first.first_tag >= letters_max) {
+        /* Tags between may be gone, with their queue. */
+        if (!qsi_unacked_next(unacked, tag, &tag) || tag > departure->last_tag ||
+            (*dead_letters_out && tag - first.first_tag >= letters_max)) {
             break;
         }
-        if (extent == NULL) { /* gone with its queue */
-            tag += 1;
-            continue;
-        }
+        extent = qsi_unacked_find(unacked, tag);
         dead_letters = qsi_has_dead_letters(qsi_queue_of_core(extent->queue));
         if (known && dead_letters != *dead_letters_out) {
             first.last_tag = extent->first_tag > first.first_tag ? extent->first_tag - 1 : tag - 1;

@@ -205,6 +205,32 @@ static void begin_rejects(struct engine *engine)
     publish(engine, "dead", "beside");
 }
 
+/* Between them are tags that were settled before, and one that the transaction acks. */
+static void test_rejects_of_a_transaction_find_what_is_outstanding(struct engine *engine)
+{
+    set_up(engine);
+    publish_many(engine, "q", 300);
+    QS_CHECK(take(engine, "q", 300) == 300);
+    ack(engine, 100, QS_MULTIPLE);
+    for (uint64_t tag = 101; tag <= 200; tag += 2) {
+        ack(engine, tag, 0);
+    }
+    ack(engine, 299, 0);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    ack(engine, 150, 0);
+    nack(engine, 0, QS_MULTIPLE);
+    QS_CHECK_OK(commit(engine));
+    check_counts(engine, "q", 0, 0);
+    QS_CHECK(ready_in(engine, "dead") == 50 + 100 - 2);
+    for (uint64_t tag = 102; tag <= 300; tag += tag < 200 ? 2 : 1) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", (uint32_t)tag - 1);
+        if (tag != 150 && tag != 299) {
+            get(engine, "dead", body);
+        }
+    }
+}
+
 /* Whichever allocation of the engine fails: the commit can be tried again, and then everything of it happens, once. */
 static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
 {
@@ -542,6 +568,7 @@ int main(void)
     test_each_record_of_a_batch_can_be_refused();
     test_rewritten_segments_know_when_messages_expire();
     RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
+              test_rejects_of_a_transaction_find_what_is_outstanding,
               test_letters_fill_a_queue_that_refuses_no_further,
               test_letters_that_found_no_room_try_again, test_a_damaged_message_holds_up_no_other);
     test_a_damaged_state_of_a_limited_queue_is_told_to_whoever_comes_for_it();
