@@ -124,7 +124,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
         if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
             written_out->fate = FATE_STUCK;
         }
-        channel->store->stats.dead_lettered += status == QS_OK && queue_count > 0 ? 1 : 0;
+        channel->tx_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
     } else if (is_unreadable(channel, status)) {
         written_out->fate = FATE_STUCK;
         status = QS_OK;

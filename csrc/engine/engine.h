@@ -183,7 +183,6 @@ struct qs_store {
     uint32_t group_size;  /* waiters that the last commit served */
     uint64_t batch_began_ns; /* first append of the open batch */
     bool preparing;
-    bool maintenance_failed; /* until the next roll or full store asks again */
     pthread_t committer, maintainer, pager, checkpointer, timer;
     bool committer_running, maintainer_running, pager_running, checkpointer_running, timer_running;
 
@@ -291,6 +290,7 @@ struct qs_channel {
     int bell;                                /* QSI_NO_BELL: no event loop asked for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
+    uint64_t tx_letters;        /* dead letters among them */
     struct qsi_list tx_returns; /* told at its commit */
     struct qsi_buf tx_settles;  /* struct tx_settle */
 };

@@ -146,6 +146,7 @@ static void test_without_a_timer_a_call_sees_off_all(void)
     engine_start(&engine, IN_MEMORY);
     leave_at_once(&engine);
     QS_CHECK(ready_in(&engine, "dead") == BACKLOG);
+    QS_CHECK(stats_of(&engine).messages_dead_lettered == BACKLOG);
     take_letters_in_order(&engine);
     engine_stop(&engine);
 }
@@ -262,6 +263,7 @@ static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
         }
         check_counts(&engine, "q", 0, 2);
         check_counts(&engine, "dead", 5, 0);
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == 4); /* once each */
         engine_reopen(&engine);
         check_counts(&engine, "q", 2, 0);
         check_counts(&engine, "dead", 5, 0);
@@ -301,6 +303,10 @@ static void test_a_reject_without_memory_loses_nothing(void)
         if (status == QS_ENOMEM) {
             check_counts(&engine, "q", 0, 20);
         }
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == ready_in(&engine, "dead"));
+        qsi_env_mem_advance(engine.memory, 2 * SECOND); /* what is stuck tries again */
+        QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == ready_in(&engine, "dead"));
         engine_close(&engine);
         engine_open(&engine);
         QS_CHECK(ready_in(&engine, "q") + ready_in(&engine, "dead") == 20);
@@ -340,6 +346,7 @@ static void test_each_record_of_a_batch_can_be_refused(void)
         qs_test_batch_fini(&rows);
         check_counts(&engine, "few", 1, 0);
     }
+    QS_CHECK(stats_of(&engine).messages_refused == 30 + 31 + 32 + 33 + 34 - 1);
     engine_reopen(&engine);
     check_counts(&engine, "few", 1, 0);
     engine_stop(&engine);

@@ -368,6 +368,7 @@ static void test_levels_expire_each_in_its_time(void)
     qsi_env_mem_advance(engine.memory, SECOND);
     get(&engine, "q", "9000");
     check_counts(&engine, "q", 0, 1);
+    QS_CHECK(stats_of(&engine).messages_expired == 3);
     engine_stop(&engine);
 }
 
