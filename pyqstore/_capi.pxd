@@ -82,6 +82,9 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t messages_delivered
         uint64_t messages_acked
         uint64_t messages_requeued
+        uint64_t messages_expired
+        uint64_t messages_dead_lettered
+        uint64_t messages_refused
         uint64_t ram_bytes
         uint64_t checkpoints
         uint64_t checkpoint_lsn

@@ -230,7 +230,8 @@ class Store(_core.Store):
           ``bytes_checkpointed``: bytes written.
         - ``messages_published``, ``messages_routed`` (copies in queues), ``messages_confirmed``,
           ``messages_returned``, ``messages_delivered``, ``messages_acked``, ``messages_requeued``:
-          counts.
+          counts. ``messages_expired``; ``messages_dead_lettered``: that a dead-letter exchange led
+          somewhere; ``messages_refused``: by queues that were full.
         - ``ram_bytes``: bytes of messages and what is kept of them in memory now, which
           ``memory_budget`` bounds.
         - ``checkpoints``, ``segments_written`` (files of the index), ``messages_paged_out`` (from

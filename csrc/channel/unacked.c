@@ -134,6 +134,19 @@ static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag,
     return bits;
 }
 
+bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t *tag_out)
+{
+    for (uint32_t i = find(unacked, from); i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t tags = bits_within(extent, from, UINT64_MAX);
+        if (tags != 0) {
+            *tag_out = extent->first_tag + (uint32_t)__builtin_ctzll(tags);
+            return true;
+        }
+    }
+    return false;
+}
+
 void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
 {
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {

@@ -56,6 +56,8 @@ static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t co
 
 /* The extent of an outstanding tag; NULL: it is not outstanding. */
 const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag);
+/* The first outstanding tag from here on; false: there is none. */
+bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t *tag_out);
 /* Is this tag outstanding, and not spoken for? */
 bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 

@@ -175,6 +175,7 @@ static void lead(struct qs_store *store)
         qsi_cond_broadcast(&store->durable);
     }
     qsi_events_announce(store);
+    qsi_ring_confirmed(store);
     if (store->checkpointer_sleeps || qsi_checkpoint_wants_begin(store)) {
         qsi_cond_signal(&store->checkpoint_due);
     }
@@ -496,7 +497,7 @@ void qsi_events_announce(struct qs_store *store)
     if (store->event_waiters > 0) {
         qsi_cond_broadcast(&store->events);
     }
-    if (!qsi_list_is_empty(&store->armed)) {
-        qsi_ring_armed(store);
+    if (!qsi_list_is_empty(&store->armed_for_changes)) {
+        qsi_ring_changes(store);
     }
 }

@@ -135,6 +135,8 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
     qsi_list_init(&channel->returns);
     qsi_list_init(&channel->tx_returns);
     qsi_list_init(&channel->consumers);
+    qsi_list_init(&channel->in_changes);
+    qsi_list_init(&channel->in_confirms);
     qsi_list_push_back(&connection->channels, &channel->in_connection);
     qsi_list_push_back(&store->channels, &channel->in_store);
     store->references += 1;

@@ -195,6 +195,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     qsi_note_use(store, queue);
     if (queue->consumer_count > 0) {
         qsi_events_announce(store);
+        qsi_ring_consumers(store, queue);
     } else if ((queue->flags & QS_AUTO_DELETE) != 0) {
         qsi_delete_queue_now(store, queue);
     }
@@ -245,6 +246,18 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
     return qsi_channel_leave(channel, QS_OK);
 }
 
+/* Its room is another one: so may be what it leaves to the others. */
+static void ring_beside(struct qs_channel *channel)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
+        if (queue != NULL) {
+            qsi_ring_consumers(channel->store, queue);
+        }
+    }
+}
+
 qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t prefetch_bytes,
                          uint32_t flags, qs_error *error)
 {
@@ -261,6 +274,7 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
             0; /* as RabbitMQ: a later call without global lifts the channel's limit */
     }
     qsi_events_announce(channel->store);
+    ring_beside(channel);
     return qsi_channel_leave(channel, QS_OK);
 }
 
@@ -438,6 +452,22 @@ static bool has_delivery(struct qs_channel *channel)
     return false;
 }
 
+void qsi_ring_armed_consumers(struct store_queue *queue)
+{
+    for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
+         node = node->next) {
+        const struct store_consumer *consumer = consumer_in_queue(node);
+        if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) == 0 || !can_take(consumer)) {
+            continue;
+        }
+        if (is_its_turn(consumer)) {
+            qsi_channel_ring(consumer->channel);
+        } else {
+            qsi_channel_note_deferred(consumer->channel);
+        }
+    }
+}
+
 static bool has_cancel(const struct qs_channel *channel)
 {
     for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
@@ -486,11 +516,10 @@ static void hand_on(struct qs_channel *channel)
 {
     for (struct qsi_list *node = channel->consumers.next;
          channel->store->deferred_waiters > 0 && node != &channel->consumers; node = node->next) {
-        const struct store_queue *queue =
-            QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
+        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
         if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
             qsi_events_announce(channel->store);
-            return;
+            qsi_ring_consumers(channel->store, queue);
         }
     }
 }

@@ -124,7 +124,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
         if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
             written_out->fate = FATE_STUCK;
         }
-        channel->store->stats.dead_lettered += status == QS_OK && queue_count > 0 ? 1 : 0;
+        channel->tx_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
     } else if (is_unreadable(channel, status)) {
         written_out->fate = FATE_STUCK;
         status = QS_OK;
@@ -270,10 +270,15 @@ static bool is_taken(const struct taken *taken, uint64_t tag)
 static qs_status write_letters(struct qs_channel *channel, const struct tx_settle *rejects,
                                const struct taken *taken, struct qsi_buf *settles, qs_error *error)
 {
-    for (uint64_t tag = rejects->first_tag; tag <= rejects->last_tag; tag++) {
+    const struct qsi_unacked *unacked = &channel->unacked;
+    uint64_t from = rejects->first_tag; /* what is settled before a tag may be told along with it */
+
+    for (uint64_t tag = from; qsi_unacked_next(unacked, tag, &tag) && tag <= rejects->last_tag;
+         tag++) {
         struct written written;
         qs_status status;
         if (is_taken(taken, tag)) {
+            from = tag + 1;
             continue;
         }
         status = reserve_settles(settles, taken->left, error);
@@ -281,11 +286,12 @@ static qs_status write_letters(struct qs_channel *channel, const struct tx_settl
             status = write_letter(channel, tag, QSI_REJECTED, &written, error);
         }
         if (status != QS_OK) {
-            note_settle(settles, tag, rejects->last_tag, QSI_SETTLE_REJECT);
+            note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT);
             return status;
         }
-        note_settle(settles, tag, tag,
+        note_settle(settles, from, tag,
                     written.fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK);
+        from = tag + 1;
     }
     return QS_OK;
 }

@@ -13,10 +13,19 @@
 #define NS_PER_US UINT64_C(1000)
 #define US_PER_S UINT64_C(1000000)
 #define RETRY_US (1 * US_PER_S) /* what could not leave is tried again */
+#define LETTERS_AT_ONCE 256     /* that a caller sees off on his way out; the timer goes on */
+#define TIMER_NAP_NS 50000u     /* between as many, so that others get the lock */
 
 static uint64_t now_us(const struct qs_store *store)
 {
     return store->env->wall_us(store->env);
+}
+
+/* The timer is to look again. */
+static void stir(struct departures *departures)
+{
+    departures->is_stirred = true;
+    qsi_cond_signal(&departures->due);
 }
 
 /* ---- holding ---- */
@@ -80,8 +89,7 @@ static void note_time(struct qs_store *store, struct store_queue *queue, uint64_
     }
     if (earliest < store->departures.wakes_at_us ||
         idle_end_us(queue) < store->departures.wakes_at_us) {
-        store->departures.is_stirred = true;
-        qsi_cond_signal(&store->departures.due);
+        stir(&store->departures);
     }
 }
 
@@ -183,9 +191,13 @@ static struct qsi_segment *expire(struct qs_store *store, struct store_queue *qu
 
 void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
 {
+    if (qsi_earliest(queue) > now_us(store)) {
+        return;
+    }
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
         (void)expire(store, qsi_level_at(queue, i));
     }
+    qsi_tell_earliest(queue);
 }
 
 /* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
@@ -239,6 +251,7 @@ static void expire_all(struct qs_store *store, struct store_queue *queue)
     for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
         expire_level(store, qsi_level_at(queue, i));
     }
+    qsi_tell_earliest(queue);
 }
 
 /* ---- queues that go when nobody uses them ---- */
@@ -267,63 +280,69 @@ static bool drop(struct qs_store *store, const struct departure *departure)
                                 NULL) == QS_OK;
 }
 
-/* The first tags of the departure whose queue has dead letters as the first one's has: the same fate. */
+/* The first tags of the departure whose queue has dead letters as the first one's has: the same fate.  Of letters so many at most. */
 static struct departure first_fate(struct qs_store *store, const struct departure *departure,
-                                   bool *dead_letters_out)
+                                   uint64_t letters_max, bool *dead_letters_out)
 {
+    const struct qsi_unacked *unacked = &store->departures.holder->unacked;
     struct departure first = *departure;
     bool known = false;
 
+    *dead_letters_out = false;
     for (uint64_t tag = departure->first_tag; tag <= departure->last_tag;) {
-        const struct qsi_extent *extent = qsi_unacked_find(&store->departures.holder->unacked, tag);
+        const struct qsi_extent *extent;
         bool dead_letters;
-        if (extent == NULL) { /* gone with its queue */
-            tag += 1;
-            continue;
+        /* Tags between may be gone, with their queue. */
+        if (!qsi_unacked_next(unacked, tag, &tag) || tag > departure->last_tag ||
+            (*dead_letters_out && tag - first.first_tag >= letters_max)) {
+            break;
         }
+        extent = qsi_unacked_find(unacked, tag);
         dead_letters = qsi_has_dead_letters(qsi_queue_of_core(extent->queue));
         if (known && dead_letters != *dead_letters_out) {
             first.last_tag = extent->first_tag > first.first_tag ? extent->first_tag - 1 : tag - 1;
-            return first;
+            break;
         }
         *dead_letters_out = dead_letters;
         known = true;
         tag = extent->first_tag + extent->count;
     }
+    if (*dead_letters_out && first.last_tag - first.first_tag >= letters_max) {
+        first.last_tag = first.first_tag + letters_max - 1;
+    }
     return first;
 }
 
-/* May release the lock.  False: what could not leave could not be noted either. */
-static bool leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
+/* May release the lock.  What could not leave and, for want of memory, cannot be noted either stays held until the store is closed. */
+static void leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
 {
     struct qsi_buf *stuck = &store->departures.stuck;
     size_t before = stuck->bytes;
 
-    if (dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) == QS_OK
-                     : drop(store, departure)) {
-        return true;
+    if (!(dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) == QS_OK
+                       : drop(store, departure))) {
+        stuck->bytes = before; /* those of it that stayed are among all that are tried again */
+        (void)!qsi_buf_append(stuck, departure, sizeof *departure);
     }
-    stuck->bytes = before; /* those of it that stayed are among all that are tried again */
-    return qsi_buf_append(stuck, departure, sizeof *departure) == QS_OK;
 }
 
-/* May release the lock.  Whatever fails is kept for a later try. */
-static void see_off(struct qs_store *store, struct departure departure)
+/* May release the lock.  The first of what is leaving, up to so many letters of it; whatever fails is kept for a later try.  Returns how
+ * many letters that were. */
+static uint64_t see_off_first(struct qs_store *store, uint64_t letters_max)
 {
     struct departures *departures = &store->departures;
+    struct departure *next =
+        (struct departure *)(void *)(departures->leaving.data + departures->leaving_at);
+    bool dead_letters;
+    struct departure first = first_fate(store, next, letters_max, &dead_letters);
 
-    while (departure.first_tag <= departure.last_tag) {
-        bool dead_letters = false;
-        struct departure first = first_fate(store, &departure, &dead_letters);
-        if (!leave(store, &first, dead_letters)) {
-            return; /* without memory it stays held until the store is closed */
-        }
-        if (departures->stuck.bytes > 0) { /* to be tried again in a while */
-            departures->is_stirred = true;
-            qsi_cond_signal(&departures->due);
-        }
-        departure.first_tag = first.last_tag + 1;
+    next->first_tag = first.last_tag + 1;
+    departures->leaving_at += next->first_tag > next->last_tag ? sizeof *next : 0;
+    leave(store, &first, dead_letters);
+    if (departures->stuck.bytes > 0) { /* to be tried again in a while */
+        stir(departures);
     }
+    return dead_letters ? first.last_tag + 1 - first.first_tag : 0;
 }
 
 /* What found no way out tries again.  REQUIRES that nobody sees off: its list must not change then. */
@@ -338,6 +357,12 @@ static void retry_stuck(struct qs_store *store)
     }
 }
 
+static bool is_anybody_leaving(const struct departures *departures)
+{
+    return departures->leaving_at < departures->leaving.bytes || departures->fresh.bytes > 0 ||
+           !qsi_list_is_empty(&departures->trimming);
+}
+
 static bool is_retry_due(const struct qs_store *store)
 {
     return store->departures.stuck.bytes > 0 &&
@@ -347,7 +372,7 @@ static bool is_retry_due(const struct qs_store *store)
 void qsi_see_off(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
-    struct qsi_buf leaving;
+    uint64_t letters_left = store->timer_running ? LETTERS_AT_ONCE : UINT64_MAX;
 
     if (departures->is_busy || store->failed) {
         return; /* whoever is at it sees to these too */
@@ -356,17 +381,23 @@ void qsi_see_off(struct qs_store *store)
     if (is_retry_due(store)) {
         retry_stuck(store);
     }
-    while (departures->fresh.bytes > 0 || !qsi_list_is_empty(&departures->trimming)) {
+    while (letters_left > 0 && is_anybody_leaving(departures)) {
         trim_queues(store);
-        leaving = departures->fresh;
-        departures->fresh = (struct qsi_buf){NULL};
-        for (size_t at = 0; at < leaving.bytes; at += sizeof(struct departure)) {
-            see_off(store, *(const struct departure *)(const void *)(leaving.data + at));
+        if (departures->leaving_at == departures->leaving.bytes) {
+            qsi_buf_fini(&departures->leaving);
+            departures->leaving = departures->fresh;
+            departures->leaving_at = 0;
+            departures->fresh = (struct qsi_buf){NULL};
         }
-        qsi_buf_fini(&leaving);
+        if (departures->leaving_at < departures->leaving.bytes) {
+            letters_left -= see_off_first(store, letters_left);
+        }
     }
     departures->is_busy = false;
     qsi_cond_broadcast(&departures->quiet);
+    if (is_anybody_leaving(departures)) {
+        stir(departures);
+    }
 }
 
 /* ---- the timer ---- */
@@ -427,6 +458,9 @@ void *qsi_run_timer(void *argument)
         if ((qsi_has_departures(store) || is_retry_due(store)) && !store->failed &&
             !departures->is_busy) {
             qsi_see_off(store);
+            if (is_anybody_leaving(departures)) {
+                qsi_cond_wait(&departures->due, &store->mutex, TIMER_NAP_NS);
+            }
             continue;
         }
         now = now_us(store);
@@ -570,9 +604,12 @@ void qsi_departures_shut(struct qs_store *store)
     retry_stuck(store); /* what was in the way of a rejected message may be gone */
     qsi_see_off(store);
     qsi_tx_drop(holder);
+    unhold(store, &store->departures.leaving);
     unhold(store, &store->departures.fresh);
     unhold(store, &store->departures.stuck);
     qsi_settle_tags(holder, 1, holder->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_buf_clear(&store->departures.leaving);
+    store->departures.leaving_at = 0;
     qsi_buf_clear(&store->departures.fresh);
     qsi_buf_clear(&store->departures.stuck);
 }
@@ -587,6 +624,7 @@ void qsi_departures_free(struct qs_store *store)
         qsi_buf_fini(&departures->holder->tx_settles);
         qsi_free(departures->holder);
     }
+    qsi_buf_fini(&departures->leaving);
     qsi_buf_fini(&departures->fresh);
     qsi_buf_fini(&departures->stuck);
 }

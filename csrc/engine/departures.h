@@ -36,12 +36,14 @@ static inline void qsi_expire(struct qs_store *store, struct store_queue *queue)
         qsi_expire_now(store, queue);
     }
 }
-/* May release the lock.  Everything that is to leave does, as far as it can: what cannot is tried again. */
+/* May release the lock.  What is to leave does, in its order, as far as it can: what cannot is tried again.  Of dead letters a few at a
+ * time where a timer can go on with the others, else all. */
 void qsi_see_off(struct qs_store *store);
 /* Is there anything to see off?  What could not leave is the timer's business, if there is one. */
 static inline bool qsi_has_departures(const struct qs_store *store)
 {
-    return store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
+    return store->departures.leaving_at < store->departures.leaving.bytes ||
+           store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
            (store->departures.stuck.bytes > 0 && !store->timer_running);
 }
 

@@ -98,7 +98,9 @@ struct readers {
 /* Messages on their way out of queues that no consumer took: departures.h. */
 struct departures {
     struct qs_channel *holder; /* they are unacked there; not among the store's channels */
-    struct qsi_buf fresh;      /* struct departure */
+    struct qsi_buf leaving;    /* struct departure: seen off first */
+    size_t leaving_at;         /* what is before it has left; changed by who sees them off alone */
+    struct qsi_buf fresh;      /* the same: what came since */
     struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
     uint64_t tried_at_us;      /* when it was tried last */
     struct qsi_list trimming;  /* queues with too many messages */
@@ -170,8 +172,10 @@ struct qs_store {
     qs_error failure;
     uint32_t durable_waiters;
     uint32_t event_waiters;
-    uint32_t deferred_waiters; /* of those: who left a message to another consumer */
-    struct qsi_list armed;     /* channels whose bell is to be rung: park.c */
+    uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
+    uint32_t armed_count;               /* channels whose bell is to be rung: park.c */
+    struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
+    struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
     bool
         must_not_wait; /* the caller who has the lock: he does not let go of it then, so nobody else meets this */
     bool is_awaited;      /* somebody waits for a commit without leading it */
@@ -179,7 +183,6 @@ struct qs_store {
     uint32_t group_size;  /* waiters that the last commit served */
     uint64_t batch_began_ns; /* first append of the open batch */
     bool preparing;
-    bool maintenance_failed; /* until the next roll or full store asks again */
     pthread_t committer, maintainer, pager, checkpointer, timer;
     bool committer_running, maintainer_running, pager_running, checkpointer_running, timer_running;
 
@@ -283,10 +286,11 @@ struct qs_channel {
     bool deferred;             /* it could have had a message, but another consumer comes first */
     bool is_parked;            /* it waits outside of a call */
     uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
-    struct qsi_list in_armed;
-    int bell; /* QSI_NO_BELL: no event loop asked for it */
+    struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
+    int bell;                                /* QSI_NO_BELL: no event loop asked for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
+    uint64_t tx_letters;        /* dead letters among them */
     struct qsi_list tx_returns; /* told at its commit */
     struct qsi_buf tx_settles;  /* struct tx_settle */
 };
@@ -352,7 +356,8 @@ static inline qs_status qsi_check_may_wait(const struct qs_store *store)
 {
     return store->must_not_wait ? QS_EWOULDBLOCK : QS_OK;
 }
-/* REQUIRES lock.  Wakes whoever waits for messages or confirms. */
+/* REQUIRES lock.  Something came: threads that wait look for themselves, and so does who listens for any change.  The bells of parked
+ * channels are rung by who knows which: qsi_ring_consumers, qsi_ring_confirmed, and for its own channel qsi_channel_leave. */
 void qsi_events_announce(struct qs_store *store);
 
 /* REQUIRES lock.  A place for a record of bytes in the open chunk of small records. */
@@ -445,8 +450,12 @@ bool qsi_channel_unpark(struct qs_channel *channel);
 /* REQUIRES lock. */
 void qsi_channel_note_deferred(struct qs_channel *channel);
 /* REQUIRES lock and an armed channel. */
+void qsi_channel_ring(struct qs_channel *channel);
+/* The same, if there is something for it; else it is seen to that commits ask it. */
 void qsi_ring_if_due(struct qs_channel *channel);
-void qsi_ring_armed(struct qs_store *store);
+void qsi_ring_changes(struct qs_store *store);
+/* REQUIRES lock.  Something is durable, or never will be. */
+void qsi_ring_confirmed(struct qs_store *store);
 /* REQUIRES lock.  It was closed: whoever listens finds out. */
 void qsi_channel_ring_shut(struct qs_channel *channel);
 
@@ -454,6 +463,16 @@ void qsi_channel_ring_shut(struct qs_channel *channel);
 
 /* REQUIRES lock.  Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds);
+
+/* REQUIRES lock.  There may be messages for consumers of the queue who could not have them before: those of parked channels are
+ * called.  Of a queue with levels: the one that was declared. */
+void qsi_ring_armed_consumers(struct store_queue *queue);
+static inline void qsi_ring_consumers(const struct qs_store *store, struct store_queue *queue)
+{
+    if (store->armed_count > 0 && queue->consumer_count > 0) {
+        qsi_ring_armed_consumers(queue);
+    }
+}
 
 void qsi_drop_consumers(struct qs_channel *channel);
 /* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */

@@ -1,55 +1,10 @@
-/* The levels of queues with priorities: found, made, and counted together. */
+/* The levels of queues with priorities: found, and made when they are first needed. */
 #include "levels.h"
 
 #include "check.h"
 #include "error.h"
 
 #include <string.h>
-
-/* ---- counted together ---- */
-
-bool qsi_has_ready(const struct store_queue *queue)
-{
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        if (qsi_core_at(queue, i)->ready_count > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-uint64_t qsi_ready_count(const struct store_queue *queue)
-{
-    uint64_t count = 0;
-
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        count += qsi_core_at(queue, i)->ready_count;
-    }
-    return count;
-}
-
-uint64_t qsi_ready_bytes(const struct store_queue *queue)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        bytes += qsi_core_at(queue, i)->ready_bytes;
-    }
-    return bytes;
-}
-
-uint64_t qsi_earliest(const struct store_queue *queue)
-{
-    uint64_t earliest = QSI_NEVER;
-
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        uint64_t of_level = qsi_core_at(queue, i)->earliest;
-        earliest = of_level < earliest ? of_level : earliest;
-    }
-    return earliest;
-}
-
-/* ---- found, and made when they are first needed ---- */
 
 /* The index of the level, or of the next one below. */
 static uint32_t find_index(const struct store_levels *levels, uint8_t level)
@@ -65,6 +20,34 @@ static uint32_t find_index(const struct store_levels *levels, uint8_t level)
         }
     }
     return low;
+}
+
+struct store_queue *qsi_find_head_level(struct store_queue *queue)
+{
+    const struct store_levels *levels = queue->levels;
+
+    for (size_t word = sizeof levels->sum.places / sizeof levels->sum.places[0]; word-- > 0;) {
+        uint64_t filled = levels->sum.places[word];
+        if (filled != 0) {
+            uint32_t bit = QSI_WORD_BITS - 1 - (uint32_t)__builtin_clzll(filled);
+            return levels->queues[find_index(levels, (uint8_t)(word * QSI_WORD_BITS + bit))];
+        }
+    }
+    return queue;
+}
+
+void qsi_tell_earliest(struct store_queue *queue)
+{
+    struct store_levels *levels = queue->levels;
+
+    if (levels == NULL) {
+        return;
+    }
+    levels->sum.earliest = QSI_NEVER;
+    for (uint32_t i = 0; i < levels->count; i++) {
+        uint64_t of_level = levels->queues[i]->core.earliest;
+        levels->sum.earliest = of_level < levels->sum.earliest ? of_level : levels->sum.earliest;
+    }
 }
 
 static uint8_t clamp(const struct store_queue *queue, uint8_t priority)
@@ -87,6 +70,7 @@ static qs_status make_level(struct qs_store *store, struct store_queue *queue, u
     uint32_t index = find_index(levels, level);
 
     QS_TRY(qsi_create_level(store, queue, level, level_out));
+    qsi_queue_join(&(*level_out)->core, &levels->sum, level);
     memmove(levels->queues + index + 1, levels->queues + index,
             (levels->count - index) * sizeof(struct store_queue *));
     levels->queues[index] = *level_out;

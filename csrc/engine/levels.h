@@ -12,6 +12,7 @@
 #include "engine.h"
 
 struct store_levels {
+    struct qsi_queue_sum sum; /* of all levels, by level */
     uint32_t count;
     struct store_queue *queues[]; /* highest first; the last is the queue itself */
 };
@@ -36,21 +37,34 @@ static inline const struct qsi_queue *qsi_core_at(const struct store_queue *queu
 }
 
 /* Where the next message is: the highest level that has one; the queue itself if none has. */
+struct store_queue *qsi_find_head_level(struct store_queue *queue);
 static inline struct store_queue *qsi_head_level(struct store_queue *queue)
 {
-    uint32_t last = qsi_level_count(queue) - 1, i = 0;
-
-    while (i < last && qsi_core_at(queue, i)->ready_count == 0) {
-        i += 1;
-    }
-    return qsi_level_at(queue, i);
+    return QS_LIKELY(queue->levels == NULL) ? queue : qsi_find_head_level(queue);
 }
 
 /* Of all levels. */
-bool qsi_has_ready(const struct store_queue *queue);
-uint64_t qsi_ready_count(const struct store_queue *queue);
-uint64_t qsi_ready_bytes(const struct store_queue *queue);
-uint64_t qsi_earliest(const struct store_queue *queue); /* no ready message expires before */
+static inline uint64_t qsi_ready_count(const struct store_queue *queue)
+{
+    return QS_LIKELY(queue->levels == NULL) ? queue->core.ready_count
+                                            : queue->levels->sum.ready_count;
+}
+static inline uint64_t qsi_ready_bytes(const struct store_queue *queue)
+{
+    return QS_LIKELY(queue->levels == NULL) ? queue->core.ready_bytes
+                                            : queue->levels->sum.ready_bytes;
+}
+static inline bool qsi_has_ready(const struct store_queue *queue)
+{
+    return qsi_ready_count(queue) > 0;
+}
+/* No ready message expires before. */
+static inline uint64_t qsi_earliest(const struct store_queue *queue)
+{
+    return QS_LIKELY(queue->levels == NULL) ? queue->core.earliest : queue->levels->sum.earliest;
+}
+/* What had expired is gone: when does the next one? */
+void qsi_tell_earliest(struct store_queue *queue);
 
 /* The id of the level that messages of this priority go to, whether it was used or not. */
 static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t priority)

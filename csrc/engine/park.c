@@ -1,7 +1,8 @@
 /* Channels of event loops: parked, they wait without a thread, and a bell calls them back.
  *
  * A parked channel counts among those who wait, until it asks for events again: the same as a thread that was woken and has
- * not run yet.  Invariant: a channel is in store.armed while its bell is to be rung, and parked at least as long. */
+ * not run yet.  Invariant: a channel is armed while its bell is to be rung, and parked at least as long.  Only who may have something
+ * is asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
 #include "bell.h"
 #include "engine.h"
 #include "error.h"
@@ -27,11 +28,13 @@ static void disarm(struct qs_channel *channel)
 {
     if (channel->armed_kinds != 0) {
         channel->armed_kinds = 0;
-        qsi_list_remove(&channel->in_armed);
+        channel->store->armed_count -= 1;
+        qsi_list_remove(&channel->in_changes);
+        qsi_list_remove(&channel->in_confirms);
     }
 }
 
-static void ring(struct qs_channel *channel)
+void qsi_channel_ring(struct qs_channel *channel)
 {
     disarm(channel);
     qsi_bell_ring(channel->bell);
@@ -49,7 +52,10 @@ qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds, qs_error 
     store->event_waiters += 1;
     store->deferred_waiters += channel->deferred ? 1 : 0;
     channel->armed_kinds = kinds;
-    qsi_list_push_back(&store->armed, &channel->in_armed);
+    store->armed_count += 1;
+    if ((kinds & QS_EVENT_CHANGE) != 0) {
+        qsi_list_push_back(&store->armed_for_changes, &channel->in_changes);
+    }
     if ((kinds & QS_EVENT_ACK) != 0 &&
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
         qsi_commit_hurry(store);
@@ -82,19 +88,34 @@ void qsi_channel_note_deferred(struct qs_channel *channel)
 
 void qsi_ring_if_due(struct qs_channel *channel)
 {
+    struct qs_store *store = channel->store;
+
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
-        ring(channel);
+        qsi_channel_ring(channel);
+    } else if ((channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
+               qsi_confirms_last_lsn(&channel->confirms) != 0 &&
+               qsi_list_is_empty(&channel->in_confirms)) {
+        qsi_list_push_back(&store->armed_for_confirms, &channel->in_confirms);
     }
 }
 
-void qsi_ring_armed(struct qs_store *store)
+void qsi_ring_changes(struct qs_store *store)
+{
+    while (!qsi_list_is_empty(&store->armed_for_changes)) {
+        qsi_channel_ring(
+            QSI_LIST_OWNER(store->armed_for_changes.next, struct qs_channel, in_changes));
+    }
+}
+
+void qsi_ring_confirmed(struct qs_store *store)
 {
     struct qsi_list *next;
 
-    for (struct qsi_list *node = store->armed.next; node != &store->armed; node = next) {
+    for (struct qsi_list *node = store->armed_for_confirms.next; node != &store->armed_for_confirms;
+         node = next) {
         next = node->next;
-        qsi_ring_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_armed));
+        qsi_ring_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_confirms));
     }
 }
 

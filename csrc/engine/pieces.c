@@ -174,6 +174,7 @@ static uint32_t push(struct qs_store *store, struct piece *piece, struct refusal
         destination->run = NULL;
         store->stats.routed += count;
         qsi_note_growth(store, queue);
+        qsi_ring_consumers(store, qsi_owner_of(queue));
     }
     return refused;
 }

@@ -321,6 +321,7 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
                                               journalled, publishing->stored);
         qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
         qsi_note_growth(store, queue);
+        qsi_ring_consumers(store, qsi_owner_of(queue));
     }
     store->stats.routed += route->count;
     qsi_pager_kick(store);

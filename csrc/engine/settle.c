@@ -137,6 +137,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
         store->stats.requeued += by_consumer ? count : 0;
         qsi_note_growth(store, queue);
+        qsi_ring_consumers(store, qsi_owner_of(queue));
         return;
     }
     qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);

@@ -195,6 +195,7 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     qsi_cond_broadcast(&store->prepared);
     qsi_cond_broadcast(&store->paged);
     qsi_events_announce(store);
+    qsi_ring_confirmed(store);
 }
 
 /* ---- options ---- */
@@ -286,7 +287,8 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->in_process);
     qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
-    qsi_list_init(&store->armed);
+    qsi_list_init(&store->armed_for_changes);
+    qsi_list_init(&store->armed_for_confirms);
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
     store->next_queue_id = 1;

@@ -90,6 +90,8 @@ static qs_status begin_levels(struct store_queue *queue)
     }
     queue->levels->count = 1;
     queue->levels->queues[0] = queue;
+    queue->levels->sum.earliest = QSI_NEVER;
+    qsi_queue_join(&queue->core, &queue->levels->sum, 0);
     return QS_OK;
 }
 
@@ -197,6 +199,9 @@ static void cancel_consumers(struct store_queue *queue)
         qsi_list_remove(&consumer->in_queue);
         consumer->queue = NULL;
         consumer->cancelled = true;
+        if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
+            qsi_channel_ring(consumer->channel);
+        }
     }
     queue->consumer_count = 0;
     queue->active = NULL;
@@ -231,8 +236,10 @@ static void abandon_levels(struct qs_store *store, struct store_queue *queue)
     for (uint32_t i = 0; i + 1 < qsi_level_count(queue); i++) {
         struct store_queue *level = qsi_level_at(queue, i);
         level->parent = NULL;
+        qsi_queue_join(&level->core, NULL, 0);
         abandon_queue(store, level);
     }
+    qsi_queue_join(&queue->core, NULL, 0);
     qsi_free(queue->levels);
     queue->levels = NULL;
 }

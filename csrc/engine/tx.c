@@ -56,6 +56,7 @@ void qsi_tx_drop(struct qs_channel *channel)
         qsi_free(channel->tx_pieces);
         channel->tx_pieces = NULL;
     }
+    channel->tx_letters = 0;
     give_back_settles(channel);
     qsi_free_return_list(&channel->tx_returns);
 }
@@ -241,6 +242,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     }
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);
+    store->stats.dead_lettered += channel->tx_letters;
     qsi_tx_drop(channel);
     return QS_OK;
 }

@@ -131,14 +131,16 @@ struct qsi_segment_state {
     uint8_t *deliveries; /* earlier ones; NULL: as seen says */
     uint64_t *expiries;  /* in us since 1970, UINT64_MAX never; NULL: no message expires */
     uint32_t *sizes;     /* bytes of bodies; NULL: nobody counts them */
+    uint32_t wanted;     /* QSI_STATE_* that reading makes (qsi_alloc) where the file has them */
 };
 /* Writes the state into the area that file does not name; file names it from then on.  A file that a checkpoint names in
  * durable_area keeps that one: when both are in use, the one that is not durable_area is overwritten. */
 qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
                                   uint8_t durable_area, const struct qsi_segment_state *state,
                                   qs_error *error) QS_MUST_CHECK;
-/* Fills settled and seen (the caller's).  The columns: the caller's, or NULL; *columns_out tells which of QSI_STATE_* the file has
- * (the others are not filled).  Without a state area: nothing settled but what a packed file lacks. */
+/* Fills settled and seen (the caller's).  The columns: the caller's, or NULL; those that are wanted are made, and the caller's to
+ * free whatever is returned.  *columns_out tells which of QSI_STATE_* the file has (the others are not filled).  Without a state
+ * area: nothing settled but what a packed file lacks. */
 qs_status qsi_segment_read_state(struct qsi_index *index, const struct qsi_segment_file *file,
                                  struct qsi_segment_state *state, uint32_t *columns_out,
                                  qs_error *error) QS_MUST_CHECK;

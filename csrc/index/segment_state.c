@@ -78,6 +78,34 @@ qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_fi
 
 /* -- reading ---------------------------------------------------------------------------------- */
 
+/* Zeros for a column that is there and wanted; false: there is no memory. */
+static bool make_column(void **column_out, uint32_t wanted, uint32_t column, size_t bytes)
+{
+    if ((wanted & column) != 0) {
+        *column_out = qsi_zalloc(bytes);
+    }
+    return (wanted & column) == 0 || *column_out != NULL;
+}
+
+static qs_status make_columns(const struct qsi_segment_view *view, struct qsi_segment_state *state,
+                              uint32_t columns, qs_error *error)
+{
+    size_t slots = (size_t)qsi_bitmap_words(view->index->entries) * QSI_WORD_BITS;
+    uint32_t wanted = columns & state->wanted;
+    void *deliveries = state->deliveries, *expiries = state->expiries, *sizes = state->sizes;
+    bool made =
+        make_column(&deliveries, wanted, QSI_STATE_DELIVERIES, slots) &&
+        make_column(&expiries, wanted, QSI_STATE_EXPIRIES, slots * sizeof *state->expiries) &&
+        make_column(&sizes, wanted, QSI_STATE_SIZES, slots * sizeof *state->sizes);
+
+    state->deliveries = deliveries;
+    state->expiries = expiries;
+    state->sizes = sizes;
+    return made ? QS_OK
+                : qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "state of a segment"),
+                                   view->file);
+}
+
 static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
                            struct qsi_segment_state *state, uint32_t *columns_out, qs_error *error)
 {
@@ -92,8 +120,9 @@ static qs_status read_area(const struct qsi_segment_view *view, uint8_t *area,
                                      error));
     }
     QS_TRY(qsi_segment_state_check(area, view->file, entries, error));
-    qsi_segment_state_decode(area, entries, state);
     *columns_out = qsi_segment_state_columns(area);
+    QS_TRY(make_columns(view, state, *columns_out, error));
+    qsi_segment_state_decode(area, entries, state);
     return QS_OK;
 }
 

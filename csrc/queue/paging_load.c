@@ -119,7 +119,6 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
 {
     struct qsi_queue *queue = segment->queue;
     size_t bytes = qsi_queue_words(queue) * sizeof(uint64_t);
-    size_t slots = (size_t)qsi_queue_words(queue) * QSI_WORD_BITS;
 
     memset(page_in, 0, sizeof *page_in);
     page_in->queue = queue;
@@ -128,12 +127,9 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     page_in->of_state = true;
     page_in->state.settled = qsi_zalloc(bytes);
     page_in->state.seen = qsi_zalloc(bytes);
-    page_in->state.deliveries = qsi_zalloc(slots);
-    page_in->state.expiries = qsi_zalloc(slots * sizeof *page_in->state.expiries);
-    page_in->state.sizes = qsi_zalloc(slots * sizeof *page_in->state.sizes);
-    if (page_in->state.settled == NULL || page_in->state.seen == NULL ||
-        page_in->state.deliveries == NULL || page_in->state.expiries == NULL ||
-        page_in->state.sizes == NULL) {
+    /* Columns are rare, and large: they are made without the lock, where the file has them. */
+    page_in->state.wanted = QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES;
+    if (page_in->state.settled == NULL || page_in->state.seen == NULL) {
         free_page_in(page_in);
         return QS_ENOMEM;
     }

@@ -34,6 +34,29 @@ void qsi_queue_fini(struct qsi_queue *queue)
     memset(queue, 0, sizeof *queue);
 }
 
+/* ---- counting ---- */
+
+void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count)
+{
+    struct qsi_queue_sum *sum = queue->sum;
+
+    sum->ready_count += count;
+    if (queue->ready_count > 0) {
+        sum->places[queue->place / QSI_WORD_BITS] |= UINT64_C(1) << (queue->place % QSI_WORD_BITS);
+    }
+}
+
+void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count)
+{
+    struct qsi_queue_sum *sum = queue->sum;
+
+    sum->ready_count -= count;
+    if (queue->ready_count == 0) {
+        sum->places[queue->place / QSI_WORD_BITS] &=
+            ~(UINT64_C(1) << (queue->place % QSI_WORD_BITS));
+    }
+}
+
 /* ---- delivering ---- */
 
 void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
@@ -44,7 +67,7 @@ void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32
     segment->out[word - segment->word_base] |= mask;
     segment->ready_count -= count;
     segment->out_count += count;
-    queue->ready_count -= count;
+    qsi_queue_fewer_ready(queue, count);
     queue->out_count += count;
     qsi_queue_count_unready(queue, segment, word, mask);
 }
@@ -184,7 +207,7 @@ static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uin
     segment->out[word - segment->word_base] &= ~mask;
     segment->ready_count += count;
     segment->out_count -= count;
-    queue->ready_count += count;
+    qsi_queue_more_ready(queue, count);
     queue->out_count -= count;
     segment->first_word = word < segment->first_word ? word : segment->first_word;
     queue->scan = index < queue->scan ? index : queue->scan;
@@ -348,7 +371,7 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
 {
     struct qsi_queue_shared *shared = queue->shared;
 
-    queue->ready_count -= segment->ready_count;
+    qsi_queue_fewer_ready(queue, segment->ready_count);
     queue->settled_count += segment->ready_count;
     segment->ready_count = 0;
     if (segment->has_stored && shared->messages != NULL) {
@@ -368,7 +391,7 @@ void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment
         uint64_t mask = qsi_segment_ready(queue, segment, word) &
                         (qsi_low_bits(end - from) << (from % QSI_WORD_BITS));
         segment->ready_count -= qsi_popcount(mask);
-        queue->ready_count -= qsi_popcount(mask);
+        qsi_queue_fewer_ready(queue, qsi_popcount(mask));
         if (mask != 0) {
             qsi_queue_count_unready(queue, segment, word, mask);
             settle_word(queue, segment, word, mask);
@@ -394,7 +417,7 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
         qsi_queue_settle_ready(queue, segment, 0, queue->shared->entries);
         qsi_segment_retire_if_done(queue, segment);
     }
-    queue->ready_bytes = 0; /* those of states that are on the disk too */
+    qsi_queue_fewer_bytes(queue, queue->ready_bytes); /* those of states that are on the disk too */
     queue->earliest = QSI_NEVER;
     return dropped;
 }

@@ -102,9 +102,19 @@ struct qsi_segment {
     struct qsi_list in_shared;              /* releasing or retired */
 };
 
+/* What queues have together that are one to whoever consumes: 256 at most. */
+struct qsi_queue_sum {
+    uint64_t ready_count;
+    uint64_t ready_bytes;                 /* of bodies, if they count them */
+    uint64_t earliest;                    /* no ready message of theirs expires before */
+    uint64_t places[256 / QSI_WORD_BITS]; /* a bit for each that has ready messages */
+};
+
 struct qsi_queue {
     struct qsi_queue_shared *shared;
-    uint64_t id; /* never reused */
+    struct qsi_queue_sum *sum; /* in which it counts as well; NULL: in none */
+    uint8_t place;             /* its bit there */
+    uint64_t id;               /* never reused */
     bool durable;
     bool references_gone; /* the queue is deleted: what is still out refers to nothing any more */
     uint64_t next_seq;
@@ -148,6 +158,13 @@ void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, ui
 /* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
 void qsi_queue_fini(struct qsi_queue *queue);
 void qsi_segment_free(struct qsi_segment *segment); /* a retired one */
+
+/* sum NULL: it counts in none any more.  A sum is joined by an empty queue. */
+static inline void qsi_queue_join(struct qsi_queue *queue, struct qsi_queue_sum *sum, uint8_t place)
+{
+    queue->sum = sum;
+    queue->place = place;
+}
 
 static inline uint64_t qsi_segment_first_seq(const struct qsi_queue_shared *shared,
                                              const struct qsi_segment *segment)

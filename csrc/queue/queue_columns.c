@@ -125,10 +125,10 @@ void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment
         }
         if (segment->sizes != NULL) {
             segment->sizes[at] = size_of(&view, record_row);
-            queue->ready_bytes += segment->sizes[at];
+            qsi_queue_more_bytes(queue, segment->sizes[at]);
         }
     }
-    queue->earliest = segment->earliest < queue->earliest ? segment->earliest : queue->earliest;
+    qsi_queue_note_earliest(queue, segment->earliest);
 }
 
 void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
@@ -157,7 +157,7 @@ void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *
                              uint32_t word, uint64_t mask)
 {
     if (segment->sizes != NULL) {
-        queue->ready_bytes -= bytes_of(segment, word, mask);
+        qsi_queue_fewer_bytes(queue, bytes_of(segment, word, mask));
     }
 }
 
@@ -165,14 +165,14 @@ void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment,
                            uint64_t mask)
 {
     if (segment->sizes != NULL) {
-        queue->ready_bytes += bytes_of(segment, word, mask);
+        qsi_queue_more_bytes(queue, bytes_of(segment, word, mask));
     }
     for (; segment->expiries != NULL && mask != 0; mask &= mask - 1) {
         uint64_t expiry = segment->expiries[(size_t)(word - segment->word_base) * QSI_WORD_BITS +
                                             (uint32_t)__builtin_ctzll(mask)];
         segment->earliest = expiry < segment->earliest ? expiry : segment->earliest;
     }
-    queue->earliest = segment->earliest < queue->earliest ? segment->earliest : queue->earliest;
+    qsi_queue_note_earliest(queue, segment->earliest);
 }
 
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
@@ -198,12 +198,13 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run)
 
 void qsi_queue_recount_bytes(struct qsi_queue *queue)
 {
-    queue->ready_bytes = 0;
+    qsi_queue_fewer_bytes(queue, queue->ready_bytes);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         for (uint32_t at = 0; segment->sizes != NULL && at < segment->word_count; at++) {
             uint32_t word = segment->word_base + at;
-            queue->ready_bytes += bytes_of(segment, word, qsi_segment_ready(queue, segment, word));
+            qsi_queue_more_bytes(queue,
+                                 bytes_of(segment, word, qsi_segment_ready(queue, segment, word)));
         }
     }
 }

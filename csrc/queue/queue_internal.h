@@ -2,6 +2,7 @@
 #ifndef QSI_QUEUE_INTERNAL_H
 #define QSI_QUEUE_INTERNAL_H
 
+#include "check.h"
 #include "queue.h"
 
 /* ---- words of bitmaps ---- */
@@ -25,6 +26,51 @@ static inline uint64_t qsi_word_range(uint32_t word, uint32_t from, uint32_t to)
         mask &= to <= first ? 0 : (UINT64_C(1) << (to - first)) - 1;
     }
     return mask;
+}
+
+/* ---- counting (queue.c) ---- */
+
+/* The queue has count more ready messages than before. */
+void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count);
+void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count);
+static inline void qsi_queue_more_ready(struct qsi_queue *queue, uint64_t count)
+{
+    queue->ready_count += count;
+    if (QS_UNLIKELY(queue->sum != NULL)) {
+        qsi_queue_sum_more(queue, count);
+    }
+}
+static inline void qsi_queue_fewer_ready(struct qsi_queue *queue, uint64_t count)
+{
+    queue->ready_count -= count;
+    if (QS_UNLIKELY(queue->sum != NULL)) {
+        qsi_queue_sum_fewer(queue, count);
+    }
+}
+/* Bytes of ready messages, and those that are ready no longer. */
+static inline void qsi_queue_more_bytes(struct qsi_queue *queue, uint64_t bytes)
+{
+    queue->ready_bytes += bytes;
+    if (queue->sum != NULL) {
+        queue->sum->ready_bytes += bytes;
+    }
+}
+static inline void qsi_queue_fewer_bytes(struct qsi_queue *queue, uint64_t bytes)
+{
+    queue->ready_bytes -= bytes;
+    if (queue->sum != NULL) {
+        queue->sum->ready_bytes -= bytes;
+    }
+}
+/* A ready message expires then. */
+static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t earliest)
+{
+    if (earliest < queue->earliest) {
+        queue->earliest = earliest;
+    }
+    if (QS_UNLIKELY(queue->sum != NULL) && earliest < queue->sum->earliest) {
+        queue->sum->earliest = earliest;
+    }
 }
 
 /* ---- segments (queue_segments.c) ---- */

@@ -60,7 +60,7 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
                    qsi_messages_has_expiration(qsi_run_record(run, row, &record_row));
 
     queue->next_seq = seq + count;
-    queue->ready_count += count;
+    qsi_queue_more_ready(queue, count);
     queue->in_count += count;
     queue->ram_count += count;
     while (count > 0) {

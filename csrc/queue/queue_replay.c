@@ -19,8 +19,8 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_fi
     segment->seen_end = seen_end;
     segment->has_stored = has_stored;
     segment->earliest = has_expiries ? 0 : QSI_NEVER;
-    queue->earliest = has_expiries ? 0 : queue->earliest;
-    queue->ready_count += live_count;
+    qsi_queue_note_earliest(queue, segment->earliest);
+    qsi_queue_more_ready(queue, live_count);
     return QS_OK;
 }
 

@@ -98,6 +98,8 @@ typedef struct qs_stats {
     uint64_t commits, fdatasyncs, bytes_journalled, bytes_stored, bytes_checkpointed;
     uint64_t messages_published, messages_routed /* copies in queues */, messages_confirmed,
         messages_returned, messages_delivered, messages_acked, messages_requeued;
+    uint64_t messages_expired, messages_dead_lettered /* that an exchange led somewhere */,
+        messages_refused /* by queues that were full */;
     uint64_t ram_bytes; /* messages and what is kept of them in memory: what memory_budget bounds */
     uint64_t checkpoints, checkpoint_lsn, segments_written /* files of the index begun */,
         messages_paged_out, messages_paged_in;

@@ -94,6 +94,28 @@ static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
     qsi_unacked_fini(&unacked);
 }
 
+static void test_the_next_outstanding_tag_is_found_behind_what_was_settled(void)
+{
+    struct qsi_unacked unacked = {0};
+    struct taken taken = {0};
+    uint64_t tag = 0;
+
+    QS_CHECK(!qsi_unacked_next(&unacked, 1, &tag));
+    for (uint32_t i = 0; i < 3; i++) {
+        add(&unacked, &segments[i], 0, 64, NULL);
+    }
+    qsi_unacked_skip(&unacked, 1000);
+    add(&unacked, &segments[3], 0, 2, NULL);
+    take(&unacked, 1, 190, &taken);
+    QS_CHECK(qsi_unacked_next(&unacked, 1, &tag) && tag == 191);
+    QS_CHECK(qsi_unacked_next(&unacked, 192, &tag) && tag == 192);
+    QS_CHECK(qsi_unacked_next(&unacked, 193, &tag) && tag == 1193);
+    take(&unacked, 1193, 1193, &taken);
+    QS_CHECK(qsi_unacked_next(&unacked, 193, &tag) && tag == 1194);
+    QS_CHECK(!qsi_unacked_next(&unacked, 1195, &tag));
+    qsi_unacked_fini(&unacked);
+}
+
 static void test_what_is_free_lies_between_what_is_spoken_for(void)
 {
     struct qsi_unacked unacked = {0};
@@ -336,6 +358,7 @@ int main(int argc, char **argv)
     qs_test_alloc_install(&memory);
     test_tags_count_up();
     test_tags_that_are_spoken_for_can_be_taken_and_given_back();
+    test_the_next_outstanding_tag_is_found_behind_what_was_settled();
     test_what_is_free_lies_between_what_is_spoken_for();
     test_all_before_is_known_to_be_spoken_for();
     test_neighbours_share_an_extent();

@@ -78,6 +78,99 @@ static void set_up(struct engine *engine)
     declare_source(engine, "q", false);
 }
 
+/* ---- whose time it takes ---- */
+
+#define BACKLOG 2000u /* messages that leave a queue at once */
+#define AT_ONCE 256u  /* of their letters go on the way out of a call */
+
+/* The queue takes two: the others leave, the first ones first.  Two calls may see to it: the commit, and the channel's end. */
+static void leave_at_once(struct engine *engine)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_receipt receipt;
+
+    declare(engine, "dead", QS_DURABLE);
+    qs_test_put_long(&fields, "x-max-length", 2);
+    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+    qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
+    declare_with(engine, "q", &fields);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    for (uint32_t i = 0; i < BACKLOG + 2; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body),
+                                       0, &receipt, QS_ERROR));
+    }
+    QS_CHECK_OK(commit(engine));
+    engine_new_channel(engine);
+}
+
+static void take_letters_in_order(struct engine *engine)
+{
+    for (uint32_t i = 0; i < BACKLOG; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        get(engine, "dead", body);
+    }
+    get_nothing(engine, "dead");
+}
+
+/* Calls see off so many, in their order; what is left when the store closes goes with it. */
+static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    engine.store->timer_running = true; /* its thread is slow today */
+    leave_at_once(&engine);
+    QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
+    QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
+    QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
+    publish(&engine, "q", "last"); /* its letter is the last: those before it left before */
+    QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);
+    engine.store->timer_running = false;
+    engine_reopen(&engine);
+    QS_CHECK(ready_in(&engine, "dead") == BACKLOG + 1 && ready_in(&engine, "q") == 2);
+    for (uint32_t i = 0; i <= BACKLOG; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        get(&engine, "dead", body);
+    }
+    engine_stop(&engine);
+}
+
+static void test_without_a_timer_a_call_sees_off_all(void)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    leave_at_once(&engine);
+    QS_CHECK(ready_in(&engine, "dead") == BACKLOG);
+    QS_CHECK(stats_of(&engine).messages_dead_lettered == BACKLOG);
+    take_letters_in_order(&engine);
+    engine_stop(&engine);
+}
+
+/* Nobody calls the store any more: the timer sees off the others. */
+static void test_the_timer_sees_off_the_others(void)
+{
+    struct engine engine;
+    char tag[256];
+
+    engine_start(&engine, ON_DISK);
+    leave_at_once(&engine);
+    QS_CHECK_OK(qs_channel_consume(engine.channel, text("dead"), text("c"), QS_NO_ACK, NONE, tag,
+                                   QS_ERROR));
+    for (uint32_t i = 0; i < BACKLOG; i++) {
+        qs_event event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        QS_CHECK(holds(event.message.body, body));
+        qs_message_release(&event.message);
+    }
+    engine_stop(&engine);
+}
+
 /* ---- transactions ---- */
 
 static void test_verbs_of_a_transaction_about_the_same_message_count_once(struct engine *engine)
@@ -113,6 +206,32 @@ static void begin_rejects(struct engine *engine)
     publish(engine, "dead", "beside");
 }
 
+/* Between them are tags that were settled before, and one that the transaction acks. */
+static void test_rejects_of_a_transaction_find_what_is_outstanding(struct engine *engine)
+{
+    set_up(engine);
+    publish_many(engine, "q", 300);
+    QS_CHECK(take(engine, "q", 300) == 300);
+    ack(engine, 100, QS_MULTIPLE);
+    for (uint64_t tag = 101; tag <= 200; tag += 2) {
+        ack(engine, tag, 0);
+    }
+    ack(engine, 299, 0);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    ack(engine, 150, 0);
+    nack(engine, 0, QS_MULTIPLE);
+    QS_CHECK_OK(commit(engine));
+    check_counts(engine, "q", 0, 0);
+    QS_CHECK(ready_in(engine, "dead") == 50 + 100 - 2);
+    for (uint64_t tag = 102; tag <= 300; tag += tag < 200 ? 2 : 1) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", (uint32_t)tag - 1);
+        if (tag != 150 && tag != 299) {
+            get(engine, "dead", body);
+        }
+    }
+}
+
 /* Whichever allocation of the engine fails: the commit can be tried again, and then everything of it happens, once. */
 static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
 {
@@ -144,6 +263,7 @@ static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
         }
         check_counts(&engine, "q", 0, 2);
         check_counts(&engine, "dead", 5, 0);
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == 4); /* once each */
         engine_reopen(&engine);
         check_counts(&engine, "q", 2, 0);
         check_counts(&engine, "dead", 5, 0);
@@ -183,6 +303,10 @@ static void test_a_reject_without_memory_loses_nothing(void)
         if (status == QS_ENOMEM) {
             check_counts(&engine, "q", 0, 20);
         }
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == ready_in(&engine, "dead"));
+        qsi_env_mem_advance(engine.memory, 2 * SECOND); /* what is stuck tries again */
+        QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
+        QS_CHECK(stats_of(&engine).messages_dead_lettered == ready_in(&engine, "dead"));
         engine_close(&engine);
         engine_open(&engine);
         QS_CHECK(ready_in(&engine, "q") + ready_in(&engine, "dead") == 20);
@@ -222,6 +346,7 @@ static void test_each_record_of_a_batch_can_be_refused(void)
         qs_test_batch_fini(&rows);
         check_counts(&engine, "few", 1, 0);
     }
+    QS_CHECK(stats_of(&engine).messages_refused == 30 + 31 + 32 + 33 + 34 - 1);
     engine_reopen(&engine);
     check_counts(&engine, "few", 1, 0);
     engine_stop(&engine);
@@ -453,10 +578,14 @@ int main(void)
     test_each_record_of_a_batch_can_be_refused();
     test_rewritten_segments_know_when_messages_expire();
     RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
+              test_rejects_of_a_transaction_find_what_is_outstanding,
               test_letters_fill_a_queue_that_refuses_no_further,
               test_letters_that_found_no_room_try_again, test_a_damaged_message_holds_up_no_other);
     test_a_damaged_state_is_told_to_whoever_comes_for_it(true);
     test_a_damaged_state_is_told_to_whoever_comes_for_it(false);
     test_dead_letters_are_committed_by_themselves();
+    test_a_call_sees_off_a_few_where_a_timer_goes_on();
+    test_without_a_timer_a_call_sees_off_all();
+    test_the_timer_sees_off_the_others();
     return 0;
 }

@@ -1,5 +1,7 @@
 /* Event loops: the descriptor is written when there is something to take, once, and not otherwise; calls that must not wait do not. */
 #include "engine_fixture.h"
+#include "qs_test_batch.h"
+#include "qs_test_fields.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -7,6 +9,7 @@
 #define ANSWERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
 #define SOON 2000 /* ms; nothing here takes a tenth of it */
 
+/* Asking is a call of the channel, which rings by itself what is due: ask before. */
 static int bell_of(qs_channel *channel)
 {
     int bell;
@@ -92,29 +95,30 @@ static void test_confirms_ring_once(struct engine *engine)
 static void test_a_delivery_rings_who_may_have_it(struct engine *engine)
 {
     qs_channel *first, *second;
+    int first_bell, second_bell;
 
     declare(engine, "q", 0);
     declare(engine, "other", 0);
     first = consumer_of(engine, "q", 1);
     second = consumer_of(engine, "q", 1);
-    (void)bell_of(first);
-    (void)bell_of(second);
+    first_bell = bell_of(first);
+    second_bell = bell_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "other", "not theirs");
-    QS_CHECK(!rings(bell_of(first), 0) && !rings(bell_of(second), 0));
+    QS_CHECK(!rings(first_bell, 0) && !rings(second_bell, 0));
     publish(engine, "q", "1"); /* it is the first one's turn */
-    QS_CHECK(rings(bell_of(first), 0) && !rings(bell_of(second), 0));
+    QS_CHECK(rings(first_bell, 0) && !rings(second_bell, 0));
     publish(engine, "q", "2");
-    QS_CHECK(rings(bell_of(second), 0));
-    QS_CHECK(listen_to(bell_of(first)) == 1 && listen_to(bell_of(second)) == 1);
+    QS_CHECK(rings(second_bell, 0));
+    QS_CHECK(listen_to(first_bell) == 1 && listen_to(second_bell) == 1);
     take(second, QS_EVENT_DELIVERY);
     take(first, QS_EVENT_DELIVERY);
     arm(first, QS_EVENT_DELIVERY);
     publish(engine, "q", "3");
-    QS_CHECK(!rings(bell_of(first), 0)); /* it has no room */
+    QS_CHECK(!rings(first_bell, 0)); /* it has no room */
     QS_CHECK_OK(qs_channel_ack(first, 1, QS_NO_WAIT, QS_ERROR));
-    QS_CHECK(rings(bell_of(first), 0));
+    QS_CHECK(rings(first_bell, 0));
     qs_channel_close(first);
     qs_channel_close(second);
 }
@@ -123,18 +127,19 @@ static void test_a_delivery_rings_who_may_have_it(struct engine *engine)
 static void test_who_goes_hands_on(struct engine *engine)
 {
     qs_channel *first, *second;
+    int second_bell;
 
     declare(engine, "q", 0);
     first = consumer_of(engine, "q", 0);
     second = consumer_of(engine, "q", 0);
     (void)bell_of(first);
-    (void)bell_of(second);
+    second_bell = bell_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "q", "1");
-    QS_CHECK(!rings(bell_of(second), 0));
+    QS_CHECK(!rings(second_bell, 0));
     qs_channel_close(first);
-    QS_CHECK(rings(bell_of(second), 0));
+    QS_CHECK(rings(second_bell, 0));
     take(second, QS_EVENT_DELIVERY);
     qs_channel_close(second);
 }
@@ -143,18 +148,19 @@ static void test_who_goes_hands_on(struct engine *engine)
 static void test_who_asks_for_others_hands_on(struct engine *engine)
 {
     qs_channel *first, *second;
+    int second_bell;
 
     declare(engine, "q", 0);
     first = consumer_of(engine, "q", 0);
     second = consumer_of(engine, "q", 0);
     (void)bell_of(first);
-    (void)bell_of(second);
+    second_bell = bell_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "q", "1");
-    QS_CHECK(!rings(bell_of(second), 0));
+    QS_CHECK(!rings(second_bell, 0));
     arm(first, ANSWERS);
-    QS_CHECK(rings(bell_of(second), 0));
+    QS_CHECK(rings(second_bell, 0));
     qs_channel_close(first);
     qs_channel_close(second);
 }
@@ -189,14 +195,216 @@ static void test_the_end_rings(struct engine *engine)
 static void test_a_change_rings_whoever_it_is_for(struct engine *engine)
 {
     qs_channel *channel;
+    int channel_bell;
 
     declare(engine, "q", 0);
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
-    (void)bell_of(channel);
+    channel_bell = bell_of(channel);
     arm(channel, QS_EVENT_CHANGE);
     publish(engine, "q", "1");
-    QS_CHECK(rings(bell_of(channel), 0));
+    QS_CHECK(rings(channel_bell, 0));
     qs_channel_close(channel);
+}
+
+/* ---- who is rung, by what brings something ---- */
+
+#define QUEUES 3
+
+struct listeners { /* one to each queue, and somebody who has a message of each */
+    struct engine *engine;
+    qs_channel *channels[QUEUES];
+    int bells[QUEUES];
+    qs_channel *holder;
+};
+
+static const char *const names[QUEUES] = {"q0", "q1", "q2"};
+
+static void bring_by_publish(struct listeners *listeners, int i)
+{
+    publish(listeners->engine, names[i], "1");
+}
+
+static void bring_by_batch(struct listeners *listeners, int i)
+{
+    struct qs_test_batch rows;
+    qs_batch batch;
+    qs_receipt receipt;
+
+    qs_test_batch_init(&rows);
+    memcpy(qs_test_batch_add(&rows, names[i], 1), "1", 1);
+    batch = qs_test_batch_finish(&rows);
+    QS_CHECK_OK(qs_channel_publish_batch(listeners->engine->channel, &batch, &receipt, QS_ERROR));
+    qs_test_batch_fini(&rows);
+}
+
+static void bring_by_transaction(struct listeners *listeners, int i)
+{
+    qs_channel *channel;
+    qs_receipt receipt;
+    bool repeated;
+
+    QS_CHECK_OK(qs_channel_open(&channel, listeners->engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0,
+                                   &receipt, QS_ERROR));
+    QS_CHECK(!rings(listeners->bells[i], 0));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
+    qs_channel_close(channel);
+}
+
+static void bring_by_requeue(struct listeners *listeners, int i)
+{
+    QS_CHECK_OK(qs_channel_nack(listeners->holder, (uint64_t)i + 1, QS_REQUEUE, QS_ERROR));
+}
+
+static void bring_by_dead_letter(struct listeners *listeners, int i)
+{
+    static const char *const dying[QUEUES] = {"dying0", "dying1", "dying2"};
+    struct qs_test_fields fields = {.used = 0};
+    qs_message message;
+    qs_declare_ok ok;
+
+    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+    qs_test_put_text(&fields, "x-dead-letter-routing-key", names[i]);
+    QS_CHECK_OK(qs_channel_queue_declare(listeners->holder, text(dying[i]), 0,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    publish(listeners->engine, dying[i], "1");
+    QS_CHECK_OK(qs_channel_get(listeners->holder, text(dying[i]), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(listeners->holder, message.delivery_tag, 0, QS_ERROR));
+    qs_message_release(&message);
+}
+
+/* A consumer before the others in line has what comes, until it goes. */
+static void bring_by_cancel(struct listeners *listeners, int i)
+{
+    struct qs_test_fields fields = {.used = 0};
+    char tag[256];
+
+    qs_test_put_long(&fields, "x-priority", 9);
+    QS_CHECK_OK(qs_channel_consume(listeners->holder, text(names[i]), text("before"), 0,
+                                   qs_test_fields_slice(&fields), tag, QS_ERROR));
+    publish(listeners->engine, names[i], "1");
+    QS_CHECK(!rings(listeners->bells[i], 0));
+    QS_CHECK_OK(qs_channel_cancel(listeners->holder, text("before"), QS_ERROR));
+}
+
+static void bring_by_delete(struct listeners *listeners, int i)
+{
+    uint64_t count;
+
+    QS_CHECK_OK(qs_channel_queue_delete(listeners->holder, text(names[i]), 0, &count, QS_ERROR));
+}
+
+static void listen_on_queues(struct listeners *listeners, struct engine *engine)
+{
+    qs_message message;
+
+    listeners->engine = engine;
+    QS_CHECK_OK(qs_channel_open(&listeners->holder, engine->store, QS_ERROR));
+    for (int i = 0; i < QUEUES; i++) {
+        declare(engine, names[i], QS_DURABLE);
+        publish(engine, names[i], "0");
+        QS_CHECK_OK(qs_channel_get(listeners->holder, text(names[i]), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+        listeners->channels[i] = consumer_of(engine, names[i], 0);
+        listeners->bells[i] = bell_of(listeners->channels[i]);
+        arm(listeners->channels[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL);
+    }
+}
+
+static void stop_listening(struct listeners *listeners)
+{
+    uint64_t count;
+
+    qs_channel_close(listeners->holder);
+    for (int i = 0; i < QUEUES; i++) {
+        qs_channel_close(listeners->channels[i]);
+        QS_CHECK_OK(qs_channel_queue_delete(listeners->engine->channel, text(names[i]), 0, &count,
+                                            QS_ERROR));
+    }
+}
+
+static void test_only_consumers_of_the_queue_are_rung(struct engine *engine)
+{
+    void (*const bring[])(struct listeners *listeners, int i) = {
+        bring_by_publish,     bring_by_batch,  bring_by_transaction, bring_by_requeue,
+        bring_by_dead_letter, bring_by_cancel, bring_by_delete,
+    };
+
+    for (size_t way = 0; way < sizeof bring / sizeof bring[0]; way++) {
+        for (int i = 0; i < QUEUES; i++) {
+            struct listeners listeners;
+            listen_on_queues(&listeners, engine);
+            bring[way](&listeners, i);
+            QS_CHECK(rings(listeners.bells[i], SOON));
+            for (int k = 0; k < QUEUES; k++) {
+                QS_CHECK(k == i || !rings(listeners.bells[k], 0));
+            }
+            stop_listening(&listeners);
+        }
+    }
+}
+
+static void test_the_end_of_a_channel_rings_for_all_it_held(struct engine *engine)
+{
+    struct listeners listeners;
+
+    listen_on_queues(&listeners, engine);
+    qs_channel_close(listeners.holder);
+    for (int i = 0; i < QUEUES; i++) {
+        QS_CHECK(rings(listeners.bells[i], 0));
+    }
+    listeners.holder = NULL;
+    stop_listening(&listeners);
+}
+
+/* It has no room any more: what was left to it is the other's. */
+static void test_a_smaller_prefetch_rings_the_others(struct engine *engine)
+{
+    qs_channel *first, *second;
+    qs_message message;
+    int first_bell, second_bell;
+
+    declare(engine, "q", 0);
+    publish(engine, "q", "0");
+    first = consumer_of(engine, "q", 0);
+    take(first, QS_EVENT_DELIVERY);
+    second = consumer_of(engine, "q", 0);
+    first_bell = bell_of(first);
+    second_bell = bell_of(second);
+    arm(first, QS_EVENT_DELIVERY);
+    arm(second, QS_EVENT_DELIVERY);
+    publish(engine, "q", "1");
+    QS_CHECK(rings(first_bell, 0) && !rings(second_bell, 0));
+    QS_CHECK_OK(qs_channel_qos(first, 1, 0, QS_GLOBAL, QS_ERROR));
+    QS_CHECK(rings(second_bell, 0));
+    qs_channel_close(first);
+    qs_channel_close(second);
+    QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    qs_message_release(&message);
+}
+
+static void test_confirms_ring_who_was_armed_before_it_published(struct engine *engine)
+{
+    qs_channel *channel = engine->channel, *other;
+    int channel_bell, other_bell;
+
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_confirm_select(other, QS_ERROR));
+    channel_bell = bell_of(channel);
+    other_bell = bell_of(other);
+    arm(channel, ANSWERS);
+    arm(other, ANSWERS);
+    publish(engine, "q", "1"); /* is durable with the next commit */
+    QS_CHECK(rings(channel_bell, SOON) && listen_to(channel_bell) == 1);
+    take(channel, QS_EVENT_ACK);
+    arm(channel, ANSWERS);
+    publish_to(engine, "", "q", TRANSIENT, text("2")); /* needs none */
+    QS_CHECK(rings(channel_bell, 0));
+    QS_CHECK(!rings(other_bell, 0));
+    qs_channel_close(other);
 }
 
 static void test_a_call_that_must_not_wait_does_nothing(struct engine *engine)
@@ -305,6 +513,10 @@ int main(void)
         test_who_asks_for_others_hands_on,
         test_the_end_rings,
         test_a_change_rings_whoever_it_is_for,
+        test_only_consumers_of_the_queue_are_rung,
+        test_the_end_of_a_channel_rings_for_all_it_held,
+        test_a_smaller_prefetch_rings_the_others,
+        test_confirms_ring_who_was_armed_before_it_published,
         test_a_call_that_must_not_wait_does_nothing,
         test_a_range_is_settled_beside_a_transaction,
         test_ranges_of_a_transaction_leave_out_what_lies_between,

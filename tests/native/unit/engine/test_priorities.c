@@ -2,6 +2,7 @@
  * back after a crash, a checkpoint and a close, each message in its own. */
 #include "engine.h"
 #include "engine_fixture.h"
+#include "levels.h"
 
 static void put_argument(uint8_t **at, const char *name, uint8_t value)
 {
@@ -296,13 +297,89 @@ static void test_paging(void)
     engine_stop(&engine);
 }
 
+/* Every level there can be, filled and emptied in no order: the highest that has one is next, and all are counted. */
+static void test_all_levels_fill_and_empty(struct engine *engine)
+{
+    uint32_t counts[256] = {0}, ready = 0, random = 1;
+
+    declare_levels(engine, "q", 0, 255, 0);
+    for (uint32_t step = 0; step < 5000; step++) {
+        bool more = step < 2500 ? step % 3 != 2 : step % 3 == 2;
+        char body[8];
+        uint32_t level = 255;
+        uint64_t tag;
+        random = random * 1664525 + 1013904223;
+        if (more || ready == 0) {
+            level = random >> 24;
+            snprintf(body, sizeof body, "%u", level);
+            publish_at(engine, "q", (uint8_t)level, body);
+            counts[level]++;
+            ready++;
+        } else {
+            while (counts[level] == 0) {
+                level--;
+            }
+            snprintf(body, sizeof body, "%u", level);
+            tag = get(engine, "q", body).delivery_tag;
+            if (random >> 30 == 0) {
+                QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, QS_ERROR));
+            } else {
+                ack(engine, tag, 0);
+                counts[level]--;
+                ready--;
+            }
+        }
+        check_counts(engine, "q", ready, 0);
+    }
+}
+
+static void publish_to_expire(struct engine *engine, uint8_t priority, const char *ms)
+{
+    uint8_t properties[16] = {0x19, 0, 2, priority, (uint8_t)strlen(ms)};
+
+    memcpy(properties + 5, ms, strlen(ms));
+    publish_to(engine, "", "q", (qs_slice){properties, 5 + strlen(ms)}, text(ms));
+}
+
+/* What expires next in one level is told although another level's went, or was taken, before. */
+static void test_levels_expire_each_in_its_time(void)
+{
+    struct engine engine;
+    const struct store_queue *queue;
+    uint64_t first_us;
+
+    engine_start(&engine, IN_MEMORY);
+    declare_levels(&engine, "q", QS_DURABLE, 9, 0);
+    queue = qsi_find_queue(engine.store, qsi_slice_make("q", 1));
+    publish_to_expire(&engine, 5, "1000");
+    first_us = qsi_earliest(queue);
+    publish_to_expire(&engine, 1, "2000");
+    publish_to_expire(&engine, 9, "3000");
+    publish_to_expire(&engine, 0, "9000");
+    qsi_env_mem_advance(engine.memory, SECOND + SECOND / 2);
+    get(&engine, "q", "3000");
+    QS_CHECK(qsi_earliest(queue) > first_us + 900000);
+    check_counts(&engine, "q", 2, 1);
+    qsi_env_mem_advance(engine.memory, SECOND);
+    QS_CHECK_OK(qs_channel_recover(engine.channel, QS_REQUEUE, QS_ERROR));
+    get(&engine, "q", "3000");
+    check_counts(&engine, "q", 1, 1);
+    QS_CHECK_OK(qs_channel_recover(engine.channel, QS_REQUEUE, QS_ERROR));
+    qsi_env_mem_advance(engine.memory, SECOND);
+    get(&engine, "q", "9000");
+    check_counts(&engine, "q", 0, 1);
+    QS_CHECK(stats_of(&engine).messages_expired == 3);
+    engine_stop(&engine);
+}
+
 int main(void)
 {
     RUN_TESTS(test_the_highest_come_first, test_a_requeued_message_is_back_in_its_level,
               test_a_close_and_a_checkpoint_keep_levels, test_a_queue_goes_with_all_its_levels,
               test_a_purge_spares_what_is_out, test_exclusive_queues_end_with_their_channel,
               test_the_head_is_dropped, test_unused_levels_are_not_there,
-              test_levels_are_one_queue_to_visitors);
+              test_levels_are_one_queue_to_visitors, test_all_levels_fill_and_empty);
+    test_levels_expire_each_in_its_time();
     test_a_crash();
     test_paging();
     return 0;

@@ -20,8 +20,36 @@ struct run {
     uint64_t random, now_us;
     uint64_t ttl_us;
     bool counts_bytes;
+    struct qsi_queue_sum sum;         /* in which the queue counts, beside another one */
     struct known known[MESSAGES_MAX]; /* by sequence */
 };
+
+/* Another queue is there already. */
+#define BESIDE_COUNT 1000u
+#define BESIDE_BYTES 5000u
+#define BESIDE_PLACE 3
+#define PLACE 200
+
+static void join_sum(struct run *run)
+{
+    run->sum = (struct qsi_queue_sum){.ready_count = BESIDE_COUNT,
+                                      .ready_bytes = BESIDE_BYTES,
+                                      .earliest = QSI_NEVER,
+                                      .places = {UINT64_C(1) << BESIDE_PLACE}};
+    qsi_queue_join(&run->fixture.queue, &run->sum, PLACE);
+}
+
+static void check_sum(const struct run *run)
+{
+    const struct qsi_queue *queue = &run->fixture.queue;
+    uint64_t bit = UINT64_C(1) << PLACE % QSI_WORD_BITS;
+
+    QS_CHECK(run->sum.ready_count == BESIDE_COUNT + queue->ready_count);
+    QS_CHECK(run->sum.ready_bytes == BESIDE_BYTES + queue->ready_bytes);
+    QS_CHECK(run->sum.earliest <= queue->earliest);
+    QS_CHECK(run->sum.places[0] == UINT64_C(1) << BESIDE_PLACE);
+    QS_CHECK(run->sum.places[PLACE / QSI_WORD_BITS] == (queue->ready_count > 0 ? bit : 0));
+}
 
 static uint32_t below(struct run *run, uint32_t limit)
 {
@@ -224,6 +252,7 @@ static void restore(struct run *run)
     open_queue(fixture, ENTRIES, true);
     queue->counts_bytes = run->counts_bytes;
     queue->ttl_us = run->ttl_us;
+    join_sum(run);
     for (uint32_t i = 0; i < count; i++) {
         QS_CHECK_OK(qsi_queue_restore(queue, &files[i], lives[i], 0, true, expiries[i]));
     }
@@ -267,6 +296,7 @@ static void check(const struct run *run)
     QS_CHECK(queue->ready_count == ready && queue->out_count == out);
     QS_CHECK(queue->ready_bytes == (run->counts_bytes ? bytes : 0));
     QS_CHECK(queue->earliest <= earliest);
+    check_sum(run);
 }
 
 static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
@@ -281,6 +311,7 @@ static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
     start(&run->fixture, ENTRIES, true);
     run->fixture.queue.counts_bytes = counts_bytes;
     run->fixture.queue.ttl_us = ttl_us;
+    join_sum(run);
     for (int step = 0; step < 300 && run->fixture.queue.next_seq < MESSAGES_MAX - 2 * ENTRIES;
          step++) {
         uint32_t ticket = below(run, 100);

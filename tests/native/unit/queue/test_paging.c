@@ -267,6 +267,39 @@ static void test_a_loaded_state_begins_where_messages_are_live(void)
     finish(&fixture);
 }
 
+/* Room for columns is made when the file turns out to have them. */
+static void test_a_load_makes_only_the_columns_that_are_there(void)
+{
+    for (int expires = 0; expires < 2; expires++) {
+        struct fixture fixture;
+        struct qsi_page_in job;
+        struct qsi_segment *segment;
+        start(&fixture, 64, true);
+        for (uint32_t i = 0; i < 4 * 64; i++) {
+            struct message message = make_message(&fixture, 10, 2, false);
+            message.life_ms = expires != 0 ? 1000 : 0;
+            message.time_us = 1000;
+            push_single(&fixture, &message, true);
+        }
+        flush_all(&fixture);
+        while (fixture.queue.run_count > 0) {
+            qsi_queue_drop_run(&fixture.queue, 0);
+        }
+        drop_states(&fixture);
+        segment = qsi_queue_segment_at(&fixture.queue, 3);
+        QS_CHECK(segment->settled == NULL);
+        QS_CHECK_OK(qsi_page_in_state(&job, segment));
+        QS_CHECK(job.state.deliveries == NULL && job.state.expiries == NULL &&
+                 job.state.sizes == NULL);
+        QS_CHECK_OK(qsi_page_in_run(&job, own_index(&fixture), fixture.transient_index, QS_ERROR));
+        QS_CHECK((job.state.expiries != NULL) == (expires != 0) && job.state.sizes == NULL);
+        QS_CHECK_OK(qsi_page_in_end(&job, true));
+        QS_CHECK((segment->expiries != NULL) == (expires != 0));
+        QS_CHECK(segment->earliest == (expires != 0 ? 1001000 : QSI_NEVER));
+        stop(&fixture);
+    }
+}
+
 static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
 {
     struct fixture fixture;
@@ -647,6 +680,7 @@ int main(void)
     test_acks_between_run_and_end_of_a_load();
     test_delivery_counts_survive_on_the_disk();
     test_a_loaded_state_begins_where_messages_are_live();
+    test_a_load_makes_only_the_columns_that_are_there();
     test_mark_all_seen_reaches_what_is_on_the_disk();
     test_a_replayed_requeue_of_a_whole_segment_is_seen();
     test_replay_settles_whole_segments_that_are_not_loaded();
