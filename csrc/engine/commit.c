@@ -14,7 +14,7 @@
 
 #define GRACE_NS \
     100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
-#define LEAD_NS 1000000000u /* a commit may take so long: with less to wait nobody leads one */
+#define LEAD_NS 50000000u /* a commit may take so long: who has less time to wait leads none */
 #define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
 #define IDLE_NS 20000000u /* without work for so long, it sleeps until it is called */
 #define GATHER_YIELDS \

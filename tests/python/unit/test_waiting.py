@@ -47,3 +47,18 @@ def test_receipts_and_channels_check_their_timeouts_alike(path: Path) -> None:
             assert len(await channel.get_batch("q", timeout=1e300)) == 1
 
     asyncio.run(main())
+
+
+def test_a_wait_for_confirms_ends_in_time_although_the_commit_does_not(path: Path) -> None:
+    """Whoever waited led the commit, and waited for as long as that took."""
+    with pyqstore.open(path, commit_delay_us=2_000_000) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        channel.basic_publish("", "q", b"", pyqstore.Properties(delivery_mode=2))
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            channel.wait_for_confirms(timeout=0)
+        with pytest.raises(TimeoutError):
+            channel.wait_for_confirms(timeout=0.05)
+        assert time.monotonic() - began < 1.5
+        assert channel.wait_for_confirms()
