@@ -9,12 +9,10 @@
 
 #include <string.h>
 
-#define US_PER_MS UINT64_C(1000)
 #define NS_PER_US UINT64_C(1000)
-#define US_PER_S UINT64_C(1000000)
-#define RETRY_US (1 * US_PER_S) /* what could not leave is tried again */
-#define LETTERS_AT_ONCE 256     /* that a caller sees off on his way out; the timer goes on */
-#define TIMER_NAP_NS 50000u     /* between as many, so that others get the lock */
+#define RETRY_US QSI_US_PER_S /* what could not leave is tried again */
+#define LETTERS_AT_ONCE 256   /* that a caller sees off on his way out; the timer goes on */
+#define TIMER_NAP_NS 50000u   /* between as many, so that others get the lock */
 
 static uint64_t now_us(const struct qs_store *store)
 {
@@ -73,7 +71,7 @@ static uint64_t idle_end_us(const struct store_queue *queue)
 {
     return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0
                ? QSI_NEVER
-               : queue->used_at_us + queue->policy.expires_ms * US_PER_MS;
+               : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
 }
 
 /* Wakes the timer if it sleeps for too long. */
@@ -159,7 +157,7 @@ static void trim_queues(struct qs_store *store)
         queue->jobs += 1;
         (void)!trim(store, queue);
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
     }
 }
 
@@ -226,7 +224,7 @@ static void expire_level(struct qs_store *store, struct store_queue *queue)
         lacks_state = queue->deleted ? NULL : expire(store, queue);
     }
     queue->jobs -= 1;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
 }
 
 /* May release the lock: levels may come meanwhile, and all may go.  REQUIRES a job of the queue. */
@@ -416,7 +414,7 @@ static uint64_t keep_time(struct qs_store *store)
             expire_all(store, queue);
             queue->jobs -= 1;
             if (queue->deleted) {
-                qsi_free_queue_if_done(store, queue);
+                qsi_free_queue_if_done(queue);
                 continue;
             }
         }
@@ -457,7 +455,7 @@ void *qsi_run_timer(void *argument)
         qsi_cond_wait(&departures->due, &store->mutex,
                       next == QSI_NEVER ? QSI_WAIT_FOREVER
                       : next > now      ? (next - now) * NS_PER_US
-                                        : NS_PER_US * US_PER_MS);
+                                        : NS_PER_US * QSI_US_PER_MS);
     }
     qsi_mutex_unlock(&store->mutex);
     return NULL;

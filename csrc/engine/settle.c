@@ -141,7 +141,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     }
     qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
     store->stats.acked += count;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
 }
 
 /* The most that settling these tags can add to the journal. */
