@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#define TEXT(literal) qsi_slice_make(literal, sizeof(literal) - 1)
-
 static bool is_named(const struct qsi_field *field, const char *name)
 {
     return qsi_slice_equals(field->name, qsi_slice_make(name, (uint32_t)strlen(name)));
@@ -100,33 +98,12 @@ static void end_sized(struct writer *writer, size_t at)
 
 /* ---- reading ---- */
 
-static bool find_field(struct qsi_slice table, const char *name, struct qsi_field *field_out)
-{
-    struct qsi_field_walk walk = qsi_table_walk(table);
-
-    while (qsi_field_next(&walk, field_out)) {
-        if (is_named(field_out, name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool has_text(struct qsi_slice table, const char *name, struct qsi_slice text)
 {
     struct qsi_field field;
 
-    return find_field(table, name, &field) && field.type == 'S' &&
-           qsi_slice_equals(field.value, text);
-}
-
-static struct qsi_slice headers_of(struct qsi_slice properties)
-{
-    struct qsi_properties decoded;
-
-    return qsi_properties_decode(&decoded, properties.data, properties.bytes, NULL) == QS_OK
-               ? qsi_properties_text(&decoded, QSI_PROPERTY_HEADERS)
-               : QSI_SLICE_NULL;
+    return qsi_table_find(table, qsi_slice_make(name, (uint32_t)strlen(name)), &field) &&
+           field.type == 'S' && qsi_slice_equals(field.value, text);
 }
 
 /* The deaths that the headers tell; null: none, or they make no sense. */
@@ -134,7 +111,8 @@ static struct qsi_slice deaths_of(struct qsi_slice headers)
 {
     struct qsi_field field;
 
-    return headers.data != NULL && find_field(headers, "x-death", &field) && field.type == 'A'
+    return headers.data != NULL && qsi_table_find(headers, QSI_SLICE_LITERAL("x-death"), &field) &&
+                   field.type == 'A'
                ? field.value
                : QSI_SLICE_NULL;
 }
@@ -148,11 +126,12 @@ static void put_routing_keys(struct writer *writer, const struct qsi_death *deat
     struct qsi_field cc, key;
     size_t at;
 
-    put_name(writer, TEXT("routing-keys"), 'A');
+    put_name(writer, QSI_SLICE_LITERAL("routing-keys"), 'A');
     at = begin_sized(writer);
     put(writer, "S", 1);
     put_sized(writer, death->key);
-    if (headers.data != NULL && find_field(headers, "CC", &cc) && cc.type == 'A') {
+    if (headers.data != NULL && qsi_table_find(headers, QSI_SLICE_LITERAL("CC"), &cc) &&
+        cc.type == 'A') {
         struct qsi_field_walk walk = qsi_array_walk(cc.value);
         while (qsi_field_next(&walk, &key)) {
             if (key.type == 'S') {
@@ -166,7 +145,7 @@ static void put_routing_keys(struct writer *writer, const struct qsi_death *deat
 
 static void put_count(struct writer *writer, uint64_t count)
 {
-    put_name(writer, TEXT("count"), 'l');
+    put_name(writer, QSI_SLICE_LITERAL("count"), 'l');
     put_be64(writer, count);
 }
 
@@ -180,7 +159,7 @@ static void put_first_death(struct writer *writer, const struct qsi_death *death
     put_count(writer, 1);
     put_text(writer, "reason", qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
     put_text(writer, "queue", death->queue);
-    put_name(writer, TEXT("time"), 'T');
+    put_name(writer, QSI_SLICE_LITERAL("time"), 'T');
     put_be64(writer, death->time_s);
     put_text(writer, "exchange", death->exchange);
     put_routing_keys(writer, death, headers);
@@ -244,7 +223,7 @@ static void put_deaths(struct writer *writer, const struct qsi_death *death,
         again = is_same_death(&field, death);
         same = again ? field : same;
     }
-    put_name(writer, TEXT("x-death"), 'A');
+    put_name(writer, QSI_SLICE_LITERAL("x-death"), 'A');
     at = begin_sized(writer);
     if (again) {
         put_death_again(writer, same.value);
@@ -314,12 +293,12 @@ qs_status qsi_death_tell(struct qsi_buf *properties_out, struct qsi_slice proper
 
 bool qsi_death_is_cycle(struct qsi_slice properties, struct qsi_slice queue)
 {
-    struct qsi_slice told = deaths_of(headers_of(properties));
+    struct qsi_slice told = deaths_of(qsi_properties_headers(properties.data, properties.bytes));
     struct qsi_field_walk walk = qsi_array_walk(told);
     struct qsi_field field;
 
     while (told.data != NULL && qsi_field_next(&walk, &field)) {
-        if (field.type != 'F' || has_text(field.value, "reason", TEXT("rejected"))) {
+        if (field.type != 'F' || has_text(field.value, "reason", QSI_SLICE_LITERAL("rejected"))) {
             return false; /* a client had a hand in it: it does not go round by itself */
         }
         if (has_text(field.value, "queue", queue)) {

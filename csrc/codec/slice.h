@@ -49,6 +49,15 @@ static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t by
     }
 }
 
+/* By bytes; of two of which one begins with the other, the shorter first. */
+static inline int qsi_slice_compare(struct qsi_slice a, struct qsi_slice b)
+{
+    uint32_t shorter = a.bytes < b.bytes ? a.bytes : b.bytes;
+    int order = shorter > 0 ? memcmp(a.data, b.data, shorter) : 0;
+
+    return order != 0 ? order : (a.bytes > b.bytes) - (a.bytes < b.bytes);
+}
+
 /* Byte-wise equality; a null slice equals only a null slice. */
 static inline bool qsi_slice_equals(struct qsi_slice a, struct qsi_slice b)
 {

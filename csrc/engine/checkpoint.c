@@ -109,12 +109,12 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error)
             qs_status status = qsi_pager_flush(store, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
                 queue->jobs -= 1;
-                qsi_free_queue_if_done(store, queue);
+                qsi_free_queue_if_done(queue);
                 return status;
             }
         }
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
     } while (--passes > 0); /* who publishes faster than this will be flushed after the snapshot */
     return QS_OK;
 }
@@ -131,7 +131,7 @@ static void promote_all(struct qs_store *store)
             while (!released && qsi_promote(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
             }
             queue->jobs -= 1;
-            qsi_free_queue_if_done(store, queue);
+            qsi_free_queue_if_done(queue);
         }
     }
 }

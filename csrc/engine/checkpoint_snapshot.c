@@ -275,8 +275,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
 }
 
 /* Jobs for everything from flushed_seq on. */
-static qs_status begin_flushes(struct checkpoint *checkpoint, struct store_queue *queue,
-                               struct qsi_buf *jobs)
+static qs_status begin_flushes(struct store_queue *queue, struct qsi_buf *jobs)
 {
     uint64_t seq = queue->core.flushed_seq;
 
@@ -295,7 +294,6 @@ static qs_status begin_flushes(struct checkpoint *checkpoint, struct store_queue
         queue->jobs += 1;
         QS_TRY(qsi_buf_append(jobs, &job, sizeof job));
     }
-    (void)checkpoint;
     return QS_OK;
 }
 
@@ -343,10 +341,10 @@ static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue 
 
     if (carry) {
         checkpoint->carried_bytes += bytes;
-        QS_TRY(begin_flushes(checkpoint, queue, &checkpoint->carried));
+        QS_TRY(begin_flushes(queue, &checkpoint->carried));
         each.state.base_seq = core->flushed_seq;
     } else {
-        QS_TRY(begin_flushes(checkpoint, queue, &checkpoint->flushes));
+        QS_TRY(begin_flushes(queue, &checkpoint->flushes));
         QS_TRY(end_page(checkpoint, core));
         each.state.base_seq = core->next_seq;
     }

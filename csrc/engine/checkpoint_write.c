@@ -21,7 +21,7 @@ static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool
     job->begun = false;
     qsi_flush_end(&job->flush, done);
     job->queue->jobs -= 1;
-    qsi_free_queue_if_done(store, job->queue);
+    qsi_free_queue_if_done(job->queue);
     qsi_cond_broadcast(&store->paged);
     qsi_mutex_unlock(&store->mutex);
 }
@@ -71,7 +71,7 @@ static void end_state(struct checkpoint *checkpoint, struct state_job *job, bool
     job->begun = false;
     qsi_state_write_end(&job->write, done);
     job->queue->jobs -= 1;
-    qsi_free_queue_if_done(store, job->queue);
+    qsi_free_queue_if_done(job->queue);
     qsi_mutex_unlock(&store->mutex);
 }
 

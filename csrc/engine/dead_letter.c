@@ -10,7 +10,6 @@
 
 #define GROUP_LETTERS 256
 #define GROUP_BYTES (1u << 20)
-#define US_PER_S UINT64_C(1000000)
 
 enum fate { FATE_GONE, FATE_STUCK };
 
@@ -79,7 +78,7 @@ static qs_status publish_letter(struct qs_channel *channel, const struct store_q
         .exchange = qsi_slice_of(message->exchange),
         .key = qsi_slice_of(message->routing_key),
         .reason = reason_name(reason),
-        .time_s = channel->store->env->wall_us(channel->store->env) / US_PER_S,
+        .time_s = channel->store->env->wall_us(channel->store->env) / QSI_US_PER_S,
         .has_new_key = policy->has_dead_letter_key,
     };
     struct letter letter = {
@@ -152,7 +151,7 @@ static qs_status write_letter(struct qs_channel *channel, uint64_t tag, enum qsi
     queue->jobs += 1; /* it may be deleted, and the message be taken from the channel, meanwhile */
     status = move_message(channel, queue, tag, reason, written_out, error);
     queue->jobs -= 1;
-    qsi_free_queue_if_done(channel->store, queue);
+    qsi_free_queue_if_done(queue);
     return status;
 }
 

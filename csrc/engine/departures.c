@@ -9,12 +9,10 @@
 
 #include <string.h>
 
-#define US_PER_MS UINT64_C(1000)
 #define NS_PER_US UINT64_C(1000)
-#define US_PER_S UINT64_C(1000000)
-#define RETRY_US (1 * US_PER_S) /* what could not leave is tried again */
-#define LETTERS_AT_ONCE 256     /* that a caller sees off on his way out; the timer goes on */
-#define TIMER_NAP_NS 50000u     /* between as many, so that others get the lock */
+#define RETRY_US QSI_US_PER_S /* what could not leave is tried again */
+#define LETTERS_AT_ONCE 256   /* that a caller sees off on his way out; the timer goes on */
+#define TIMER_NAP_NS 50000u   /* between as many, so that others get the lock */
 
 static uint64_t now_us(const struct qs_store *store)
 {
@@ -78,7 +76,7 @@ static uint64_t idle_end_us(const struct store_queue *queue)
 {
     return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0
                ? QSI_NEVER
-               : queue->used_at_us + queue->policy.expires_ms * US_PER_MS;
+               : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
 }
 
 /* Wakes the timer if it sleeps for too long. */
@@ -164,7 +162,7 @@ static void trim_queues(struct qs_store *store)
         queue->jobs += 1;
         (void)!trim(store, queue);
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
     }
 }
 
@@ -242,7 +240,7 @@ static void expire_level(struct qs_store *store, struct store_queue *queue)
         lacks_state = queue->deleted ? NULL : expire(store, queue);
     }
     queue->jobs -= 1;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
 }
 
 /* May release the lock: levels may come meanwhile, and all may go.  REQUIRES a job of the queue. */
@@ -430,7 +428,7 @@ static uint64_t keep_time(struct qs_store *store)
             expire_all(store, queue);
             queue->jobs -= 1;
             if (queue->deleted) {
-                qsi_free_queue_if_done(store, queue);
+                qsi_free_queue_if_done(queue);
                 continue;
             }
         }
@@ -471,7 +469,7 @@ void *qsi_run_timer(void *argument)
         qsi_cond_wait(&departures->due, &store->mutex,
                       next == QSI_NEVER ? QSI_WAIT_FOREVER
                       : next > now      ? (next - now) * NS_PER_US
-                                        : NS_PER_US * US_PER_MS);
+                                        : NS_PER_US * QSI_US_PER_MS);
     }
     qsi_mutex_unlock(&store->mutex);
     return NULL;
@@ -566,16 +564,16 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
 
 static void unhold_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
 {
-    struct qs_store *store = context;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
 
+    (void)context;
     if (!queue->deleted) {
         qsi_queue_unhold(extent->queue, extent->segment, qsi_extent_word(extent),
                          qsi_extent_mask(extent, tags));
     } else {
         qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent),
                          qsi_extent_mask(extent, tags));
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
     }
 }
 
@@ -589,7 +587,7 @@ static void unhold(struct qs_store *store, const struct qsi_buf *departures)
             (const struct departure *)(const void *)(departures->data + at);
         if (departure->reason == QSI_EXPIRED || departure->reason == QSI_MAXLEN) {
             qsi_unacked_take(&holder->unacked, departure->first_tag, departure->last_tag,
-                             unhold_extent, store);
+                             unhold_extent, NULL);
         }
     }
 }

@@ -384,7 +384,7 @@ qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology 
                               qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Removes the queue from everything; journals nothing. */
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
-void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue);
+void qsi_free_queue_if_done(struct store_queue *queue);
 /* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
 void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
 void qsi_free_all_queues(struct qs_store *store);
@@ -499,7 +499,7 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out,
 /* REQUIRES lock.  After something came into a queue. */
 void qsi_pager_kick(struct qs_store *store);
 /* REQUIRES lock; releases it meanwhile.  One step towards less memory; false: there is none to be made. */
-bool qsi_pager_step(struct qs_store *store, qs_error *error);
+bool qsi_pager_step(struct qs_store *store);
 /* REQUIRES lock; releases it meanwhile.  A lazy queue: all to the disk.  What its last flush came to. */
 qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue);
 /* REQUIRES lock; releases it meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */

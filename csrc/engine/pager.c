@@ -60,7 +60,7 @@ void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
 void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
 {
     queue->jobs -= 1;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
     qsi_cond_broadcast(&store->paged);
 }
 
@@ -88,7 +88,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         queue->jobs += 1;
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
         return QS_OK;
     }
     queue->jobs += 1;
@@ -96,7 +96,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
                          NULL); /* without memory or space the bodies are flushed as they are */
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->flushing) {
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
         return QS_OK;
     }
     status = qsi_flush_begin(&flush, &queue->core, queue->core.flushed_seq, FLUSH_BYTES);
@@ -187,7 +187,7 @@ static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t
         if (status == QS_EEMPTY && queue->core.flushed_seq > before) {
             status = QS_OK;
         }
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
         return status == QS_OK;
     }
     return write_state(store, queue);
@@ -204,14 +204,13 @@ static uint64_t keep_count(struct qs_store *store, const struct store_queue *que
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
 
-bool qsi_pager_step(struct qs_store *store, qs_error *error)
+bool qsi_pager_step(struct qs_store *store)
 {
     uint64_t used = memory_used(store);
     uint64_t now = store->env->monotonic_ns(store->env);
     struct store_queue *queue;
     uint64_t bytes;
 
-    (void)error;
     if (store->failed || used <= low_mark(store)) {
         return false;
     }
@@ -271,7 +270,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
         drop_published(&queue->core);
     }
     queue->jobs -= 1;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
     return status;
 }
 
@@ -325,7 +324,7 @@ static qs_status make_room_alone(struct qs_store *store, qs_error *error)
     }
     while (is_over_budget(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
-        if (qsi_pager_step(store, error)) {
+        if (qsi_pager_step(store)) {
             continue;
         }
         if (qsi_journal_appended_lsn(store->journal) == durable) {
@@ -390,7 +389,7 @@ static bool work(struct qs_store *store)
         !qsi_list_is_empty(&store->shared.retired)) {
         progress = qsi_pager_release(store, NULL) == QS_OK || progress;
     }
-    progress = qsi_pager_step(store, NULL) || progress;
+    progress = qsi_pager_step(store) || progress;
     now = store->env->monotonic_ns(store->env);
     if (!progress || now - store->compacted_at_ns >=
                          COMPACT_NS) { /* it has its turn, whatever else there is to do */

@@ -63,7 +63,7 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
         queue->jobs += 1;
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
         return QS_OK;
     }
     if (status != QS_OK) {
@@ -160,7 +160,7 @@ bool qsi_pager_read_ahead(struct qs_store *store)
             qsi_list_push_back(&store->ahead, &queue->in_ahead);
         }
         queue->jobs -= 1;
-        qsi_free_queue_if_done(store, queue);
+        qsi_free_queue_if_done(queue);
         return true;
     }
     return false;

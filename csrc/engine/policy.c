@@ -5,6 +5,7 @@
 #include "buf.h"
 #include "check.h"
 #include "error.h"
+#include "field_print.h"
 #include "field_text.h"
 #include "le.h"
 #include "properties.h"
@@ -255,26 +256,6 @@ qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queu
 
 /* ---- declared again ---- */
 
-static const char *type_name(uint8_t type)
-{
-    static const struct {
-        uint8_t type;
-        const char *name;
-    } names[] = {{'t', "bool"},        {'b', "byte"},          {'B', "unsignedbyte"},
-                 {'s', "short"},       {'u', "unsignedshort"}, {'I', "signedint"},
-                 {'i', "unsignedint"}, {'l', "long"},          {'f', "float"},
-                 {'d', "double"},      {'D', "decimal"},       {'S', "longstr"},
-                 {'x', "binary"},      {'T', "timestamp"},     {'A', "array"},
-                 {'F', "table"},       {'V', "void"}};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (names[i].type == type) {
-            return names[i].name;
-        }
-    }
-    return "unknown";
-}
-
 static qs_status append_text(struct qsi_buf *text, const char *words)
 {
     return qsi_buf_append(text, words, strlen(words));
@@ -292,7 +273,7 @@ static qs_status describe(struct qsi_buf *text, const struct qsi_field *field,
     QS_TRY(append_text(text, tells_type ? "the value '" : "'"));
     QS_TRY(qsi_field_text_append(text, field));
     QS_TRY(append_text(text, tells_type ? "' of type '" : ""));
-    QS_TRY(append_text(text, tells_type ? type_name(field->type) : ""));
+    QS_TRY(append_text(text, tells_type ? qsi_field_type_name(field->type) : ""));
     return qsi_buf_append(text, "'", sizeof "'");
 }
 
@@ -315,15 +296,6 @@ static qs_status fail_inequivalent(const struct qsi_field *current,
     qsi_buf_fini(&is);
     qsi_buf_fini(&asked);
     return status;
-}
-
-/* Tables list their names in order: a name that comes first in one of them is missing in the other. */
-static int compare_names(const struct qsi_field *a, const struct qsi_field *b)
-{
-    uint32_t common = a->name.bytes < b->name.bytes ? a->name.bytes : b->name.bytes;
-    int order = common > 0 ? memcmp(a->name.data, b->name.data, common) : 0;
-
-    return order != 0 ? order : (a->name.bytes > b->name.bytes) - (a->name.bytes < b->name.bytes);
 }
 
 /* Whole numbers are equal whatever they are wide. */
@@ -364,7 +336,9 @@ qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice r
     has_old = qsi_field_next(&is, &old_field);
     has_new = qsi_field_next(&asked, &new_field);
     while (has_old || has_new) {
-        int order = !has_new ? -1 : !has_old ? 1 : compare_names(&old_field, &new_field);
+        int order = !has_new   ? -1
+                    : !has_old ? 1
+                               : qsi_slice_compare(old_field.name, new_field.name);
         const struct qsi_field *old = order <= 0 ? &old_field : NULL;
         const struct qsi_field *new = order >= 0 ? &new_field : NULL;
         if (!is_equivalent(old, new)) {

@@ -713,9 +713,8 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
     publishing.persistent =
         qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
-    status = (flags & QS_IMMEDIATE) != 0
-                 ? qsi_fail(error, QS_NOT_IMPLEMENTED, "immediate=true")
-                 : read_expiration(&publishing, error);
+    status = (flags & QS_IMMEDIATE) != 0 ? qsi_fail(error, QS_NOT_IMPLEMENTED, "immediate=true")
+                                         : read_expiration(&publishing, error);
     if (status == QS_OK) {
         status = qsi_check_body_bytes(channel->store, body.bytes, error);
     }

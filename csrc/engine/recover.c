@@ -269,7 +269,7 @@ static qs_status relieve_memory(struct qs_store *store, qs_error *error)
     }
     qsi_mutex_lock(&store->mutex);
     while (qsi_budget_bytes(store->budget) > store->options.memory_budget / 2 &&
-           qsi_pager_step(store, error)) {
+           qsi_pager_step(store)) {
     }
     qsi_mutex_unlock(&store->mutex);
     return qsi_store_check_failed(store, error);

@@ -142,7 +142,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     }
     qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
     store->stats.acked += by_consumer ? count : 0;
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
 }
 
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,

@@ -15,7 +15,6 @@
 #define SERVER_NAME_PREFIX "amq.gen-"
 #define RESERVED_PREFIX "amq."
 #define TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
-#define US_PER_MS UINT64_C(1000)
 #define NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
 struct store_queue *qsi_queue_of(struct qsi_destination *destination)
@@ -132,7 +131,7 @@ static qs_status new_queue(struct qs_store *store, uint64_t id, uint32_t flags,
     queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
     queue->core.wears_out = queue->policy.deliveries_max != QSI_UNLIMITED;
     if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
-        queue->core.ttl_us = queue->policy.message_ttl_ms * US_PER_MS;
+        queue->core.ttl_us = queue->policy.message_ttl_ms * QSI_US_PER_MS;
     }
     *queue_out = queue;
     return QS_OK;
@@ -207,9 +206,8 @@ static void cancel_consumers(struct store_queue *queue)
     queue->active = NULL;
 }
 
-void qsi_free_queue_if_done(struct qs_store *store, struct store_queue *queue)
+void qsi_free_queue_if_done(struct store_queue *queue)
 {
-    (void)store;
     if (queue->deleted && queue->core.out_count == 0 && queue->jobs == 0) {
         free_queue(queue);
     }
@@ -227,7 +225,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_queue_abandon(&queue->core);
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
-    qsi_free_queue_if_done(store, queue);
+    qsi_free_queue_if_done(queue);
 }
 
 /* From here on each level lives as long as its own messages are out. */
@@ -930,7 +928,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': id %llu is too large",
                         NAME(topology->strings[0]), (unsigned long long)topology->number);
     }
-    if (qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number) != NULL) {
+    if (qsi_find_by_id(store, topology->number) != NULL) {
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice",
                         NAME(topology->strings[0]));
     }
@@ -980,7 +978,7 @@ static struct qsi_destination *replayed_destination(struct qs_store *store,
         exchange = qsi_router_find(&store->router, topology->strings[3]);
         return exchange != NULL ? &exchange->destination : NULL;
     }
-    queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+    queue = qsi_find_by_id(store, topology->number);
     return queue != NULL ? &queue->destination : NULL;
 }
 
@@ -1013,13 +1011,13 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
         return replay_queue_declare(store, topology, error);
     case QSI_RECORD_QUEUE_DELETE:
-        queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+        queue = qsi_find_by_id(store, topology->number);
         if (queue != NULL) {
             qsi_drop_queue(store, queue);
         }
         return QS_OK;
     case QSI_RECORD_QUEUE_MODE:
-        queue = qsi_map_get(&store->queues_by_id, &topology->number, sizeof topology->number);
+        queue = qsi_find_by_id(store, topology->number);
         if (queue != NULL) {
             set_mode(store, queue, (topology->flags & 1) != 0);
         }

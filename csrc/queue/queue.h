@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define QSI_US_PER_MS UINT64_C(1000)
+#define QSI_US_PER_S UINT64_C(1000000)
 #define QSI_NEVER UINT64_MAX /* when a message expires that does not */
 
 /* What the queues of a store have in common. */

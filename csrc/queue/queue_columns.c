@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define US_PER_MS 1000u
-
 /* ---- room ---- */
 
 static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *segment)
@@ -81,8 +79,8 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
     uint32_t own_ms = qsi_messages_expiration(view, row);
     uint64_t ttl_us = queue->ttl_us;
 
-    if (own_ms != QSI_NO_EXPIRATION && own_ms * (uint64_t)US_PER_MS < ttl_us) {
-        ttl_us = own_ms * (uint64_t)US_PER_MS;
+    if (own_ms != QSI_NO_EXPIRATION && own_ms * QSI_US_PER_MS < ttl_us) {
+        ttl_us = own_ms * QSI_US_PER_MS;
     }
     if (ttl_us == QSI_NEVER) {
         return QSI_NEVER;

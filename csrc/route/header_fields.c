@@ -155,17 +155,9 @@ static struct qsi_header_value value_of(const struct qsi_field *field, struct qs
     }
 }
 
-static int compare_names(struct qsi_slice a, struct qsi_slice b)
-{
-    uint32_t shorter = a.bytes < b.bytes ? a.bytes : b.bytes;
-    int order = shorter > 0 ? memcmp(a.data, b.data, shorter) : 0;
-
-    return order != 0 ? order : (a.bytes > b.bytes) - (a.bytes < b.bytes);
-}
-
 int qsi_header_compare(const struct qsi_header_field *a, const struct qsi_header_field *b)
 {
-    int order = compare_names(a->name, b->name);
+    int order = qsi_slice_compare(a->name, b->name);
 
     return order != 0 ? order : (a->occurrence > b->occurrence) - (a->occurrence < b->occurrence);
 }
@@ -174,7 +166,7 @@ int qsi_header_compare(const struct qsi_header_field *a, const struct qsi_header
 static int compare_places(const void *left, const void *right)
 {
     const struct qsi_header_field *a = left, *b = right;
-    int order = compare_names(a->name, b->name);
+    int order = qsi_slice_compare(a->name, b->name);
 
     return order != 0 ? order : (a->name.data > b->name.data) - (a->name.data < b->name.data);
 }
@@ -189,7 +181,7 @@ static void sort(struct qsi_header_fields *fields)
         }
     }
     for (uint32_t i = 1; i < fields->count; i++) {
-        if (compare_names(fields->items[i - 1].name, fields->items[i].name) == 0) {
+        if (qsi_slice_compare(fields->items[i - 1].name, fields->items[i].name) == 0) {
             fields->items[i].occurrence = fields->items[i - 1].occurrence + 1;
         }
     }
