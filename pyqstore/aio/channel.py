@@ -213,6 +213,7 @@ class Channel(Declarations):
         body: Buffer | str,
         properties: Properties | None = None,
         mandatory: bool = False,
+        immediate: bool = False,
     ) -> int:
         """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode it returns when the message is
         confirmed.
@@ -224,7 +225,13 @@ class Channel(Declarations):
         """
         self._check()
         publish = partial(
-            self._engine.basic_publish, exchange, routing_key, body, properties, mandatory
+            self._engine.basic_publish,
+            exchange,
+            routing_key,
+            body,
+            properties,
+            mandatory,
+            immediate,
         )
         if self._lane.free:
             try:
@@ -499,6 +506,23 @@ class Channel(Declarations):
         task = consumer.task if consumer is not None else None
         if task is not None and task is not asyncio.current_task():
             await asyncio.wait([task])
+
+    async def process_events(self, timeout: float | None = 0.0) -> int:
+        """Return how many events came while this waited, ``timeout`` seconds for the first one.
+
+        The loop hands them to listeners and callbacks by itself: nobody has to call this.
+        """
+        events, end = self._events, self._loop.time() + check_timeout(timeout)
+        before = events.count
+
+        async def came() -> bool:
+            return events.count > before
+
+        self._check()
+        while not await events.change(came, end) and self._loop.time() < end:
+            self._check()
+        await asyncio.sleep(0)  # tasks that have callbacks run in it
+        return events.count - before
 
     async def start_consuming(self) -> None:
         """Return when no consumer with a callback is left: they run without this, too.

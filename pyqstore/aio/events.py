@@ -46,6 +46,8 @@ class Events:
         self._looks_soon = False
         self._is_armed = False
         self._changes: list[asyncio.Future[None]] = []
+        self.count = 0
+        """Of all events so far."""
         self.confirms: Confirms | None = None
         """In confirm mode."""
         self.confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
@@ -157,6 +159,7 @@ class Events:
 
     def _dispatch(self, event: tuple[int, Any, Any]) -> None:
         kind, what, detail = event
+        self.count += 1
         if kind == _core.EVENT_DELIVERY:
             self._consumers.deliver(what)
         elif kind in (_core.EVENT_ACK, _core.EVENT_NACK):

@@ -12,6 +12,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
+from ..support import PERSISTENT
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import pyqstore
 from pyqstore import aio
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
+
 LARGE = bytes(6000)
 LIMIT = 100
 

@@ -12,7 +12,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
+
 LARGE = bytes(6000)
 
 Run = Callable[..., None]

@@ -9,7 +9,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
+
 LARGE = bytes(10_000)  # goes to the message store, so publishing and reading it wait for files
 
 Run = Callable[..., None]

@@ -11,7 +11,8 @@ import pytest
 import pyqstore
 from pyqstore import aio
 
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
+from ..support import PERSISTENT
+
 LARGE = bytes(10_000)  # goes to the message store, so publishing and reading it wait for files
 
 Run = Callable[..., None]
@@ -309,5 +310,35 @@ def test_a_tag_can_be_taken_again_while_its_old_consumer_ends(run_aio: Run, fill
         await fill_aio(channel, 1)
         async with asyncio.timeout(10):
             assert number_of(await came) == 0
+
+    run_aio(work)
+
+
+def test_events_are_counted_as_they_come(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        acked: list[int] = []
+        channel.add_confirm_listener(lambda number, multiple: acked.append(number), None)
+        await channel.confirm_select()
+        assert await channel.process_events() == 0
+        publishing = asyncio.create_task(channel.basic_publish("", "q", b"", PERSISTENT))
+        assert await channel.process_events(timeout=None) == 1
+        assert acked == [1]
+        await publishing
+        with pytest.raises(ValueError):
+            await channel.process_events(-1)
+        waiting = asyncio.create_task(channel.process_events(timeout=None))
+        await asyncio.sleep(0)
+        await channel.close()
+        with pytest.raises(pyqstore.ChannelClosed):
+            await waiting
+
+    run_aio(work)
+
+
+def test_immediate_is_refused(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        with pytest.raises(pyqstore.NotImplementedByBroker, match="immediate=true"):
+            await channel.basic_publish("", "q", b"", immediate=True)
+        assert channel.closed
 
     run_aio(work)
