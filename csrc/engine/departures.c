@@ -343,16 +343,21 @@ static uint64_t see_off_first(struct qs_store *store, uint64_t letters_max)
     return dead_letters ? first.last_tag + 1 - first.first_tag : 0;
 }
 
-/* What found no way out tries again.  REQUIRES that nobody sees off: its list must not change then. */
+/* What found no way out tries again, before what came later.  REQUIRES that nobody sees off: its list must not change then. */
 static void retry_stuck(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
+    struct qsi_buf *stuck = &departures->stuck, *leaving = &departures->leaving;
 
     departures->tried_at_us = now_us(store);
-    if (departures->stuck.bytes > 0 && qsi_buf_append(&departures->fresh, departures->stuck.data,
-                                                      departures->stuck.bytes) == QS_OK) {
-        qsi_buf_clear(&departures->stuck);
+    if (stuck->bytes == 0 || qsi_buf_append(stuck, leaving->data + departures->leaving_at,
+                                            leaving->bytes - departures->leaving_at) != QS_OK) {
+        return;
     }
+    qsi_buf_fini(leaving);
+    *leaving = *stuck;
+    departures->leaving_at = 0;
+    *stuck = (struct qsi_buf){NULL};
 }
 
 static bool is_anybody_leaving(const struct departures *departures)

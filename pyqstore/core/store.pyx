@@ -123,7 +123,7 @@ cdef class Store:
         with nogil:
             status = qs_store_close(self.handle, &error)
         self.handle = NULL
-        # The files are closed with the last handle, and one may be kept for as long as a message is.
+        # Files are closed with the last handle, which may be kept for as long as a message is.
         for handle in list(self.handles):
             handle._free()
         if not forked:
