@@ -373,29 +373,11 @@ class Channel(_core.Channel):
 
     # Settling.
 
-    def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        """Acknowledge a delivery; with ``multiple`` all up to it, tag 0 meaning all.
-
-        All that were handed out: not what came for a consumer and was not asked for yet.  Returns
-        at once: after a crash an acknowledged message may be delivered again, flagged redelivered.
-        PreconditionFailed: unknown delivery tag.
-        """
-        held = self._held() if multiple else None
+    def _settle_handed_out(self, tag: int, requeue: bool, reject: bool) -> bool:
+        held = self._held()
         if held:
-            self._settle_around(held, delivery_tag, requeue=False, reject=False)
-        else:
-            super().basic_ack(delivery_tag, multiple)
-
-    def basic_nack(
-        self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True
-    ) -> None:
-        """Refuse deliveries, those that ``basic_ack`` would acknowledge: back to their places in
-        the queue, or dead-lettered, or dropped."""
-        held = self._held() if multiple else None
-        if held:
-            self._settle_around(held, delivery_tag, requeue, reject=not requeue)
-        else:
-            super().basic_nack(delivery_tag, multiple, requeue)
+            self._settle_around(held, tag, requeue, reject)
+        return bool(held)
 
     def basic_recover(self, requeue: bool = True) -> None:
         """Requeue everything unacknowledged on this channel, what came and was not handed out with
@@ -421,9 +403,9 @@ class Channel(_core.Channel):
         """Settle all up to ``tag``, or with 0 up to ``last``, except what is held."""
         if tag and not any(first <= tag <= last for first, last in held):  # unknown: an error
             if requeue or reject:
-                super().basic_nack(tag, False, requeue)
+                self.basic_nack(tag, False, requeue)
             else:
-                super().basic_ack(tag)
+                self.basic_ack(tag)
         self._settle_tags(handed_out(held, tag or last), requeue, reject, in_transaction=True)
 
     def _settle_tags(

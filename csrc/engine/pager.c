@@ -204,6 +204,15 @@ static uint64_t keep_count(struct qs_store *store, const struct store_queue *que
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
 
+/* In one step: not so little that it is all to be done again for the next message, as a step looks at all that stays. */
+static uint64_t bytes_to_drop(const struct qs_store *store, uint64_t excess)
+{
+    uint64_t least = qsi_piece_of_budget(store);
+
+    excess = excess > least ? excess : least;
+    return excess < DROP_BYTES ? excess : DROP_BYTES;
+}
+
 bool qsi_pager_step(struct qs_store *store)
 {
     uint64_t used = memory_used(store);
@@ -218,7 +227,7 @@ bool qsi_pager_step(struct qs_store *store)
         store->targets_at_ns = now;
         qsi_update_targets(store);
     }
-    bytes = used - low_mark(store) < DROP_BYTES ? used - low_mark(store) : DROP_BYTES;
+    bytes = bytes_to_drop(store, used - low_mark(store));
     queue = choose_queue(store, false);
     if (queue != NULL && page_out(store, queue, keep_count(store, queue), bytes)) {
         return true;

@@ -556,18 +556,27 @@ cdef class Channel:
     def basic_ack(self, delivery_tag=0, bint multiple=False):
         """Acknowledge a delivery; with ``multiple`` all up to it, tag 0 meaning all.
 
-        Returns at once: after a crash an acknowledged message may be delivered again, flagged
-        redelivered. PreconditionFailed: unknown delivery tag.
+        All that were handed out: not what came for a consumer and was not asked for yet.  Returns
+        at once: after a crash an acknowledged message may be delivered again, flagged redelivered.
+        PreconditionFailed: unknown delivery tag.
         """
         cdef uint64_t tag
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
-        self.settle(tag, QS_MULTIPLE if multiple else 0, True)
+        if not (multiple and self._settle_handed_out(tag, False, False)):
+            self.settle(tag, QS_MULTIPLE if multiple else 0, True)
 
     def basic_nack(self, delivery_tag=0, bint multiple=False, bint requeue=True):
-        """Refuse deliveries: back to their places in the queue, or dead-lettered, or dropped."""
+        """Refuse deliveries, those that ``basic_ack`` would acknowledge: back to their places in
+        the queue, or dead-lettered, or dropped."""
         cdef uint64_t tag
+        cdef uint32_t flags = (QS_MULTIPLE if multiple else 0) | (QS_REQUEUE if requeue else 0)
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
-        self.settle(tag, (QS_MULTIPLE if multiple else 0) | (QS_REQUEUE if requeue else 0), False)
+        if not (multiple and self._settle_handed_out(tag, requeue, not requeue)):
+            self.settle(tag, flags, False)
+
+    def _settle_handed_out(self, tag, requeue, reject):
+        """For whoever holds deliveries back: settle the others up to ``tag``.  Whether it did."""
+        return False
 
     def basic_reject(self, delivery_tag, bint requeue=True):
         """Refuse one delivery."""
