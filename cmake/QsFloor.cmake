@@ -21,7 +21,8 @@ function(qs_test source)
   target_link_libraries(${target} PRIVATE ${ARG_LINK})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${ARG_NAME}/${target} COMMAND ${QS_TEST_WRAPPER} $<TARGET_FILE:${target}>)
-  set_tests_properties(${ARG_NAME}/${target} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${ARG_NAME}/${target} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+                       COST ${ARG_TIMEOUT})
 endfunction()
 
 function(qs_floor name)
