@@ -7,7 +7,6 @@
 #include "error.h"
 #include "field_print.h"
 #include "field_text.h"
-#include "le.h"
 #include "properties.h"
 
 #include <stddef.h>
@@ -68,36 +67,16 @@ static qs_status invalid(const char *name, struct qsi_slice queue, const char *w
                     (int)queue.bytes, (const char *)queue.data, why);
 }
 
-/* False: not a whole number. */
+/* False: not a whole number; a timestamp is none. */
 static bool read_number(const struct qsi_field *field, int64_t *number_out)
 {
-    const uint8_t *at = field->value.data;
+    struct qsi_number number;
 
-    switch (field->type) {
-    case 'b':
-        *number_out = (int8_t)at[0];
-        return true;
-    case 'B':
-        *number_out = at[0];
-        return true;
-    case 's':
-        *number_out = (int16_t)qsi_get_be16(at);
-        return true;
-    case 'u':
-        *number_out = qsi_get_be16(at);
-        return true;
-    case 'I':
-        *number_out = (int32_t)qsi_get_be32(at);
-        return true;
-    case 'i':
-        *number_out = qsi_get_be32(at);
-        return true;
-    case 'l':
-        *number_out = (int64_t)qsi_get_be64(at);
-        return true;
-    default:
+    if (field->type == 'T' || !qsi_field_integer(field, &number)) {
         return false;
     }
+    *number_out = (int64_t)number.bits;
+    return true;
 }
 
 static qs_status parse_number(struct parsed *parsed, const struct number_argument *argument,
