@@ -11,6 +11,9 @@ from .errors import ChannelClosed, ForkedStore, PreconditionFailed, StoreClosed
 cdef enum:
     FIRST_REPLY_CODE = 300
 
+ctypedef qs_status (*tie_function)(qs_channel *, qs_slice, qs_slice, qs_slice, qs_slice,
+                                   qs_error *) noexcept nogil
+
 
 @cython.no_gc_clear
 cdef class Channel:
@@ -169,65 +172,36 @@ cdef class Channel:
         name_made = (<bytes>ok.queue).decode("utf-8", "surrogateescape")
         return name_made, ok.message_count, ok.consumer_count
 
-    def _queue_bind(self, queue, exchange, routing_key, bytes arguments not None):
-        cdef qs_slice name
-        cdef qs_slice source
+    cdef int tie(self, tie_function verb, str kind, object destination, object source,
+                 object routing_key, bytes arguments) except -1:
+        """Bind or unbind a destination of that kind."""
+        cdef qs_slice to
+        cdef qs_slice origin
         cdef qs_slice key
         cdef qs_slice table = bytes_slice(arguments)
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
-        text_slice(exchange, "exchange", &source)
+        text_slice(destination, kind, &to)
+        text_slice(source, "exchange" if kind == "queue" else "source", &origin)
         text_slice(routing_key, "routing_key", &key)
         self.begin(&error)
         with nogil:
-            status = qs_channel_queue_bind(self.handle, name, source, key, table, &error)
-        self.end(status, &error)
+            status = verb(self.handle, to, origin, key, table, &error)
+        return self.end(status, &error)
+
+    def _queue_bind(self, queue, exchange, routing_key, bytes arguments not None):
+        self.tie(qs_channel_queue_bind, "queue", queue, exchange, routing_key, arguments)
 
     def _queue_unbind(self, queue, exchange, routing_key, bytes arguments not None):
-        cdef qs_slice name
-        cdef qs_slice source
-        cdef qs_slice key
-        cdef qs_slice table = bytes_slice(arguments)
-        cdef qs_error error
-        cdef qs_status status
-        text_slice(queue, "queue", &name)
-        text_slice(exchange, "exchange", &source)
-        text_slice(routing_key, "routing_key", &key)
-        self.begin(&error)
-        with nogil:
-            status = qs_channel_queue_unbind(self.handle, name, source, key, table, &error)
-        self.end(status, &error)
+        self.tie(qs_channel_queue_unbind, "queue", queue, exchange, routing_key, arguments)
 
     def _exchange_bind(self, destination, source, routing_key, bytes arguments not None):
-        cdef qs_slice to
-        cdef qs_slice origin
-        cdef qs_slice key
-        cdef qs_slice table = bytes_slice(arguments)
-        cdef qs_error error
-        cdef qs_status status
-        text_slice(destination, "destination", &to)
-        text_slice(source, "source", &origin)
-        text_slice(routing_key, "routing_key", &key)
-        self.begin(&error)
-        with nogil:
-            status = qs_channel_exchange_bind(self.handle, to, origin, key, table, &error)
-        self.end(status, &error)
+        self.tie(qs_channel_exchange_bind, "destination", destination, source, routing_key,
+                 arguments)
 
     def _exchange_unbind(self, destination, source, routing_key, bytes arguments not None):
-        cdef qs_slice to
-        cdef qs_slice origin
-        cdef qs_slice key
-        cdef qs_slice table = bytes_slice(arguments)
-        cdef qs_error error
-        cdef qs_status status
-        text_slice(destination, "destination", &to)
-        text_slice(source, "source", &origin)
-        text_slice(routing_key, "routing_key", &key)
-        self.begin(&error)
-        with nogil:
-            status = qs_channel_exchange_unbind(self.handle, to, origin, key, table, &error)
-        self.end(status, &error)
+        self.tie(qs_channel_exchange_unbind, "destination", destination, source, routing_key,
+                 arguments)
 
     def queue_purge(self, queue):
         """Drop every ready message of a queue; unacknowledged ones stay.  Returns how many were
