@@ -367,7 +367,7 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
                           uint64_t bytes, uint32_t record_count, bool more);
 
-/* ---- topology.c ---- */
+/* ---- queue_life.c ---- */
 
 struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
 struct store_queue *qsi_queue_of(struct qsi_destination *destination);
@@ -375,22 +375,31 @@ struct store_queue *qsi_queue_of_core(struct qsi_queue *core);
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
                             struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Removes the queue from everything; journals nothing. */
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
+void qsi_free_queue_if_done(struct store_queue *queue);
+void qsi_free_all_queues(struct qs_store *store);
+/* A level of the queue, known by its id; for levels.c, which notes it.  QS_ENOMEM */
+qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
+                           struct store_queue **level_out) QS_MUST_CHECK;
+
+/* ---- queues.c ---- */
+
+/* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
+void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
+
+/* ---- exchanges.c ---- */
+
 void qsi_journal_exchange_deleted(void *context,
                                   const struct qsi_exchange *exchange); /* the router's callback */
 /* The record that makes the binding again; false: one of its ends does not survive a restart. */
 struct qsi_topology;
 bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out);
+
+/* ---- topology.c ---- */
+
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Removes the queue from everything; journals nothing. */
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
-void qsi_free_queue_if_done(struct store_queue *queue);
-/* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
-void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
-void qsi_free_all_queues(struct qs_store *store);
-/* A level of the queue, known by its id; for levels.c, which notes it.  QS_ENOMEM */
-qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
-                           struct store_queue **level_out) QS_MUST_CHECK;
 
 /* ---- settle.c ---- */
 

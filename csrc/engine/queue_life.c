@@ -1,0 +1,247 @@
+/* The life of a queue: found, made, emptied, and freed when nobody needs it any more. */
+#include "alloc.h"
+#include "check.h"
+#include "departures.h"
+#include "error.h"
+#include "topology.h"
+
+#include <math.h>
+#include <string.h>
+
+struct store_queue *qsi_queue_of(struct qsi_destination *destination)
+{
+    return QSI_LIST_OWNER(destination, struct store_queue, destination);
+}
+
+struct store_queue *qsi_queue_of_core(struct qsi_queue *core)
+{
+    return QSI_LIST_OWNER(core, struct store_queue, core);
+}
+
+struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
+{
+    struct qsi_destination *destination = qsi_router_find_destination(&store->router, name);
+
+    return destination != NULL ? qsi_queue_of(destination) : NULL;
+}
+
+qs_status qsi_fail_locked(const struct store_queue *queue, qs_error *error)
+{
+    return qsi_fail(error, QS_RESOURCE_LOCKED,
+                    "cannot obtain exclusive access to locked queue '%.*s' in this store. It could "
+                    "be originally declared on another connection or the exclusive property value "
+                    "does not match that of the original declaration.",
+                    QSI_NAME(queue->name));
+}
+
+qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
+                          qs_error *error)
+{
+    if (queue->owner != NULL && queue->owner != channel->connection) {
+        return qsi_fail_locked(queue, error);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
+                            struct store_queue **queue_out, qs_error *error)
+{
+    *queue_out = qsi_find_queue(channel->store, name);
+    if (*queue_out == NULL) {
+        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+    }
+    return qsi_check_owner(channel, *queue_out, error);
+}
+
+/* ---- the life of a queue ---- */
+
+void qsi_free_queue(struct store_queue *queue)
+{
+    qsi_list_remove(&queue->in_owner);
+    qsi_list_remove(&queue->in_deleted);
+    qsi_list_remove(&queue->in_ahead);
+    qsi_list_remove(&queue->in_trimming);
+    qsi_list_remove(&queue->in_timed);
+    qsi_queue_fini(&queue->core);
+    qsi_free(queue->levels);
+    qsi_free(queue);
+}
+
+/* The queue itself, and room for all the others. */
+static qs_status begin_levels(struct store_queue *queue)
+{
+    if (!queue->policy.has_priorities) {
+        return QS_OK;
+    }
+    queue->levels = qsi_zalloc(sizeof *queue->levels + (queue->policy.priority_max + (size_t)1) *
+                                                           sizeof(struct store_queue *));
+    if (queue->levels == NULL) {
+        return QS_ENOMEM;
+    }
+    queue->levels->count = 1;
+    queue->levels->queues[0] = queue;
+    queue->levels->sum.earliest = QSI_NEVER;
+    qsi_queue_join(&queue->core, &queue->levels->sum, 0);
+    return QS_OK;
+}
+
+qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
+                        struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
+{
+    struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
+    qs_status status;
+
+    if (queue == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
+    }
+    qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    qsi_list_init(&queue->in_owner);
+    qsi_list_init(&queue->in_ahead);
+    qsi_list_init(&queue->in_trimming);
+    qsi_list_init(&queue->in_timed);
+    queue->target_ram_count = INFINITY;
+    qsi_list_init(&queue->consumers);
+    qsi_list_init(&queue->in_deleted);
+    queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
+    if (name.bytes > 0) {
+        memcpy(queue->bytes, name.data, name.bytes);
+    }
+    if (arguments.bytes > 0) {
+        memcpy(queue->bytes + name.bytes, arguments.data, arguments.bytes);
+    }
+    queue->name = qsi_slice_make(queue->bytes, name.bytes);
+    queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
+    queue->destination.name = queue->name;
+    status = qsi_queue_policy_parse(&queue->policy, queue->arguments, queue->name, error);
+    if (status != QS_OK) {
+        qsi_free_queue(queue);
+        return status;
+    }
+    queue->lazy = queue->policy.lazy;
+    queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
+    queue->core.wears_out = queue->policy.deliveries_max != QSI_UNLIMITED;
+    if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
+        queue->core.ttl_us = queue->policy.message_ttl_ms * QSI_US_PER_MS;
+    }
+    *queue_out = queue;
+    return QS_OK;
+}
+
+qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
+                           struct store_queue **level_out)
+{
+    struct store_queue *created;
+    uint64_t id = qsi_level_id(queue->core.id, level);
+
+    QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
+    if (qsi_map_put(&store->queues_by_id, &id, sizeof id, created) != QS_OK) {
+        qsi_free_queue(created);
+        return QS_ENOMEM;
+    }
+    created->parent = queue;
+    created->level = level;
+    created->lazy = queue->lazy;
+    created->core.ttl_least_us = queue->core.ttl_least_us;
+    store->lazy_count += queue->lazy ? 1 : 0;
+    *level_out = created;
+    return QS_OK;
+}
+
+qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    qs_status status =
+        qsi_map_put(&store->queues_by_id, &queue->core.id, sizeof queue->core.id, queue);
+
+    if (status != QS_OK) {
+        return qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
+    }
+    status = begin_levels(queue);
+    if (status == QS_OK) {
+        status = qsi_router_add_destination(&store->router, &queue->destination, error);
+    } else {
+        status = qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
+    }
+    if (status != QS_OK) {
+        qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+        return status;
+    }
+    store->lazy_count += queue->lazy ? 1 : 0;
+    if (queue->core.id >= store->next_queue_id) {
+        store->next_queue_id = queue->core.id + 1;
+    }
+    return QS_OK;
+}
+
+/* The consumers learn of it through an event; they hold the queue no longer. */
+static void cancel_consumers(struct store_queue *queue)
+{
+    while (!qsi_list_is_empty(&queue->consumers)) {
+        struct store_consumer *consumer =
+            QSI_LIST_OWNER(queue->consumers.next, struct store_consumer, in_queue);
+        qsi_list_remove(&consumer->in_queue);
+        consumer->queue = NULL;
+        consumer->cancelled = true;
+        if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
+            qsi_channel_ring(consumer->channel);
+        }
+    }
+    queue->consumer_count = 0;
+    queue->active = NULL;
+}
+
+void qsi_free_queue_if_done(struct store_queue *queue)
+{
+    if (queue->deleted && queue->core.out_count == 0 && queue->jobs == 0) {
+        qsi_free_queue(queue);
+    }
+}
+
+/* Takes the queue, or a level, from those that have messages. */
+static void abandon_queue(struct qs_store *store, struct store_queue *queue)
+{
+    qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+    qsi_list_remove(&queue->in_owner);
+    qsi_list_remove(&queue->in_ahead);
+    qsi_list_remove(&queue->in_trimming);
+    qsi_list_remove(&queue->in_timed);
+    store->lazy_count -= queue->lazy ? 1 : 0;
+    qsi_queue_abandon(&queue->core);
+    queue->deleted = true;
+    qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
+    qsi_free_queue_if_done(queue);
+}
+
+/* From here on each level lives as long as its own messages are out. */
+static void abandon_levels(struct qs_store *store, struct store_queue *queue)
+{
+    for (uint32_t i = 0; i + 1 < qsi_level_count(queue); i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        level->parent = NULL;
+        qsi_queue_join(&level->core, NULL, 0);
+        abandon_queue(store, level);
+    }
+    qsi_queue_join(&queue->core, NULL, 0);
+    qsi_free(queue->levels);
+    queue->levels = NULL;
+}
+
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+{
+    cancel_consumers(queue);
+    qsi_router_remove_destination(&store->router, &queue->destination);
+    abandon_levels(store, queue);
+    abandon_queue(store, queue);
+    qsi_events_announce(store);
+}
+
+void qsi_free_all_queues(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        qsi_free_queue(cursor.value);
+    }
+    while (store->deleted_queues.next != NULL && !qsi_list_is_empty(&store->deleted_queues)) {
+        qsi_free_queue(QSI_LIST_OWNER(store->deleted_queues.next, struct store_queue, in_deleted));
+    }
+}

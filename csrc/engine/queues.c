@@ -1,0 +1,367 @@
+/* Queues: declared, deleted, purged, and switched between modes. */
+#include "alloc.h"
+#include "check.h"
+#include "departures.h"
+#include "env_call.h"
+#include "error.h"
+#include "properties.h"
+#include "topology.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SERVER_NAME_PREFIX "amq.gen-"
+#define RESERVED_PREFIX "amq."
+
+/* ---- queues ---- */
+
+static const char *yes_no(uint32_t flags, uint32_t flag)
+{
+    return (flags & flag) != 0 ? "true" : "false";
+}
+
+static qs_status check_equivalent(const struct store_queue *queue, uint32_t flags,
+                                  struct qsi_slice arguments, qs_error *error)
+{
+    static const struct {
+        uint32_t flag;
+        const char *name;
+    } checked[] = {{QS_DURABLE, "durable"}, {QS_AUTO_DELETE, "auto_delete"}};
+
+    if ((queue->flags & QS_EXCLUSIVE) != (flags & QS_EXCLUSIVE)) { /* a broker's code for it */
+        return qsi_fail_locked(queue, error);
+    }
+    for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++) {
+        if ((queue->flags & checked[i].flag) != (flags & checked[i].flag)) {
+            return qsi_fail(
+                error, QS_PRECONDITION_FAILED,
+                "inequivalent arg '%s' for queue '%.*s': received '%s' but current is '%s'",
+                checked[i].name, QSI_NAME(queue->name), yes_no(flags, checked[i].flag),
+                yes_no(queue->flags, checked[i].flag));
+        }
+    }
+    return qsi_queue_arguments_check(queue->arguments, arguments, queue->name, error);
+}
+
+static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_error *error)
+{
+    uint64_t random;
+
+    QS_TRY(qsi_env_random(store->env, &random, sizeof random, error));
+    snprintf(name_out, 32, SERVER_NAME_PREFIX "%016llx",
+             (unsigned long long)(random + store->next_server_name++));
+    return QS_OK;
+}
+
+static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                              struct qsi_slice arguments, struct store_queue **queue_out,
+                              uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
+                                    .flags = flags,
+                                    .number = store->next_queue_id,
+                                    .strings = {name, arguments}};
+    struct qsi_chunk *chunk = NULL;
+    struct store_queue *queue;
+    qs_status status;
+
+    QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
+    QS_TRY(qsi_new_queue(store, topology.number, flags, name, arguments, &queue, error));
+    if (queue->policy.has_priorities) {
+        topology.type = QSI_RECORD_PRIORITY_QUEUE_DECLARE;
+    }
+    status = qsi_queue_type_check(queue->arguments, queue->name, error);
+    if (status == QS_OK) {
+        status = qsi_add_queue(store, queue, error);
+    }
+    if (status != QS_OK) {
+        qsi_free_queue(queue);
+        return status;
+    }
+    if ((flags & QS_EXCLUSIVE) != 0) {
+        queue->owner = channel->connection;
+        qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
+    }
+    if (qsi_is_journalled(queue)) {
+        *lsn_out = qsi_append_topology(store, &topology, chunk);
+    }
+    *queue_out = queue;
+    return QS_OK;
+}
+
+static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                               struct qsi_slice arguments, struct store_queue **queue_out,
+                               uint64_t *lsn_out, qs_error *error)
+{
+    char server_name[32];
+
+    if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
+        QS_TRY(make_server_name(channel->store, server_name, error));
+        return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
+                            flags, arguments, queue_out, lsn_out, error);
+    }
+    if ((flags & QS_PASSIVE) != 0) {
+        return qsi_require_queue(channel, name, queue_out, error);
+    }
+    *queue_out = qsi_find_queue(channel->store, name);
+    if (*queue_out != NULL) {
+        QS_TRY(qsi_check_owner(channel, *queue_out, error));
+        return check_equivalent(*queue_out, flags, arguments, error);
+    }
+    if (name.bytes >= strlen(RESERVED_PREFIX) &&
+        memcmp(name.data, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
+        return qsi_fail(error, QS_ACCESS_REFUSED,
+                        "queue name '%.*s' contains reserved prefix '%s*'", QSI_NAME(name),
+                        RESERVED_PREFIX);
+    }
+    return create_queue(channel, name, flags, arguments, queue_out, lsn_out, error);
+}
+
+qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                   qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
+{
+    struct store_queue *found = NULL;
+    uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
+    uint64_t lsn = 0;
+    qs_status status;
+
+    if (queue.bytes > QSI_EXCHANGE_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "queue name of %zu bytes: 255 at most", queue.bytes);
+    }
+    if ((kept & QS_EXCLUSIVE) != 0) {
+        kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
+    }
+    QS_TRY(qsi_enter_topology(channel, arguments.bytes, error));
+    status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
+                           qsi_slice_of(arguments), &found, &lsn, error);
+    if (status == QS_OK) {
+        qsi_note_use(channel->store, found);
+        qsi_expire(channel->store, found);
+        memcpy(ok_out->queue, found->name.data, found->name.bytes);
+        ok_out->queue[found->name.bytes] = '\0';
+        ok_out->message_count = qsi_ready_count(found);
+        ok_out->consumer_count = found->consumer_count;
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue,
+                              uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_chunk *chunk = NULL;
+
+    QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
+    if (qsi_is_journalled(queue)) {
+        *lsn_out = qsi_append_topology(store, &topology, chunk);
+    }
+    qsi_drop_queue(store, queue);
+    return QS_OK;
+}
+
+void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
+{
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_chunk *chunk = NULL;
+
+    /* Without memory or with a failed store the queue is back after a restart, empty of consumers: it is deleted again then. */
+    if (qsi_is_journalled(queue) && !store->failed &&
+        qsi_journal_has_room(store->journal, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM) &&
+        qsi_reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
+        qsi_append_topology(store, &topology, chunk);
+    }
+    qsi_drop_queue(store, queue);
+}
+
+static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
+{
+    if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use",
+                        QSI_NAME(queue->name));
+    }
+    if ((flags & QS_IF_EMPTY) != 0 && qsi_has_ready(queue)) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' not empty",
+                        QSI_NAME(queue->name));
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                  uint64_t *count_out, qs_error *error)
+{
+    struct store_queue *found;
+    uint64_t lsn = 0;
+    qs_status status = QS_OK;
+
+    *count_out = 0;
+    QS_TRY(qsi_enter_topology(channel, 0, error));
+    found = qsi_find_queue(channel->store, qsi_slice_of(queue));
+    if (found != NULL) { /* as a broker: gone is gone */
+        status = qsi_check_owner(channel, found, error);
+        if (status == QS_OK) {
+            status = check_delete(found, flags, error);
+        }
+        if (status == QS_OK) {
+            *count_out = qsi_ready_count(found);
+            status = delete_queue(channel, found, &lsn, error);
+        }
+    }
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- purging ---- */
+
+struct purge {
+    uint64_t queue_id;
+    uint8_t *at;
+    uint32_t count;
+};
+
+static void record_purged(void *context, uint64_t first_seq, uint32_t count)
+{
+    struct purge *purge = context;
+    struct qsi_settle settle = {purge->queue_id, first_seq, count, QSI_SETTLE_ACK};
+
+    qsi_settle_encode(purge->at, &settle);
+    purge->at += QSI_SETTLE_BYTES;
+    purge->count += 1;
+}
+
+/* What the purge's records take. */
+static uint64_t purge_bytes(const struct store_queue *queue)
+{
+    uint64_t ranges = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        ranges += qsi_queue_purge_ranges(qsi_core_at(queue, i));
+    }
+    return ranges * QSI_SETTLE_BYTES;
+}
+
+static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
+{
+    (void)context;
+    (void)first_seq;
+    (void)count;
+}
+
+static uint64_t purge_levels(struct store_queue *queue, qsi_range_visitor *visit,
+                             struct purge *purge)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        struct qsi_queue *core = &qsi_level_at(queue, i)->core;
+        purge->queue_id = core->id;
+        count += qsi_queue_purge(core, visit, purge);
+    }
+    return count;
+}
+
+static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
+                             uint64_t *lsn_out, qs_error *error)
+{
+    struct purge purge = {0};
+    struct qsi_chunk *chunk = NULL;
+    uint64_t from, bytes = purge_bytes(queue);
+
+    if (!qsi_is_journalled(queue) || bytes == 0) {
+        *count_out = purge_levels(queue, ignore_range, &purge);
+        return QS_OK;
+    }
+    if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
+    from = chunk->used;
+    purge.at = chunk->data + from;
+    *count_out = purge_levels(queue, record_purged, &purge);
+    chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
+    *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
+    qsi_commit_kick(store);
+    return QS_OK;
+}
+
+/* Finds the queue and makes room for the purge's records, which may take turns. */
+static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name,
+                               struct store_queue **queue_out, qs_error *error)
+{
+    bool released = true;
+
+    while (released) {
+        uint64_t bytes;
+        QS_TRY(qsi_require_queue(channel, name, queue_out, error));
+        bytes = purge_bytes(*queue_out);
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+    }
+    return QS_OK;
+}
+
+qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
+                                 qs_error *error)
+{
+    struct store_queue *found = NULL;
+    uint64_t lsn = 0;
+    qs_status status;
+
+    *count_out = 0;
+    QS_TRY(qsi_enter_topology(channel, 0, error));
+    status = prepare_purge(channel, qsi_slice_of(queue), &found, error);
+    if (status == QS_OK) {
+        status = purge_queue(channel->store, found, count_out, &lsn, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- the queue's mode ---- */
+
+void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
+{
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        store->lazy_count += lazy ? 1 : 0;
+        store->lazy_count -= level->lazy ? 1 : 0;
+        level->lazy = lazy;
+    }
+    queue->mode_was_set = true;
+    qsi_pager_kick(store);
+}
+
+qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_error *error)
+{
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_MODE, .flags = lazy ? 1 : 0};
+    struct qsi_chunk *chunk = NULL;
+    struct store_queue *queue;
+    uint64_t lsn = 0;
+    bool released;
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_commit_make_room(store, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM, &released, error);
+    queue = qsi_find_queue(store, qsi_slice_of(name));
+    if (status == QS_OK && queue == NULL) {
+        status = qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+    }
+    if (status == QS_OK) {
+        status = qsi_reserve_topology(store, &topology, &chunk, error);
+    }
+    if (status == QS_OK) {
+        topology.number = queue->core.id;
+        qsi_set_mode(store, queue, lazy);
+        if (qsi_is_journalled(queue)) {
+            lsn = qsi_append_topology(store, &topology, chunk);
+        }
+        status = qsi_commit_wait(store, lsn, QS_FOREVER, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}

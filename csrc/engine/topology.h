@@ -1,0 +1,46 @@
+/* What queues, exchanges and bindings have in common: how they get into the journal.  All of it REQUIRES the lock. */
+#ifndef QSI_ENGINE_TOPOLOGY_H
+#define QSI_ENGINE_TOPOLOGY_H
+
+#include "levels.h"
+#include "record.h"
+
+#define QSI_TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
+#define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
+
+/* ---- topology.c ---- */
+
+/* QS_EINVAL: no AMQP field table. */
+qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
+/* Takes the lock, and makes room for a record with so many bytes of names and arguments; without it on failure. */
+qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes,
+                             qs_error *error) QS_MUST_CHECK;
+/* A place for the record, made before anything changes: append cannot fail then. */
+qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
+                               struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
+uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
+                             struct qsi_chunk *chunk);
+
+/* ---- queue_life.c ---- */
+
+static inline bool qsi_is_journalled(const struct store_queue *queue)
+{
+    return (queue->flags & QS_DURABLE) != 0;
+}
+/* QS_RESOURCE_LOCKED */
+qs_status qsi_fail_locked(const struct store_queue *queue, qs_error *error);
+qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
+                          qs_error *error) QS_MUST_CHECK;
+/* A queue that nobody knows yet: to be added, or freed. */
+qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
+                        struct qsi_slice arguments, struct store_queue **queue_out,
+                        qs_error *error) QS_MUST_CHECK;
+qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue,
+                        qs_error *error) QS_MUST_CHECK;
+void qsi_free_queue(struct store_queue *queue);
+
+/* ---- queues.c ---- */
+
+void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy);
+
+#endif
