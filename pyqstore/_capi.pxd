@@ -289,6 +289,9 @@ cdef extern from "qstore/qstore.h" nogil:
                              uint32_t flags, qs_error *error)
     qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consumer_tag,
                                  uint32_t flags, qs_slice arguments, char *tag_out, qs_error *error)
+    qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, c_bool paused,
+                               qs_error *error)
+    qs_status qs_channel_ignore_returns(qs_channel *channel, c_bool ignored, qs_error *error)
     qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
     qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                              qs_error *error)

@@ -7,13 +7,12 @@ to encode, listeners to run, or something to wait for.
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
-from .deliveries import Tags, handed_out
+from .deliveries import Backlog, Tags, handed_out
 from .fields import FieldValue, encode_table
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -46,7 +45,7 @@ class _Consumer:
         self.callback = callback
         self.auto_ack = auto_ack
         self.cancelled = False
-        self.held: deque[Message] = deque()
+        self.held: Backlog[Message] = Backlog()
 
 
 class Channel(_core.Channel):
@@ -74,6 +73,7 @@ class Channel(_core.Channel):
         self._nacked = False
         self._consuming = False
         self._stop = False
+        self._ignore_returns(True)
 
     def __enter__(self) -> Self:
         return self
@@ -293,8 +293,15 @@ class Channel(_core.Channel):
 
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """Call ``callback(message)`` with each :class:`ReturnedMessage`, before the confirm of the
-        same message."""
+        same message.
+
+        Without a listener returned messages are counted (``stats()["messages_returned"]``) and
+        dropped.  With one they wait in memory until events are processed: an eighth of
+        ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
+        queue takes raises StoreFull, having published nothing.
+        """
         self._return_listeners.append(callback)
+        self._ignore_returns(False)
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
@@ -340,6 +347,9 @@ class Channel(_core.Channel):
                 self._put_back(what)
             elif consumer.callback is None:
                 consumer.held.append(what)
+                if consumer.held.is_full and not consumer.held.is_paused:
+                    consumer.held.is_paused = True
+                    self._pause(what.consumer_tag, True)
             else:
                 consumer.callback(what)
         elif kind == _core.EVENT_ACK:
@@ -383,9 +393,16 @@ class Channel(_core.Channel):
         """Requeue everything unacknowledged on this channel, what came and was not handed out with
         it.  NotImplementedByBroker without ``requeue``."""
         super().basic_recover(requeue)
-        for consumer in self._consumers.values():
+        for tag, consumer in self._consumers.items():
             if not consumer.auto_ack:
                 consumer.held.clear()
+                self._resume(tag, consumer)
+
+    def _resume(self, tag: str, consumer: _Consumer) -> None:
+        """Nothing is held for it any more: what comes next is welcome."""
+        if consumer.held.is_paused:
+            consumer.held.is_paused = False
+            self._pause(tag, False)
 
     def _held(self) -> list[Tags]:
         """What came and was not handed out; with ``auto_ack`` it is settled already."""
@@ -524,7 +541,9 @@ class Channel(_core.Channel):
 
         None when nothing came within ``timeout`` seconds, or the consumer was cancelled, by
         ``basic_cancel`` or because its queue was deleted: then after the last message that came
-        before.  Listeners and other consumers' callbacks run meanwhile.
+        before.  Listeners and other consumers' callbacks run meanwhile.  What comes for other
+        consumers without a callback waits for their turn; each of them that has 256 messages or
+        256 KiB waiting takes no more until those were asked for, as if its prefetch were used up.
         """
         check_timeout(timeout)
         return self._next_delivery(consumer_tag, timeout)
@@ -536,6 +555,8 @@ class Channel(_core.Channel):
             if consumer is None:
                 return None
             if consumer.held:
+                if len(consumer.held) == 1:
+                    self._resume(consumer_tag, consumer)
                 return consumer.held.popleft()
             if consumer.cancelled:
                 self._forget(consumer_tag)

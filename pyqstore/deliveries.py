@@ -2,12 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Deliveries", "Tags", "handed_out"]
+__all__ = ["Backlog", "Deliveries", "Tags", "handed_out"]
+
+BACKLOG_MESSAGES = 256
+BACKLOG_BYTES = 256 * 1024
 
 Tags = tuple[int, int]
 """The first and the last of consecutive delivery tags."""
+
+
+class _Sized(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+
+_M = TypeVar("_M", bound=_Sized)
+
+
+class Backlog(Generic[_M]):
+    """What came for a consumer while another one was read, oldest first.
+
+    When it ``is_full`` the consumer is to be paused, and to go on when the last message is taken:
+    256 messages, or 256 KiB of bodies, and the message that reached that.
+    """
+
+    __slots__ = ("_bytes", "_messages", "is_paused")
+
+    def __init__(self) -> None:
+        self._messages: deque[_M] = deque()
+        self._bytes = 0
+        self.is_paused = False
+        """For whoever pauses the consumer to note."""
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[_M]:
+        return iter(self._messages)
+
+    def append(self, message: _M) -> None:
+        """A message came."""
+        self._messages.append(message)
+        self._bytes += len(message.body)
+
+    def popleft(self) -> _M:
+        """The oldest message."""
+        message = self._messages.popleft()
+        self._bytes -= len(message.body)
+        return message
+
+    def clear(self) -> None:
+        """Nothing is left."""
+        self._messages.clear()
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as much as it may."""
+        return len(self._messages) >= BACKLOG_MESSAGES or self._bytes >= BACKLOG_BYTES
 
 
 def handed_out(held: Iterable[Tags], last: int) -> list[Tags]:

@@ -77,17 +77,55 @@ void qsi_confirms_fini(struct qsi_confirms *confirms)
     memset(confirms, 0, sizeof *confirms);
 }
 
-qs_status qsi_confirms_reserve(struct qsi_confirms *confirms)
+/* Immediate numbers that continue the range belong to it. */
+static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_range *range)
 {
-    qs_status status = reserve(&confirms->pending, 1);
-
-    return status == QS_OK ? reserve(&confirms->immediate, 1) : status;
+    while (confirms->immediate.count > 0 && front(&confirms->immediate)->first == range->last + 1) {
+        range->last = front(&confirms->immediate)->last;
+        pop_front(&confirms->immediate);
+    }
 }
 
-qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count)
+/* Durable ranges that follow each other without a gap become one.  A number that was refused is a gap: it has had its verdict. */
+static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
+{
+    struct qsi_number_ranges *pending = &confirms->pending;
+    struct qsi_number_range *items = pending->items + pending->first;
+    uint32_t kept = 0;
+    uint32_t at = 1;
+
+    for (; at < pending->count && items[at].lsn <= durable_lsn; at++) {
+        absorb_immediate(confirms, &items[kept]);
+        if (items[kept].last + 1 == items[at].first) {
+            items[kept].last = items[at].last;
+            items[kept].lsn = items[at].lsn;
+        } else {
+            items[++kept] = items[at];
+        }
+    }
+    if (at > kept + 1) {
+        memmove(items + kept + 1, items + at, (pending->count - at) * sizeof *items);
+        pending->count -= at - (kept + 1);
+    }
+}
+
+qs_status qsi_confirms_reserve(struct qsi_confirms *confirms, uint64_t durable_lsn)
+{
+    if (QS_UNLIKELY(!has_room(&confirms->pending, 1) || !has_room(&confirms->immediate, 1))) {
+        join_durable(confirms, durable_lsn);
+    }
+    QS_TRY(reserve(&confirms->pending, 1));
+    return reserve(&confirms->immediate, 1);
+}
+
+qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count,
+                                     uint64_t durable_lsn)
 {
     uint64_t ranges = count / 2 + 1; /* they take turns at worst */
 
+    if (!has_room(&confirms->pending, ranges) || !has_room(&confirms->immediate, ranges)) {
+        join_durable(confirms, durable_lsn);
+    }
     QS_TRY(reserve(&confirms->pending, ranges));
     QS_TRY(reserve(&confirms->immediate, ranges));
     return reserve(&confirms->refused, ranges);

@@ -485,6 +485,10 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
         if (route->destination_count > 0) {
             continue;
         }
+        batch->return_count += 1;
+        if (batch->channel->ignores_returns) {
+            continue;
+        }
         if (plan->per_row_properties) {
             bytes = qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
         }
@@ -497,14 +501,13 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
         } else {
             memcpy(blob, batch->constant, batch->constant_bytes);
         }
-        status = qsi_return_make(&batch->returns, route->exchange, route->key,
+        status = qsi_return_make(batch->store, &batch->returns, route->exchange, route->key,
                                  qsi_slice_make(blob, (uint32_t)bytes),
                                  qsi_arrow_bytes(&plan->array->body, row), error);
         qsi_free(blob);
         if (status != QS_OK) {
             return status;
         }
-        batch->return_count += 1;
     }
     return QS_OK;
 }

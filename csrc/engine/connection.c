@@ -211,8 +211,8 @@ void qs_channel_close(qs_channel *channel)
     qsi_bell_close(channel->bell);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
-    qsi_free_return_list(&channel->returns);
-    qsi_free_return_list(&channel->tx_returns);
+    qsi_free_return_list(store, &channel->returns);
+    qsi_free_return_list(store, &channel->tx_returns);
     qsi_buf_fini(&channel->tx_settles);
     qsi_free(channel);
     qsi_store_unref(store);

@@ -278,6 +278,29 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
     return qsi_channel_leave(channel, QS_OK);
 }
 
+qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paused, qs_error *error)
+{
+    struct store_consumer *consumer;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    consumer = find_consumer(channel, qsi_slice_of(consumer_tag));
+    if (consumer != NULL && consumer->paused != paused) {
+        consumer->paused = paused;
+        qsi_events_announce(channel->store); /* as when its prefetch changes */
+        ring_beside(channel);
+    }
+    return qsi_channel_leave(channel, QS_OK);
+}
+
+/* ---- returns ---- */
+
+qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    channel->ignores_returns = ignored;
+    return qsi_channel_leave(channel, QS_OK);
+}
+
 /* ---- confirm mode ---- */
 
 qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
@@ -342,7 +365,7 @@ static bool next_return(struct qs_channel *channel, qs_event *event)
         return false;
     }
     returned = QSI_LIST_OWNER(channel->returns.next, struct returned_message, in_channel);
-    qsi_list_remove(&returned->in_channel);
+    qsi_return_unlink(channel->store, returned);
     event->kind = QS_EVENT_RETURN;
     event->reply_code = 312;
     event->reply_text = "NO_ROUTE";
@@ -393,7 +416,8 @@ static bool has_room(const struct store_consumer *consumer)
 {
     const struct qs_channel *channel = consumer->channel;
 
-    return (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
+    return !consumer->paused &&
+           (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
            (channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel);
 }
 

@@ -150,6 +150,8 @@ struct qs_store {
     struct qsi_index *index;           /* segments of durable queues */
     struct qsi_index *transient_index; /* and of what ends with the process */
     struct qsi_budget *budget;
+    uint64_t
+        return_bytes; /* of returned messages that wait to be read; touched with atomics only */
     struct qsi_queue_shared shared;
     struct qsi_router router;
     struct qsi_map queues_by_id; /* u64 -> store_queue: recovery */
@@ -232,6 +234,7 @@ struct store_consumer {
     struct store_queue *queue;
     int64_t priority;
     bool no_ack;
+    bool paused;       /* it takes no messages, as if its prefetch were used up */
     bool cancelled;    /* by the deletion of the queue; goes when the event was taken */
     bool is_gone;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch; /* 0: unlimited */
@@ -276,6 +279,7 @@ struct qs_channel {
     bool closed;
     struct qsi_unacked unacked;
     struct qsi_confirms confirms;
+    bool ignores_returns;      /* nobody reads them: none are kept */
     struct qsi_list returns;   /* returned_message, oldest first */
     struct qsi_list consumers; /* in turn: the next to serve first */
     uint64_t next_consumer_name;
@@ -422,11 +426,14 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 
 /* ---- publish.c ---- */
 
-/* Copies an unroutable message for its publisher to the end of a list. */
-qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
+/* Copies an unroutable message for its publisher to the end of a list.  QS_ESTORE_FULL: too many wait to be read. */
+qs_status qsi_return_make(struct qs_store *store, struct qsi_list *returns,
+                          struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
                           qs_error *error) QS_MUST_CHECK;
-void qsi_free_return_list(struct qsi_list *returns);
+/* Out of its list: it is read, or will never be. */
+void qsi_return_unlink(struct qs_store *store, struct returned_message *returned);
+void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns);
 /* REQUIRES lock.  Where this channel's returns go now: to the publisher, or aside until the transaction commits. */
 struct qsi_list *qsi_returns_of(struct qs_channel *channel);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);

@@ -22,17 +22,47 @@ static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
 
 /* ---- returns ---- */
 
-qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
+#define RETURNS_SHARE 8 /* of memory_budget: returned messages that nobody has read yet */
+
+/* The publisher is who reads them, so waiting would be for ever.  A single one always fits. */
+static qs_status reserve_return(struct qs_store *store, uint64_t bytes, qs_error *error)
+{
+    uint64_t before = __atomic_fetch_add(&store->return_bytes, bytes, __ATOMIC_RELAXED);
+
+    if (before == 0 || before + bytes <= store->options.memory_budget / RETURNS_SHARE) {
+        return QS_OK;
+    }
+    __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
+    return qsi_fail(error, QS_ESTORE_FULL,
+                    "%llu bytes of returned messages wait to be read, and an eighth of "
+                    "memory_budget is the most; nothing was accepted: process the channel's events "
+                    "and try again, or publish fewer unroutable messages at once",
+                    (unsigned long long)before);
+}
+
+void qsi_return_unlink(struct qs_store *store, struct returned_message *returned)
+{
+    qsi_list_remove(&returned->in_channel);
+    __atomic_fetch_sub(&store->return_bytes, returned->chunk->capacity, __ATOMIC_RELAXED);
+}
+
+qs_status qsi_return_make(struct qs_store *store, struct qsi_list *returns,
+                          struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body, qs_error *error)
 {
-    size_t bytes = (size_t)exchange.bytes + key.bytes + properties.bytes + body.bytes;
-    struct qsi_chunk *chunk = qsi_chunk_create(sizeof(struct returned_message) + bytes);
+    size_t bytes = sizeof(struct returned_message) + exchange.bytes + key.bytes + properties.bytes +
+                   body.bytes;
+    struct qsi_chunk *chunk;
     struct returned_message *returned;
     uint8_t *at;
 
+    QS_TRY(reserve_return(store, bytes, error));
+    chunk = qsi_chunk_create(bytes);
     if (chunk == NULL) {
+        __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
         return qsi_fail(error, QS_ENOMEM, "returned message of %zu bytes", bytes);
     }
+    qsi_chunk_charge(chunk, store->budget);
     returned = (struct returned_message *)(void *)chunk->data;
     returned->chunk = chunk;
     at = returned->bytes;
@@ -48,12 +78,12 @@ qs_status qsi_return_make(struct qsi_list *returns, struct qsi_slice exchange, s
     return QS_OK;
 }
 
-void qsi_free_return_list(struct qsi_list *returns)
+void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns)
 {
     while (!qsi_list_is_empty(returns)) {
         struct returned_message *returned =
             QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
-        qsi_list_remove(&returned->in_channel);
+        qsi_return_unlink(store, returned);
         qsi_chunk_unref(returned->chunk);
     }
 }
@@ -362,8 +392,11 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    QS_TRY(qsi_return_make(qsi_returns_of(channel), publishing->exchange, publishing->routing.key,
-                           publishing->properties, publishing->body, error));
+    if (!channel->ignores_returns) {
+        QS_TRY(qsi_return_make(channel->store, qsi_returns_of(channel), publishing->exchange,
+                               publishing->routing.key, publishing->properties, publishing->body,
+                               error));
+    }
     channel->store->stats.returned += 1;
     return QS_OK;
 }
@@ -433,7 +466,9 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     struct pieces pieces = {0};
     qs_status status = make_piece(publishing, &pieces, error);
 
-    if (status == QS_OK && qsi_confirms_reserve_batch(&publishing->channel->confirms, 1) != QS_OK) {
+    if (status == QS_OK &&
+        qsi_confirms_reserve_batch(&publishing->channel->confirms, 1,
+                                   qsi_journal_durable_lsn(store->journal)) != QS_OK) {
         status = qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (status == QS_OK) {
@@ -457,7 +492,8 @@ static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_err
     uint64_t from;
 
     *lsn_out = 0;
-    if (qsi_confirms_reserve(&publishing->channel->confirms) != QS_OK) {
+    if (qsi_confirms_reserve(&publishing->channel->confirms,
+                             qsi_journal_durable_lsn(store->journal)) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (publishing->route->count == 0) {

@@ -73,7 +73,8 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
         qsi_refusals_reserve(refusals, batch->store, &batch->pieces, batch->row_count, error);
 
     if (status == QS_OK && refusals->rows != NULL &&
-        qsi_confirms_reserve_batch(&batch->channel->confirms, batch->row_count) != QS_OK) {
+        qsi_confirms_reserve_batch(&batch->channel->confirms, batch->row_count,
+                                   qsi_journal_durable_lsn(batch->store->journal)) != QS_OK) {
         status = qsi_batch_no_memory(error);
     }
     if (status != QS_OK) {
@@ -103,7 +104,8 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
-        if (qsi_confirms_reserve(&channel->confirms) != QS_OK) {
+        if (qsi_confirms_reserve(&channel->confirms, qsi_journal_durable_lsn(store->journal)) !=
+            QS_OK) {
             return qsi_batch_no_memory(error);
         }
         QS_TRY(qsi_pieces_reserve(store, &batch->pieces, 0, error));
@@ -131,7 +133,7 @@ static void fini(struct batch *batch)
     for (uint32_t i = 0; i < batch->route_count; i++) {
         qsi_free(batch->routes[i].destinations);
     }
-    qsi_free_return_list(&batch->returns);
+    qsi_free_return_list(batch->store, &batch->returns);
     qsi_pieces_fini(&batch->pieces, batch->store->messages);
     qsi_free(batch->routes);
     qsi_free(batch->slots);

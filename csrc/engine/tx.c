@@ -58,7 +58,7 @@ void qsi_tx_drop(struct qs_channel *channel)
     }
     channel->tx_letters = 0;
     give_back_settles(channel);
-    qsi_free_return_list(&channel->tx_returns);
+    qsi_free_return_list(channel->store, &channel->tx_returns);
 }
 
 qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)

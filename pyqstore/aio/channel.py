@@ -332,6 +332,7 @@ class Channel(Declarations):
     def add_return_listener(self, callback: ReturnCallback) -> None:
         """As :meth:`pyqstore.Channel.add_return_listener`; called in the loop."""
         self._events.return_listeners.append(callback)
+        self._lane.post(partial(self._engine._ignore_returns, False))
 
     def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
         """As :meth:`pyqstore.Channel.add_cancel_listener`; called in the loop."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-from ..deliveries import Deliveries
+from ..deliveries import Backlog, Deliveries
 from .engine import Engine
 from .lane import Lane
 from .message import Message
@@ -26,7 +25,7 @@ class Consumer:
         self.auto_ack = auto_ack
         self.cancelled = False
         self.error: BaseException | None = None
-        self.held: deque[Message] = deque()
+        self.held: Backlog[Message] = Backlog()
         self.task: asyncio.Task[None] | None = None
         self.waiter: asyncio.Future[None] | None = None
 
@@ -81,13 +80,22 @@ class Consumers:
             return
         self._deliveries.came(tag, tag)
         consumer.held.append(message)
+        if consumer.held.is_full and not consumer.held.is_paused:
+            self._pause(consumer, True)
         consumer.wake()
+
+    def _pause(self, consumer: Consumer, paused: bool) -> None:
+        """It holds all that it may, or nothing any more: when the lane's turn comes."""
+        consumer.held.is_paused = paused
+        self._lane.post(partial(self._engine._pause, consumer.tag, paused))
 
     def hand_out(self, consumer: Consumer) -> Message:
         """The next message that is held."""
         message = consumer.held.popleft()
         tag = message.delivery_tag
         self._deliveries.went(tag)
+        if consumer.held.is_paused and not consumer.held:
+            self._pause(consumer, False)
         if consumer.auto_ack:
             self.settle_soon(tag, tag, requeue=False)
         return message
@@ -95,9 +103,11 @@ class Consumers:
     def put_back(self, consumer: Consumer) -> None:
         """What is held goes back to its place in the queue."""
         while consumer.held:
-            tag = consumer.held.pop().delivery_tag
+            tag = consumer.held.popleft().delivery_tag
             self._deliveries.went(tag)
             self.settle_soon(tag, tag, requeue=True)
+        if consumer.held.is_paused:
+            self._pause(consumer, False)
 
     def cancelled(self, tag: str) -> None:
         """The store cancelled it; what came before is handed out still."""

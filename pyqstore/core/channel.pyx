@@ -615,6 +615,26 @@ cdef class Channel:
             status = qs_channel_cancel(self.handle, tag, &error)
         self.end(status, &error)
 
+    def _pause(self, consumer_tag, bint paused):
+        """Have a consumer take no more messages, or go on."""
+        cdef qs_slice tag
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(consumer_tag, "consumer_tag", &tag)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_pause(self.handle, tag, paused, &error)
+        self.end(status, &error)
+
+    def _ignore_returns(self, bint ignored):
+        """Whether returned messages are dropped instead of kept until somebody asks."""
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_ignore_returns(self.handle, ignored, &error)
+        self.end(status, &error)
+
     def _next_event(self, uint32_t kinds, uint64_t timeout_ns):
         """The next event of these kinds, or None when there was none within timeout_ns.
 

@@ -298,6 +298,13 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice 
                                                   qs_slice body, uint32_t flags,
                                                   qs_receipt *receipt_out, qs_error *error);
 
+/* qs_channel_ignore_returns - with ignored, unroutable mandatory messages are counted and not kept for QS_EVENT_RETURN, from now on.
+ *
+ * Otherwise they are kept until they are read.  All channels together keep an eighth of memory_budget of them (one always fits): a
+ * publish that would pass that is refused with QS_ESTORE_FULL. */
+QS_API QS_MUST_CHECK qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored,
+                                                         qs_error *error);
+
 typedef struct qs_batch {
     const struct ArrowSchema *schema; /* of a struct: the record batches' schema */
     const struct ArrowArray *const
@@ -373,6 +380,11 @@ QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice 
                                                   qs_error *error);
 QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag,
                                                  qs_error *error);
+
+/* qs_channel_pause - have a consumer take no more messages, as when its prefetch is used up, or go on.  What it has stays with it.
+ * For who reads the consumers of a channel one by one: what comes for the others meanwhile is bounded.  An unknown tag is no error. */
+QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag,
+                                                bool paused, qs_error *error);
 
 /* tag 0 with QS_MULTIPLE: all.  An unknown tag is QS_PRECONDITION_FAILED "unknown delivery tag N".  Not waited for. */
 QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,

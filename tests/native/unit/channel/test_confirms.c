@@ -8,10 +8,11 @@
 #include <stdlib.h>
 
 static struct qs_test_alloc memory;
+static uint64_t durable_now; /* what those who reserve know of */
 
 static uint64_t add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
 {
-    QS_CHECK_OK(qsi_confirms_reserve(confirms));
+    QS_CHECK_OK(qsi_confirms_reserve(confirms, durable_now));
     return qsi_confirms_add(confirms, count, lsn);
 }
 
@@ -206,7 +207,7 @@ static void add_refused(struct qsi_confirms *confirms, struct numbers *numbers, 
         numbers->refused[numbers->count + 1 + row] = is_refused;
         numbers->lsns[numbers->count + 1 + row] = lsn;
     }
-    QS_CHECK_OK(qsi_confirms_reserve_batch(confirms, count));
+    QS_CHECK_OK(qsi_confirms_reserve_batch(confirms, count, durable_now));
     QS_CHECK(qsi_confirms_add_batch(confirms, count, lsn, refused) == numbers->count + 1);
     numbers->count += count;
 }
@@ -220,6 +221,7 @@ static void test_each_number_gets_one_verdict(void)
         uint64_t lsn = 0, durable = 0;
 
         memset(&numbers, 0, sizeof numbers);
+        durable_now = 0;
         for (int step = 0; step < 200; step++) {
             if (random_below(4) > 0) {
                 uint64_t count = 1 + random_below(5);
@@ -236,6 +238,10 @@ static void test_each_number_gets_one_verdict(void)
                             random_below(3) == 0 ? 0 : lsn);
             } else {
                 durable += lsn > durable ? random_below((uint32_t)(lsn - durable) + 1) : 0;
+                durable_now = durable;
+                if (random_below(2) == 0) {
+                    continue; /* nobody asks */
+                }
                 take_verdicts(&confirms, &numbers, durable, false);
             }
         }
@@ -243,6 +249,21 @@ static void test_each_number_gets_one_verdict(void)
         take_verdicts(&confirms, &numbers, turn % 2 == 0 ? durable : lsn, turn % 2 == 0);
         qsi_confirms_fini(&confirms);
     }
+}
+
+static void test_confirms_that_nobody_reads_take_no_more_memory(void)
+{
+    struct qsi_confirms confirms = {0};
+
+    for (uint64_t number = 1; number <= 100000; number++) {
+        durable_now = number > 10 ? 10 * (number - 10) : 0;
+        QS_CHECK(add(&confirms, 1, number % 3 == 2 ? 0 : 10 * number) == number);
+    }
+    QS_CHECK(confirms.pending.capacity <= 64 && confirms.immediate.capacity <= 64);
+    expect(&confirms, 1000000, false, QSI_VERDICT_ACK, 100000, true, 100000);
+    expect_none(&confirms, 1000000);
+    durable_now = 0;
+    qsi_confirms_fini(&confirms);
 }
 
 static void test_reserving_may_fail_and_adding_cannot(void)
@@ -253,7 +274,7 @@ static void test_reserving_may_fail_and_adding_cannot(void)
 
         qs_test_alloc_arm(&memory, n, false);
         for (uint64_t i = 0; i < 100;) {
-            if (qsi_confirms_reserve(&confirms) != QS_OK) {
+            if (qsi_confirms_reserve(&confirms, 0) != QS_OK) {
                 QS_CHECK(!failed);
                 failed = true;
                 continue;
@@ -281,6 +302,7 @@ int main(int argc, char **argv)
     test_a_failure_nacks_what_is_not_durable();
     test_nacks_that_a_wait_has_told_are_not_told_again();
     test_each_number_gets_one_verdict();
+    test_confirms_that_nobody_reads_take_no_more_memory();
     test_reserving_may_fail_and_adding_cannot();
     QS_CHECK(memory.alive == 0);
     qs_allocator_set(NULL);
