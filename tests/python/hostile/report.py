@@ -35,7 +35,10 @@ class Tool(Protocol):
     """What ``soak.py`` needs of a module."""
 
     def run(self, seed: int, seconds: float) -> Report:
-        """Attack for about ``seconds``; what is random follows from ``seed``."""
+        """Attack for about ``seconds``; what is random follows from ``seed``.
+
+        Where a case stands for itself there is a third argument, ``case``: to repeat that one.
+        """
 
 
 def seed_of(name: str) -> int:

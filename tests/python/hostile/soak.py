@@ -25,14 +25,16 @@ def main() -> int:
     parser.add_argument("tools", nargs="*", choices=(*TOOLS, "all"), default="all", metavar="TOOL")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all tools together")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--case", type=int, help="repeat one case of damage, api or arrow")
     given = parser.parse_args()
+    repeat = {} if given.case is None else {"case": given.case}
     names = TOOLS if "all" in given.tools else given.tools
     print(f"seed {given.seed}", flush=True)
     broken = False
     for name in names:
         began = time.monotonic()
         tool = cast("Tool", importlib.import_module(f"hostile.{name}"))
-        report = tool.run(given.seed, given.minutes * 60 / len(names))
+        report = tool.run(given.seed, given.minutes * 60 / len(names), **repeat)
         broken = broken or bool(report.violations)
         print(f"{name}: {report} ({time.monotonic() - began:.0f} s)", flush=True)
     return int(broken)
