@@ -1,58 +1,33 @@
-/* The hash table: chains in a power-of-two array of buckets.
+/* The hash table: chains in a power-of-two array of buckets, and a list of all entries.
  *
- * Invariant: every entry is in the chain of hash & (bucket_count - 1).  The array doubles when
- * there are as many entries as buckets; when memory for that is missing the chains just grow
- * longer, so a put fails only for want of its own entry (or of the very first array). */
+ * Invariant: every entry is in the chain of hash & (bucket_count - 1), and in the list in the order
+ * of their puts.  The array doubles when there are as many entries as buckets; when memory for that
+ * is missing the chains just grow longer, so a put fails only for want of its own entry (or of the
+ * very first array). */
 #include "map.h"
 
 #include "alloc.h"
 #include "check.h"
+#include "hash.h"
 
 #include <string.h>
 
 #define BUCKET_COUNT_MIN 16
 
 struct qsi_map_entry {
-    struct qsi_map_entry *next;
+    struct qsi_map_entry *next;            /* in its chain */
+    struct qsi_map_entry *before, *behind; /* in the list */
     uint64_t hash;
     void *value;
     size_t key_bytes;
     uint8_t key[];
 };
 
-/* Each round is a bijection of the state for a given word, so no input bit is lost on the way. */
-static uint64_t hash_round(uint64_t hash, uint64_t word)
+/* Numbers that the store gives itself, one after the other: nobody chooses them, so no key is needed. */
+static uint64_t hash_number(uint64_t number)
 {
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 29);
-}
-
-/* Buckets use the low bits: the last steps spread every input bit over them (MurmurHash3's end). */
-static uint64_t hash_finish(uint64_t hash)
-{
-    hash ^= hash >> 33;
-    hash *= UINT64_C(0xff51afd7ed558ccd);
-    hash ^= hash >> 33;
-    hash *= UINT64_C(0xc4ceb9fe1a85ec53);
-    return hash ^ (hash >> 33);
-}
-
-uint64_t qsi_hash(const void *key, size_t key_bytes)
-{
-    const uint8_t *bytes = key;
-    uint64_t hash = hash_round(UINT64_C(0x243f6a8885a308d3), key_bytes);
-    uint64_t word;
-
-    for (; key_bytes >= sizeof word; key_bytes -= sizeof word, bytes += sizeof word) {
-        memcpy(&word, bytes, sizeof word);
-        hash = hash_round(hash, word);
-    }
-    if (key_bytes > 0) {
-        word = 0;
-        memcpy(&word, bytes, key_bytes);
-        hash = hash_round(hash, word);
-    }
-    return hash_finish(hash);
+    number *= UINT64_C(0x9e3779b97f4a7c15);
+    return number ^ number >> 32;
 }
 
 static struct qsi_map_entry **bucket_of(const struct qsi_map *map, uint64_t hash)
@@ -77,35 +52,30 @@ static struct qsi_map_entry **find_link(const struct qsi_map *map, uint64_t hash
     return link;
 }
 
-static void move_entries(struct qsi_map *to, const struct qsi_map *from)
+static void add_to_buckets(struct qsi_map *map)
 {
-    for (size_t i = 0; i < from->bucket_count; i++) {
-        struct qsi_map_entry *entry = from->buckets[i];
+    for (struct qsi_map_entry *entry = map->first; entry != NULL; entry = entry->behind) {
+        struct qsi_map_entry **bucket = bucket_of(map, entry->hash);
 
-        while (entry != NULL) {
-            struct qsi_map_entry *next = entry->next;
-            struct qsi_map_entry **bucket = bucket_of(to, entry->hash);
-
-            entry->next = *bucket;
-            *bucket = entry;
-            entry = next;
-        }
+        entry->next = *bucket;
+        *bucket = entry;
     }
 }
 
 static qs_status grow(struct qsi_map *map)
 {
     size_t bucket_count = map->bucket_count != 0 ? map->bucket_count * 2 : BUCKET_COUNT_MIN;
-    struct qsi_map grown = {.bucket_count = bucket_count, .count = map->count};
+    struct qsi_map grown = *map;
 
     if (bucket_count > SIZE_MAX / sizeof *grown.buckets) {
         return QS_ENOMEM;
     }
+    grown.bucket_count = bucket_count;
     grown.buckets = qsi_zalloc(bucket_count * sizeof *grown.buckets);
     if (grown.buckets == NULL) {
         return QS_ENOMEM;
     }
-    move_entries(&grown, map);
+    add_to_buckets(&grown);
     qsi_free(map->buckets);
     *map = grown;
     return QS_OK;
@@ -113,29 +83,37 @@ static qs_status grow(struct qsi_map *map)
 
 void qsi_map_fini(struct qsi_map *map)
 {
-    struct qsi_map_cursor cursor;
+    struct qsi_map_entry *entry;
 
     if (map == NULL) {
         return;
     }
-    cursor = qsi_map_begin(map);
-    while (qsi_map_next(map, &cursor)) {
-        qsi_map_remove(map, cursor.key, cursor.key_bytes);
+    entry = map->first;
+    while (entry != NULL) {
+        struct qsi_map_entry *behind = entry->behind;
+
+        qsi_free(entry);
+        entry = behind;
     }
-    QS_ASSERT(map->count == 0);
     qsi_free(map->buckets);
     *map = (struct qsi_map){0};
 }
 
+static void *get(const struct qsi_map *map, uint64_t hash, const void *key, size_t key_bytes)
+{
+    const struct qsi_map_entry *entry = *find_link(map, hash, key, key_bytes);
+
+    return entry != NULL ? entry->value : NULL;
+}
+
 void *qsi_map_get(const struct qsi_map *map, const void *key, size_t key_bytes)
 {
-    const struct qsi_map_entry *entry;
+    return map->count > 0 ? get(map, qsi_hash(key, key_bytes), key, key_bytes) : NULL;
+}
 
-    if (map->count == 0) {
-        return NULL;
-    }
-    entry = *find_link(map, qsi_hash(key, key_bytes), key, key_bytes);
-    return entry != NULL ? entry->value : NULL;
+void *qsi_map_get_number(const struct qsi_map *map, uint64_t number)
+{
+    return map->count > 0 ? get(map, hash_number(number), &number, sizeof number) : NULL;
 }
 
 static struct qsi_map_entry *create_entry(uint64_t hash, const void *key, size_t key_bytes,
@@ -160,9 +138,25 @@ static struct qsi_map_entry *create_entry(uint64_t hash, const void *key, size_t
     return entry;
 }
 
-qs_status qsi_map_put(struct qsi_map *map, const void *key, size_t key_bytes, void *value)
+static void add_to_list(struct qsi_map *map, struct qsi_map_entry *entry)
 {
-    uint64_t hash = qsi_hash(key, key_bytes);
+    entry->before = map->last;
+    entry->behind = NULL;
+    *(map->last != NULL ? &map->last->behind : &map->first) = entry;
+    map->last = entry;
+    map->count++;
+}
+
+static void remove_from_list(struct qsi_map *map, struct qsi_map_entry *entry)
+{
+    *(entry->before != NULL ? &entry->before->behind : &map->first) = entry->behind;
+    *(entry->behind != NULL ? &entry->behind->before : &map->last) = entry->before;
+    map->count--;
+}
+
+static qs_status put(struct qsi_map *map, uint64_t hash, const void *key, size_t key_bytes,
+                     void *value)
+{
     struct qsi_map_entry **link;
 
     QS_ASSERT(value != NULL);
@@ -178,35 +172,53 @@ qs_status qsi_map_put(struct qsi_map *map, const void *key, size_t key_bytes, vo
     if (*link == NULL) {
         return QS_ENOMEM;
     }
-    map->count++;
+    add_to_list(map, *link);
     return QS_OK;
 }
 
-void *qsi_map_remove(struct qsi_map *map, const void *key, size_t key_bytes)
+qs_status qsi_map_put(struct qsi_map *map, const void *key, size_t key_bytes, void *value)
 {
-    struct qsi_map_entry **link;
-    struct qsi_map_entry *entry;
+    return put(map, qsi_hash(key, key_bytes), key, key_bytes, value);
+}
+
+qs_status qsi_map_put_number(struct qsi_map *map, uint64_t number, void *value)
+{
+    return put(map, hash_number(number), &number, sizeof number, value);
+}
+
+static void *remove_entry(struct qsi_map *map, uint64_t hash, const void *key, size_t key_bytes)
+{
+    struct qsi_map_entry **link, *entry;
     void *value;
 
     if (map->count == 0) {
         return NULL;
     }
-    link = find_link(map, qsi_hash(key, key_bytes), key, key_bytes);
+    link = find_link(map, hash, key, key_bytes);
     entry = *link;
     if (entry == NULL) {
         return NULL;
     }
     *link = entry->next;
-    map->count--;
+    remove_from_list(map, entry);
     value = entry->value;
     qsi_free(entry);
     return value;
 }
 
+void *qsi_map_remove(struct qsi_map *map, const void *key, size_t key_bytes)
+{
+    return remove_entry(map, qsi_hash(key, key_bytes), key, key_bytes);
+}
+
+void *qsi_map_remove_number(struct qsi_map *map, uint64_t number)
+{
+    return remove_entry(map, hash_number(number), &number, sizeof number);
+}
+
 struct qsi_map_cursor qsi_map_begin(const struct qsi_map *map)
 {
-    (void)map;
-    return (struct qsi_map_cursor){0};
+    return (struct qsi_map_cursor){.next = map->first};
 }
 
 /* The cursor holds the entry after the current one, so the current one may go. */
@@ -214,13 +226,11 @@ bool qsi_map_next(const struct qsi_map *map, struct qsi_map_cursor *cursor)
 {
     struct qsi_map_entry *entry = cursor->next;
 
-    while (entry == NULL && cursor->bucket < map->bucket_count) {
-        entry = map->buckets[cursor->bucket++];
-    }
+    (void)map;
     if (entry == NULL) {
         return false;
     }
-    cursor->next = entry->next;
+    cursor->next = entry->behind;
     cursor->key = entry->key;
     cursor->key_bytes = entry->key_bytes;
     cursor->value = entry->value;

@@ -408,9 +408,9 @@ qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct 
     return qsi_arrow_builder_rows(builder, run, offsets, body.data, 1, error);
 }
 
-qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *code_out,
-                                   enum qsi_arrow_dictionary dictionary, struct qsi_slice name,
-                                   qs_error *error)
+static qs_status intern(struct qsi_arrow_builder *builder, int32_t *code_out,
+                        enum qsi_arrow_dictionary dictionary, struct qsi_slice name,
+                        qs_error *error)
 {
     struct qsi_arrow_text *entries = &builder->entries[dictionary];
     void *known = qsi_map_get(&builder->names[dictionary], name.data, name.bytes);
@@ -429,6 +429,26 @@ qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *c
         return qsi_fail(error, status, "the names of a batch, %" PRIu64 " so far", entries->filled);
     }
     *code_out = (int32_t)(entries->filled - 1);
+    return QS_OK;
+}
+
+qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *code_out,
+                                   enum qsi_arrow_dictionary dictionary, struct qsi_slice name,
+                                   qs_error *error)
+{
+    struct qsi_arrow_recent_name *recent = &builder->recent[dictionary];
+
+    if (recent->code_1 > 0 && recent->bytes == name.bytes &&
+        memcmp(recent->data, name.data, name.bytes) == 0) {
+        *code_out = recent->code_1 - 1;
+        return QS_OK;
+    }
+    QS_TRY(intern(builder, code_out, dictionary, name, error));
+    if (name.bytes <= sizeof recent->data) {
+        memcpy(recent->data, name.data, name.bytes);
+        recent->bytes = name.bytes;
+        recent->code_1 = *code_out + 1;
+    }
     return QS_OK;
 }
 

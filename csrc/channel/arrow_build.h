@@ -48,6 +48,13 @@ struct qsi_arrow_number {
     uint64_t set_count;
 };
 
+/* The name that a dictionary was asked for last: rows often repeat it. */
+struct qsi_arrow_recent_name {
+    int32_t code_1; /* its code + 1; 0: none was asked for */
+    uint32_t bytes;
+    uint8_t data[255];
+};
+
 /* Zeroed memory is an empty one. */
 struct qsi_arrow_builder {
     uint64_t rows;
@@ -59,6 +66,7 @@ struct qsi_arrow_builder {
     int32_t *body_offsets;
     struct qsi_buf body;
     struct qsi_map names[QSI_ARROW_DICTIONARY_COUNT]; /* to code + 1 */
+    struct qsi_arrow_recent_name recent[QSI_ARROW_DICTIONARY_COUNT];
     struct qsi_arrow_text entries[QSI_ARROW_DICTIONARY_COUNT];
     struct qsi_arrow_text headers;
     struct qsi_arrow_text header_keys;

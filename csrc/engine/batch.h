@@ -46,6 +46,8 @@ struct batch {
 
     struct batch_route *routes;
     uint32_t route_count, route_capacity;
+    struct qsi_slice hashed_exchange;
+    uint64_t exchange_hash;
     uint32_t *slots; /* open addressing over routes; NO_CODE: free */
     uint32_t slot_count;
     struct batch_destination *destinations;

@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "hash.h"
 
 #include <string.h>
 
@@ -73,12 +74,24 @@ qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *rou
     return QS_OK;
 }
 
+/* Rows often repeat the exchange: the last one's hash is kept.  Turned, so that a key of the same name
+ * does not cancel it. */
+static uint64_t hash_exchange(struct batch *batch, struct qsi_slice exchange)
+{
+    if (batch->hashed_exchange.data != exchange.data ||
+        batch->hashed_exchange.bytes != exchange.bytes) {
+        batch->hashed_exchange = exchange;
+        batch->exchange_hash = qsi_hash(exchange.data, exchange.bytes);
+        batch->exchange_hash = batch->exchange_hash << 1 | batch->exchange_hash >> 63;
+    }
+    return batch->exchange_hash;
+}
+
 /* The index of the route with these names, new or not. */
 static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct qsi_slice key,
                         uint32_t *code_out, qs_error *error)
 {
-    uint64_t hash = qsi_hash(key.data, key.bytes) ^
-                    (exchange.bytes > 0 ? qsi_hash(exchange.data, exchange.bytes) * 31 : 0);
+    uint64_t hash = qsi_hash(key.data, key.bytes) ^ hash_exchange(batch, exchange);
     uint32_t slot;
 
     if (batch->route_count * 2 >= batch->slot_count) {
@@ -218,7 +231,7 @@ qs_status qsi_batch_add_destination(struct batch *batch,
 {
     struct qsi_map *known = &batch->destination_codes;
     uint64_t id = destination->queue_id;
-    uintptr_t found = (uintptr_t)qsi_map_get(known, &id, sizeof id);
+    uintptr_t found = (uintptr_t)qsi_map_get_number(known, id);
 
     if (found != 0) {
         *index_out = (uint32_t)(found - 1);
@@ -228,7 +241,7 @@ qs_status qsi_batch_add_destination(struct batch *batch,
                 batch->destination_count + 1, sizeof *batch->destinations, error));
     *index_out = batch->destination_count++;
     batch->destinations[*index_out] = *destination;
-    if (qsi_map_put(known, &id, sizeof id, (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
+    if (qsi_map_put_number(known, id, (void *)((uintptr_t)*index_out + 1)) != QS_OK) {
         return qsi_batch_no_memory(error);
     }
     return QS_OK;

@@ -90,7 +90,7 @@ qs_status qsi_make_level_of(struct qs_store *store, struct store_queue *queue, u
 
 struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
 {
-    return qsi_map_get(&store->queues_by_id, &id, sizeof id);
+    return qsi_map_get_number(&store->queues_by_id, id);
 }
 
 qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,

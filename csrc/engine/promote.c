@@ -37,7 +37,7 @@ struct promotion {
 
 static struct store_queue *queue_of(const struct promotion *promotion, uint64_t id)
 {
-    return qsi_map_get(&promotion->store->queues_by_id, &id, sizeof id);
+    return qsi_map_get_number(&promotion->store->queues_by_id, id);
 }
 
 /* Does the run hold content of the chunk, none of which has a slot yet? */

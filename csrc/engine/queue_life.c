@@ -134,7 +134,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
     uint64_t id = qsi_level_id(queue->core.id, level);
 
     QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
-    if (qsi_map_put(&store->queues_by_id, &id, sizeof id, created) != QS_OK) {
+    if (qsi_map_put_number(&store->queues_by_id, id, created) != QS_OK) {
         qsi_free_queue(created);
         return QS_ENOMEM;
     }
@@ -149,8 +149,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
 
 qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
-    qs_status status =
-        qsi_map_put(&store->queues_by_id, &queue->core.id, sizeof queue->core.id, queue);
+    qs_status status = qsi_map_put_number(&store->queues_by_id, queue->core.id, queue);
 
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
@@ -162,7 +161,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         status = qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
     }
     if (status != QS_OK) {
-        qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+        qsi_map_remove_number(&store->queues_by_id, queue->core.id);
         return status;
     }
     store->lazy_count += queue->lazy ? 1 : 0;
@@ -199,7 +198,7 @@ void qsi_free_queue_if_done(struct store_queue *queue)
 /* Takes the queue, or a level, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 {
-    qsi_map_remove(&store->queues_by_id, &queue->core.id, sizeof queue->core.id);
+    qsi_map_remove_number(&store->queues_by_id, queue->core.id);
     qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);

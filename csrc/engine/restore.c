@@ -256,8 +256,7 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error)
 static bool is_named(void *context, const struct qsi_segment_file *file)
 {
     const struct qs_store *store = context;
-    const struct store_queue *queue =
-        qsi_map_get(&store->queues_by_id, &file->queue_id, sizeof file->queue_id);
+    const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
     const struct qsi_segment *segment =
         queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
 

@@ -141,7 +141,7 @@ static qs_status measure_all(struct verify *verify, qs_error *error)
 
 static struct known_queue *find_queue(const struct verify *verify, uint64_t id)
 {
-    struct known_queue *queue = qsi_map_get(&verify->queues, &id, sizeof id);
+    struct known_queue *queue = qsi_map_get_number(&verify->queues, id);
 
     return queue != NULL && !queue->gone ? queue : NULL;
 }
@@ -163,7 +163,7 @@ static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queu
                            qs_error *error)
 {
     *queue_out = qsi_zalloc(sizeof **queue_out);
-    if (*queue_out == NULL || qsi_map_put(&verify->queues, &id, sizeof id, *queue_out) != QS_OK) {
+    if (*queue_out == NULL || qsi_map_put_number(&verify->queues, id, *queue_out) != QS_OK) {
         qsi_free(*queue_out);
         return qsi_fail(error, QS_ENOMEM, "queue");
     }
@@ -177,7 +177,7 @@ static qs_status declare(struct verify *verify, const struct qsi_topology *recor
     struct known_queue *before = qsi_map_get(&verify->names, name.data, name.bytes);
     struct known_queue *queue;
 
-    if (qsi_map_get(&verify->queues, &record->number, sizeof record->number) != NULL) {
+    if (qsi_map_get_number(&verify->queues, record->number) != NULL) {
         return QS_OK; /* the second reading of a damaged journal */
     }
     QS_TRY(add_queue(verify, record->number, &queue, error));

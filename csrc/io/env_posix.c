@@ -10,6 +10,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "hash.h"
 #include "name.h"
 
 #include <dirent.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -728,6 +730,18 @@ static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *e
         }
     }
     return QS_OK;
+}
+
+/* When the library is loaded, before any name is hashed.  A machine that has no random numbers yet,
+ * early in its start, is not waited for: then it is those that the kernel gave the process. */
+__attribute__((constructor)) static void draw_hash_key(void)
+{
+    uint8_t key[QSI_HASH_KEY_BYTES];
+
+    if (getrandom(key, sizeof key, GRND_NONBLOCK) != (ssize_t)sizeof key) {
+        memcpy(key, (const void *)(uintptr_t)getauxval(AT_RANDOM), sizeof key);
+    }
+    qsi_hash_set_key(key);
 }
 
 static const qs_env posix_env = {

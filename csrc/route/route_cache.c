@@ -7,7 +7,7 @@
 #include "match.h"
 
 /* What a remembered key or route takes besides its bytes: about an entry of a map. */
-#define ENTRY_BYTES 64u
+#define ENTRY_BYTES 80u
 
 static void count_remembered(struct qsi_router *router, struct qsi_route_cache *cache,
                              uint64_t bytes)

@@ -325,7 +325,7 @@ qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *remov
 
 qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
 {
-    return qsi_map_put(&store->files, &file->id.number, sizeof file->id.number, file);
+    return qsi_map_put_number(&store->files, file->id.number, file);
 }
 
 void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
@@ -338,13 +338,13 @@ void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_messag
     qsi_list_remove(&file->in_unsettled);
     qsi_list_remove(&file->in_replaced);
     if (!file->is_replaced) {
-        qsi_map_remove(&store->files, &file->id.number, sizeof file->id.number);
+        qsi_map_remove_number(&store->files, file->id.number);
     }
 }
 
 struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store, uint32_t number)
 {
-    return qsi_map_get(&store->files, &number, sizeof number);
+    return qsi_map_get_number(&store->files, number);
 }
 
 bool qsi_message_file_is_dead(const struct qsi_message_store *store,
