@@ -6,6 +6,8 @@ cdef extern from "qstore/arrow.h" nogil:
         void (*release)(ArrowSchema *) noexcept nogil
     cdef struct ArrowArray:
         int64_t length
+        const void **buffers
+        ArrowArray **children
         void (*release)(ArrowArray *) noexcept nogil
     cdef struct ArrowArrayStream:
         int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
@@ -211,6 +213,7 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_NO_WAIT
         QS_REJECT
         QS_IN_TX
+        QS_WITHHELD
         QS_IMMEDIATE
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)
@@ -299,6 +302,8 @@ cdef extern from "qstore/qstore.h" nogil:
                               qs_error *error)
     qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
 
+    qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                  qs_error *error) nogil
     qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                       uint32_t flags, qs_error *error)
 

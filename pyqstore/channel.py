@@ -346,7 +346,11 @@ class Channel(_core.Channel):
                 self._cancel(what.consumer_tag)
                 self._put_back(what)
             elif consumer.callback is None:
-                consumer.held.append(what)
+                try:
+                    consumer.held.append(what)
+                except MemoryError:
+                    self._withhold(what.delivery_tag, what.delivery_tag)
+                    raise
                 if consumer.held.is_full and not consumer.held.is_paused:
                     consumer.held.is_paused = True
                     self._pause(what.consumer_tag, True)
@@ -424,6 +428,11 @@ class Channel(_core.Channel):
             else:
                 self.basic_ack(tag)
         self._settle_tags(handed_out(held, tag or last), requeue, reject, in_transaction=True)
+
+    def _recover_handed_out(self, between: list[Tags]) -> None:
+        """Requeue these, and what could not be handed out."""
+        self._settle_tags(between, True)
+        self._recover_withheld()
 
     def _settle_tags(
         self,
@@ -618,7 +627,11 @@ class Channel(_core.Channel):
         while True:
             batch = self._get_batch(queue, most, bytes_most, auto_ack, deadline.slice_ns())
             if len(batch) > 0 or deadline.over:
-                return record_batch(batch)
+                try:
+                    return record_batch(batch)
+                except BaseException:
+                    self._withhold_batch(batch)
+                    raise
 
 
 def _encoded(arguments: Arguments | None) -> bytes:

@@ -198,12 +198,17 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
     return *first_out <= *last_out;
 }
 
+static bool is_empty(const struct qsi_extent *extent)
+{
+    return (extent->outstanding | extent->withheld) == 0;
+}
+
 /* Empty extents go from the front at once, from the middle when they are most of all. */
 static void drop_empty(struct qsi_unacked *unacked)
 {
     uint32_t kept = 0;
 
-    while (unacked->count > 0 && extent_at(unacked, 0)->outstanding == 0) {
+    while (unacked->count > 0 && is_empty(extent_at(unacked, 0))) {
         unacked->first += 1;
         unacked->count -= 1;
         unacked->empty_count -= 1;
@@ -215,7 +220,7 @@ static void drop_empty(struct qsi_unacked *unacked)
         return;
     }
     for (uint32_t i = 0; i < unacked->count; i++) {
-        if (extent_at(unacked, i)->outstanding != 0) {
+        if (!is_empty(extent_at(unacked, i))) {
             *extent_at(unacked, kept++) = *extent_at(unacked, i);
         }
     }
@@ -239,7 +244,45 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
         extent->outstanding &= ~bits;
         extent->spoken_for &= ~bits;
         unacked->outstanding_count -= qsi_popcount(bits);
-        unacked->empty_count += extent->outstanding == 0 ? 1 : 0;
+        unacked->empty_count += is_empty(extent) ? 1 : 0;
+        visit(context, extent, bits);
+    }
+    drop_empty(unacked);
+}
+
+void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
+                          qsi_extent_visitor *visit, void *context)
+{
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t bits;
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        bits = bits_within(extent, first_tag, last_tag) & ~extent->spoken_for;
+        if (bits == 0) {
+            continue;
+        }
+        extent->outstanding &= ~bits;
+        extent->withheld |= bits;
+        unacked->outstanding_count -= qsi_popcount(bits);
+        unacked->withheld_count += qsi_popcount(bits);
+        visit(context, extent, bits);
+    }
+}
+
+void qsi_unacked_take_withheld(struct qsi_unacked *unacked, qsi_extent_visitor *visit,
+                               void *context)
+{
+    for (uint32_t i = 0; unacked->withheld_count > 0 && i < unacked->count; i++) {
+        struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t bits = extent->withheld;
+        if (bits == 0) {
+            continue;
+        }
+        extent->withheld = 0;
+        unacked->withheld_count -= qsi_popcount(bits);
+        unacked->empty_count += is_empty(extent) ? 1 : 0;
         visit(context, extent, bits);
     }
     drop_empty(unacked);

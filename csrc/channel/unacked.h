@@ -2,7 +2,11 @@
  *
  * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are consecutive in one word of one
  * segment, with a bit for each that is still outstanding.  A batch of 10,000 deliveries is some 160 extents; finding a
- * tag is a binary search; acks in any order clear bits. */
+ * tag is a binary search; acks in any order clear bits.
+ *
+ * A tag is withheld when its message was taken and never reached the caller: the body is damaged, or memory ran out on the way.
+ * Nobody knows such a tag, so nothing that settles "all up to" another one may find it.  It is not outstanding to any function
+ * here but those that say so. */
 #ifndef QSI_UNACKED_H
 #define QSI_UNACKED_H
 
@@ -12,6 +16,7 @@ struct qsi_extent {
     uint64_t first_tag;
     uint64_t outstanding; /* bit i: tag first_tag + i */
     uint64_t spoken_for;  /* of those: settled in a transaction that is open */
+    uint64_t withheld;    /* beside those: never reached the caller */
     struct qsi_queue *queue;
     struct qsi_segment *segment;
     void *consumer; /* to which the messages were delivered; NULL: they were got */
@@ -24,8 +29,9 @@ struct qsi_unacked {
     uint32_t first;
     uint32_t count;
     uint32_t capacity;
-    uint32_t empty_count; /* extents without outstanding tags among them */
-    uint64_t last_tag;    /* 0: none yet */
+    uint32_t empty_count; /* extents without outstanding or withheld tags among them */
+    uint64_t withheld_count;
+    uint64_t last_tag; /* 0: none yet */
     uint64_t outstanding_count;
     uint64_t free_from; /* tags before it are settled or spoken for */
 };
@@ -73,6 +79,12 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
+/* Withholds the outstanding ones of these tags.  visit gets each extent with the bits that were outstanding until now. */
+void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
+                          qsi_extent_visitor *visit, void *context);
+/* Takes out all that is withheld, oldest first, as qsi_unacked_take does. */
+void qsi_unacked_take_withheld(struct qsi_unacked *unacked, qsi_extent_visitor *visit,
+                               void *context);
 /* How many stretches of consecutive tags, each within an extent, a take of that range would find. */
 uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
 /* The most stretches of journalled messages that settling that range can find: messages of durable queues that end with the

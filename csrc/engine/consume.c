@@ -597,6 +597,10 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
             released = true;
             continue;
         }
+        if (status != QS_OK && event->message.delivery_tag != 0) { /* taken, and malformed */
+            note_delivery(consumer);
+            qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
+        }
         if (status != QS_OK) {
             return status;
         }
@@ -615,6 +619,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag);
     }
     if (status != QS_OK) {
+        qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
         qs_message_release(&event->message);
     }
     return status;

@@ -420,6 +420,12 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
 /* The same with room in the journal, or not at all.  May release the lock. */
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  These were taken and do not reach the caller: they stay out, and nothing that settles a range of tags finds them,
+ * until they are handed back. */
+void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+/* REQUIRES lock.  What is withheld, or what was taken just now, is ready again as if nobody had taken it. */
+void qsi_hand_back_withheld(struct qs_channel *channel);
+void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);

@@ -215,12 +215,14 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
-        /* A damaged body stays unacked, so that it does not stand in the way of the messages behind it. */
         status = qsi_deliver_body(store, message_out, &ref, error);
         qsi_mutex_lock(&store->mutex);
         qsi_reader_end(store, reader);
     }
-    if (status == QS_OK) {
+    if (status != QS_OK) {
+        /* It stays unacked, so that it does not stand in the way of the messages behind it. */
+        qsi_withhold_tags(channel, message_out->delivery_tag, message_out->delivery_tag);
+    } else {
         message_out->queue = queue;
         if (no_ack) {
             qsi_settle_no_ack(channel, message_out->delivery_tag, message_out->delivery_tag);
@@ -532,12 +534,13 @@ static qs_status build_row(struct building *building, const struct taken *taken,
     if (qsi_messages_is_stored(&building->view, record_row)) {
         struct qsi_body_ref ref;
         if (body.bytes != QSI_BODY_REF_BYTES) {
+            building->bad_tag = run->first_tag;
             return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
         }
         qsi_body_ref_decode(&ref, body.data);
         status = read_stored(building->store, &ref, &stored, error);
         if (status != QS_OK) {
-            building->bad_tag = status == QS_ECORRUPT ? run->first_tag : 0;
+            building->bad_tag = status == QS_ECORRUPT || status == QS_EIO ? run->first_tag : 0;
             return status;
         }
         run->properties = stored.properties;
@@ -599,8 +602,8 @@ static qs_status build(struct get_batch *get, uint64_t *bad_tag_out, struct Arro
     return status;
 }
 
-/* REQUIRES lock.  After a batch that could not be built, everything goes back; a message whose body is damaged stays
- * unacked, so that the next batch gets past it. */
+/* REQUIRES lock.  After a batch that could not be built, everything goes back as if nobody had taken it; a message that cannot be
+ * read is withheld, so that the next batch gets past it. */
 static void give_back(struct get_batch *get, uint64_t bad_tag)
 {
     struct qs_channel *channel = get->channel;
@@ -608,16 +611,10 @@ static void give_back(struct get_batch *get, uint64_t bad_tag)
     if (channel->closed) {
         return; /* it is back already */
     }
-    if (bad_tag == 0) {
-        qsi_settle_tags(channel, get->first_tag, get->last_tag, QSI_SETTLE_REQUEUE);
-        return;
+    if (bad_tag != 0) {
+        qsi_withhold_tags(channel, bad_tag, bad_tag);
     }
-    if (bad_tag > get->first_tag) {
-        qsi_settle_tags(channel, get->first_tag, bad_tag - 1, QSI_SETTLE_REQUEUE);
-    }
-    if (bad_tag < get->last_tag) {
-        qsi_settle_tags(channel, bad_tag + 1, get->last_tag, QSI_SETTLE_REQUEUE);
-    }
+    qsi_hand_back_tags(channel, get->first_tag, get->last_tag);
 }
 
 qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,

@@ -223,6 +223,61 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
     return QS_OK;
 }
 
+/* ---- what never reached the caller ---- */
+
+/* The caller does not have them, so they take no room of his prefetch. */
+static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    (void)context;
+    if (extent->consumer != NULL) {
+        qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
+    }
+}
+
+void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+{
+    qsi_unacked_withhold(&channel->unacked, first_tag, last_tag, make_room_of_withheld, NULL);
+}
+
+/* Ready again, as if nobody had taken them: nothing is journalled, and no delivery is counted. */
+static void hand_back_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    struct qs_store *store = ((struct qs_channel *)context)->store;
+    struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    uint64_t mask = qsi_extent_mask(extent, tags);
+
+    if (queue->deleted) {
+        qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+        qsi_free_queue_if_done(queue);
+        return;
+    }
+    qsi_queue_give_back(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+    qsi_note_growth(store, queue);
+    qsi_ring_consumers(store, qsi_owner_of(queue));
+}
+
+void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+{
+    qsi_unacked_take(&channel->unacked, first_tag, last_tag, hand_back_extent, channel);
+    qsi_events_announce(channel->store);
+}
+
+void qsi_hand_back_withheld(struct qs_channel *channel)
+{
+    if (channel->unacked.withheld_count > 0) {
+        qsi_unacked_take_withheld(&channel->unacked, hand_back_extent, channel);
+        qsi_events_announce(channel->store);
+    }
+}
+
+qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                              qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    qsi_withhold_tags(channel, first_tag, last_tag);
+    return qsi_channel_leave(channel, QS_OK);
+}
+
 /* ---- the verbs ---- */
 
 static qs_status unknown_tag(uint64_t tag, qs_error *error)
@@ -382,6 +437,7 @@ static qs_status recover(struct qs_channel *channel, qs_error *error)
     while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
         qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);
     }
+    qsi_hand_back_withheld(channel);
     return QS_OK;
 }
 
@@ -392,6 +448,9 @@ qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *erro
     QS_TRY(qsi_channel_enter(channel, error));
     if ((flags & QS_REQUEUE) == 0) {
         status = qsi_fail(error, QS_NOT_IMPLEMENTED, "requeue=false");
+    } else if ((flags & QS_WITHHELD) != 0) {
+        qsi_hand_back_withheld(channel);
+        status = QS_OK;
     } else {
         status = recover(channel, error);
     }

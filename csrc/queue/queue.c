@@ -310,6 +310,17 @@ void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uin
     make_ready(queue, segment, word, mask);
 }
 
+void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask)
+{
+    uint32_t at = word - segment->word_base;
+    uint64_t seen_before = qsi_segment_seen_before(segment, word);
+
+    QS_ASSERT((segment->out[at] & mask) == mask);
+    segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
+    make_ready(queue, segment, word, mask);
+}
+
 /* ---- purging ---- */
 
 struct ranges {

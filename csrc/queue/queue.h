@@ -304,6 +304,9 @@ void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint
 /* Without memory for the delivery counts it does not count; it cannot fail in any case. */
 void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                        uint64_t mask);
+/* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
+void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask);
 /* Of these messages, which are journalled. */
 static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment, uint32_t word,
                                               uint64_t mask)

@@ -357,7 +357,12 @@ class Channel(Declarations):
 
     def _came(self, message: Message | None) -> Message | None:
         if message is not None:
-            self._deliveries.came(message.delivery_tag, message.delivery_tag)
+            tag = message.delivery_tag
+            try:
+                self._deliveries.came(tag, tag)
+            except MemoryError:
+                self._engine._withhold(tag, tag)
+                raise
         return message
 
     def _give_back(self, message: Message | None) -> None:
@@ -637,7 +642,7 @@ class Channel(Declarations):
         for consumer in self._consumers:
             self._consumers.put_back(consumer)
         between = self._deliveries.handed_out(self._deliveries.last)
-        await self._threaded(partial(self._engine._settle_tags, between, requeue))
+        await self._threaded(partial(self._engine._recover_handed_out, between))
 
     # Transactions.
 

@@ -78,8 +78,12 @@ class Consumers:
         if consumer is None or consumer.cancelled:
             self.settle_soon(tag, tag, requeue=True)
             return
-        self._deliveries.came(tag, tag)
-        consumer.held.append(message)
+        try:
+            self._deliveries.came(tag, tag)
+            consumer.held.append(message)
+        except MemoryError:
+            self._engine._withhold(tag, tag)
+            raise
         if consumer.held.is_full and not consumer.held.is_paused:
             self._pause(consumer, True)
         consumer.wake()

@@ -23,6 +23,14 @@ cdef class ArrowBatch:
     """A record batch for whoever speaks the Arrow PyCapsule protocol; it can be taken once."""
     cdef ArrowSchema schema
     cdef ArrowArray array
+    cdef uint64_t first_tag
+    cdef uint64_t last_tag
+
+    cdef void note_tags(self) noexcept:
+        """Of the messages, whose tags are consecutive."""
+        if self.array.length > 0:
+            self.first_tag = (<const uint64_t *>self.array.children[0].buffers[1])[0]
+            self.last_tag = self.first_tag + <uint64_t>self.array.length - 1
 
     def __dealloc__(self):
         if self.schema.release != NULL:

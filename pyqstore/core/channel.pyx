@@ -472,11 +472,34 @@ cdef class Channel:
             self.release(source)
         return 0
 
+    cdef void withhold(self, uint64_t first_tag, uint64_t last_tag) noexcept:
+        """These were taken and cannot be handed out: whoever settles several does not mean them.
+        They are ready again when the channel closes or recovers.  Under the GIL, which keeps the
+        handle open."""
+        cdef qs_error error
+        if self.handle != NULL and first_tag != 0:
+            # A channel that is closed has put them back.
+            qs_channel_withhold(self.handle, first_tag, last_tag, &error)
+
+    def _withhold(self, uint64_t first_tag, uint64_t last_tag):
+        self.withhold(first_tag, last_tag)
+
+    cdef Message message_of(self, qs_message *source):
+        """A delivery that the engine made."""
+        cdef Message message
+        try:
+            message = self.new_message()
+            self.fill(message, source)
+        except BaseException:
+            self.release(source)
+            self.withhold(source.delivery_tag, source.delivery_tag)
+            raise
+        return message
+
     def basic_get(self, queue, bint auto_ack=False):
         """The first ready message of ``queue``, or None.  NotFound: no such queue."""
         cdef qs_slice name
         cdef qs_message source
-        cdef Message message
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = self.no_wait | (QS_NO_ACK if auto_ack else 0)
@@ -489,9 +512,7 @@ cdef class Channel:
             return None
         if status != QS_OK:
             self.failed(status, &error)
-        message = self.new_message()
-        self.fill(message, &source)
-        return message
+        return self.message_of(&source)
 
     def _get_batch(self, queue, uint64_t max_messages, uint64_t bytes_max, bint auto_ack,
                    uint64_t timeout_ns):
@@ -511,7 +532,12 @@ cdef class Channel:
             batch.schema.release = NULL
             batch.array.release = NULL
             self.failed(status, &error)
+        batch.note_tags()
         return batch
+
+    def _withhold_batch(self, ArrowBatch batch not None):
+        """The batch cannot be handed out."""
+        self.withhold(batch.first_tag, batch.last_tag)
 
     cdef int settle(self, uint64_t delivery_tag, uint32_t flags, bint ack) except -1:
         cdef qs_error error
@@ -567,6 +593,15 @@ cdef class Channel:
         self.begin(&error)
         with nogil:
             status = qs_channel_recover(self.handle, flags, &error)
+        self.end(status, &error)
+
+    def _recover_withheld(self):
+        """Only what was taken and could not be handed out."""
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_recover(self.handle, QS_REQUEUE | QS_WITHHELD, &error)
         self.end(status, &error)
 
     def basic_qos(self, prefetch_count=0, bint global_=False, *, prefetch_size=0):
@@ -663,9 +698,12 @@ cdef class Channel:
         cdef Message message
         cdef ReturnedMessage returned
         if event.kind == QS_EVENT_DELIVERY:
-            message = self.new_message()
-            self.fill(message, &event.message)
-            return EVENT_DELIVERY, message, None
+            message = self.message_of(&event.message)
+            try:
+                return EVENT_DELIVERY, message, None
+            except BaseException:
+                self.withhold(message.delivery_tag, message.delivery_tag)
+                raise
         if event.kind == QS_EVENT_RETURN:
             returned = ReturnedMessage.__new__(ReturnedMessage)
             returned.reply_code = event.reply_code
@@ -725,14 +763,37 @@ cdef class Channel:
                     events.append((<int>event.kind, event.publish_number,
                                    (<bint>event.multiple, event.count)))
                 else:
-                    events.append(self.event_of(&event))
+                    self.keep(events, &event)
             if status != QS_OK and status != QS_EEMPTY and status != QS_EWOULDBLOCK:
                 self.failed(status, &error)
         except Exception as exception:
             if len(events) == 0:
                 raise
-            events.append((EVENT_ERROR, exception, None))
-        return events, status == QS_EWOULDBLOCK
+            try:
+                events.append((EVENT_ERROR, exception, None))
+            except BaseException:
+                self.withhold_all(events)
+                raise
+        try:
+            return events, status == QS_EWOULDBLOCK
+        except BaseException:
+            self.withhold_all(events)
+            raise
+
+    cdef int keep(self, list events, qs_event *event) except -1:
+        cdef tuple made = self.event_of(event)
+        try:
+            events.append(made)
+        except BaseException:
+            self.withhold(event.message.delivery_tag, event.message.delivery_tag)
+            raise
+        return 0
+
+    cdef int withhold_all(self, list events) except -1:
+        for made in events:
+            if made[0] == EVENT_DELIVERY:
+                self.withhold((<Message>made[1]).delivery_tag, (<Message>made[1]).delivery_tag)
+        return 0
 
     def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue,
                       bint reject=False, bint in_transaction=False):

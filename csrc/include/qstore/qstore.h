@@ -224,9 +224,10 @@ enum {
     QS_GLOBAL = 512,
     QS_MULTIPLE = 1024,
     QS_REQUEUE = 2048,
-    QS_NO_WAIT = 4096, /* of publish, get, ack, nack, settle_range; a kind of next_event */
-    QS_REJECT = 8192,  /* of settle_range: as nack without QS_REQUEUE */
-    QS_IN_TX = 16384,  /* of settle_range: part of the channel's transaction, if there is one */
+    QS_NO_WAIT = 4096,   /* of publish, get, ack, nack, settle_range; a kind of next_event */
+    QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
+    QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
+    QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
     QS_IMMEDIATE = 32768,
 };
 
@@ -392,8 +393,16 @@ QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t deli
 QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
                                                uint32_t flags /* QS_MULTIPLE, QS_REQUEUE */,
                                                qs_error *error);
+/* Also what was withheld; with QS_WITHHELD only that. */
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel,
-                                                  uint32_t flags /* QS_REQUEUE */, qs_error *error);
+                                                  uint32_t flags /* QS_REQUEUE, QS_WITHHELD */,
+                                                  qs_error *error);
+
+/* qs_channel_withhold - these messages were taken, and could not be handed to whoever asked: none of the verbs above finds them any
+ * more, and they take no room of a prefetch.  They stay unacked, and are ready again, as if they had not been taken, when the channel
+ * is closed or recovers.  Messages whose body is damaged, or for which there is no memory, are withheld by the call that fails. */
+QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag,
+                                                   uint64_t last_tag, qs_error *error);
 
 /* qs_channel_settle_range - what was taken for somebody who has it now, or never will: acknowledges what of these tags is outstanding
  * or, with QS_REQUEUE, puts it back, with QS_REJECT refuses it.  At once, whatever transaction is open, except for tags that it has

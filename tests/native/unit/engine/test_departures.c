@@ -1,6 +1,7 @@
 /* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a queue that is full.  Nothing that was
  * rejected is lost or moved twice. */
 #include "departures.h"
+#include "engine_damage.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
@@ -434,54 +435,6 @@ static void test_rewritten_segments_know_when_messages_expire(void)
 }
 
 /* ---- damage ---- */
-
-struct wanted {
-    const char *part; /* of the name */
-    char name[128];
-};
-
-static bool find_file(void *context, const char *name)
-{
-    struct wanted *wanted = context;
-    bool is_one = strstr(name, wanted->part) != NULL;
-
-    if (is_one) {
-        snprintf(wanted->name, sizeof wanted->name, "%s", name);
-    }
-    return !is_one;
-}
-
-/* Changes the byte behind each place in the file where these bytes are. */
-static void damage(struct engine *engine, const char *dir_name, const char *part,
-                   const char *needle, size_t bytes)
-{
-    static uint8_t data[1u << 20];
-    struct wanted wanted = {.part = part};
-    qs_env *env = engine->env;
-    qs_dir *root, *dir;
-    qs_file *file;
-    size_t got, places = 0;
-    bool created;
-
-    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_open(env, root, dir_name, false, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(env->dir_list(env, dir, find_file, &wanted, QS_ERROR));
-    QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
-    QS_CHECK_OK(env->read(env, file, data, sizeof data, 0, &got, QS_ERROR));
-    for (size_t i = 0; i + bytes < got; i++) {
-        if (memcmp(data + i, needle, bytes) == 0) {
-            const uint8_t other = (uint8_t)~data[i + bytes];
-            const qs_part byte = {&other, 1};
-            size_t written;
-            QS_CHECK_OK(env->write(env, file, &byte, 1, i + bytes, &written, QS_ERROR));
-            places++;
-        }
-    }
-    QS_CHECK(places > 0);
-    env->close(env, file);
-    env->dir_close(env, dir);
-    env->dir_close(env, root);
-}
 
 static void test_a_damaged_message_holds_up_no_other(struct engine *engine)
 {
