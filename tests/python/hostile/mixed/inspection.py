@@ -1,0 +1,96 @@
+"""Looks at a store that nobody uses: verifies it, opens it, and hands itself every message once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyqstore
+from pyqstore.store import StoreOptions
+
+from .messages import Copy, body_of, copy_of, priority_of
+from .queues import DEAD
+
+_OPTIONS: StoreOptions = {"journal_file_bytes": "64KiB", "message_file_bytes": "64KiB"}
+_SECONDS = 60.0  # a wait that only a fault reaches
+
+
+class Holding(NamedTuple):
+    """Where a copy is, and what it died of first."""
+
+    queue: str
+    reason: str
+
+
+@dataclass
+class Found:
+    """What is in a store."""
+
+    copies: dict[Copy, list[Holding]] = field(default_factory=dict)
+    order: dict[str, list[str]] = field(default_factory=dict)
+    """The names in each queue, in the order in which it delivers them."""
+    keys: dict[str, bool] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    torn_bytes: int = 0
+    lost_bytes: int = 0
+
+
+def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> Found:
+    """What is in the store at ``path``.  All is back in its place afterwards.
+
+    A store that no worker had open need not be there yet.
+    """
+    found = Found()
+    try:
+        verified = pyqstore.verify(path)
+        found.wrong += [f"verify: {damage}" for damage in verified.damage]
+        with pyqstore.open(path, create=False, **_OPTIONS) as store:
+            found.torn_bytes = store.recovery_report.torn_bytes
+            found.lost_bytes = store.recovery_report.lost_bytes
+            found.keys = {key: store.transaction_known(key) for key in keys}
+            with store.channel() as channel:
+                _take_all(store, channel, found)
+    except pyqstore.StoreNotFound as error:
+        if was_open:
+            found.wrong.append(f"the store is not there: {error}")
+    except pyqstore.StoreError as error:
+        found.wrong.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def _take_all(store: pyqstore.Store, channel: pyqstore.Channel, found: Found) -> None:
+    """Dead letters come last: by then nothing in our hands can die, and the rest has died."""
+    homes = [queue for queue in store.queues() if queue != DEAD]
+    for queue in homes:
+        found.order[queue] = []
+        _take(channel, queue, found)
+    end = time.monotonic() + _SECONDS
+    for queue in homes:
+        while (status := store.queue_status(queue))["messages_ready"] or (
+            status["messages_unacked"] != len(found.order[queue])
+        ):
+            if time.monotonic() > end:
+                found.wrong.append(f"{queue} does not come to rest: {status}")
+                return
+            _take(channel, queue, found)
+            time.sleep(0.002)
+    if DEAD in store.queues():
+        found.order[DEAD] = []
+        _take(channel, DEAD, found)
+
+
+def _take(channel: pyqstore.Channel, queue: str, found: Found) -> None:
+    while (message := channel.basic_get(queue)) is not None:
+        name, headers = message.properties.message_id, message.properties.headers or {}
+        if name is None or message.body != body_of(name):
+            found.wrong.append(f"{queue}: {name!r} has a body that is not its own")
+            continue
+        if message.properties.priority != priority_of(name):
+            found.wrong.append(f"{queue}: {name!r} has the priority {message.properties.priority}")
+        copy = copy_of(queue, name, headers)
+        reason = str(headers.get("x-first-death-reason", ""))
+        found.copies.setdefault(copy, []).append(Holding(queue, reason))
+        found.order[queue].append(name)

@@ -1,0 +1,96 @@
+"""One worker: a process that lives by its plan, until it ends in good order or is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_PROGRAM = Path(__file__).with_name("worker.py")
+_SECONDS = 240.0  # a wait that only a fault reaches
+
+
+class Worker:
+    """A process that waits for its plan; a thread reads all that it tells."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(_PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._said = bytearray()
+        self._errors = b""
+        self._news = threading.Condition()
+        self._is_over = False
+        self._readers = [
+            threading.Thread(target=self._read_story, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_story(self) -> None:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while part := os.read(descriptor, 2**16):
+            with self._news:
+                self._said += part
+                self._news.notify_all()
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self._errors = self._process.stderr.read()
+
+    def say(self, text: str) -> None:
+        """A line to the worker, which may be dead."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(text.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def wait_for_phase(self, phase: str) -> None:
+        """Return when the worker is in ``phase``, or over."""
+        wanted = f'"phase","{phase}"'.encode()
+        with self._news:
+            self._news.wait_for(lambda: self._is_over or wanted in self._said, _SECONDS)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait_until_over(self) -> None:
+        with self._news:
+            over = self._news.wait_for(lambda: self._is_over, _SECONDS)
+        if not over:
+            self._process.send_signal(signal.SIGABRT)
+
+    def end(self) -> None:
+        """Kill it if it lives; read what is left of its words."""
+        self._process.kill()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    @property
+    def said(self) -> bytes:
+        return bytes(self._said)
+
+    @property
+    def failure(self) -> str:
+        """Why it ended, unless by a kill or in good order."""
+        status = self._process.returncode
+        if status in (0, -signal.SIGKILL):
+            return ""
+        return f"the worker ended with {status}: {self._errors.decode(errors='replace')[-3000:]}"
