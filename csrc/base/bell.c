@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 qs_status qsi_bell_open(int *bell_out, qs_error *error)
 {
@@ -15,13 +14,6 @@ qs_status qsi_bell_open(int *bell_out, qs_error *error)
         return qsi_fail_errno(error, QS_EIO, errno, "eventfd");
     }
     return QS_OK;
-}
-
-void qsi_bell_close(int bell)
-{
-    if (bell != QSI_NO_BELL) {
-        close(bell);
-    }
 }
 
 void qsi_bell_ring(int bell)

@@ -209,7 +209,6 @@ void qs_channel_close(qs_channel *channel)
     }
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);
-    qsi_bell_close(channel->bell);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
     qsi_free_return_list(store, &channel->returns);

@@ -291,7 +291,7 @@ struct qs_channel {
     bool is_parked;            /* it waits outside of a call */
     uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
     struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
-    int bell;                                /* QSI_NO_BELL: no event loop asked for it */
+    int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     uint64_t tx_letters;        /* dead letters among them */

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import _core
 from ..channel import Arguments, ConfirmCallback, ReturnCallback
 from ..deliveries import Deliveries
-from ..errors import ChannelClosed, Error, ForkedStore, PreconditionFailed
+from ..errors import ChannelClosed, Error, ForkedStore, PreconditionFailed, StoreClosed
 from ..message import Receipt as SynchronousReceipt
 from ..properties import Properties
 from ..waiting import check_timeout
@@ -28,6 +28,7 @@ from .events import Events
 from .lane import Lane
 from .message import Message, Receipt
 from .receiving import MessageCallback, Messages, Receiver
+from .registry import Registry
 from .threads import Threads
 
 if TYPE_CHECKING:
@@ -60,9 +61,14 @@ class Channel(Declarations):
     """
 
     def __init__(
-        self, store: _core.Store, threads: Threads, connection: _core.Connection | None
+        self,
+        store: _core.Store,
+        threads: Threads,
+        channels: Registry,
+        connection: _core.Connection | None,
     ) -> None:
         """See ``Store.channel``."""
+        channels.check()
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._threads = threads
@@ -79,6 +85,7 @@ class Channel(Declarations):
         self._receiver = Receiver(self._lane, self._events, self._consumers, self._report)
         self._bell = self._engine._event_fd()
         self._loop.add_reader(self._bell, _ring, weakref.ref(self), self._bell)
+        channels.add(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,22 +134,25 @@ class Channel(Declarations):
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        if self._store.closed:
-            self._engine.close()  # only memory is left to free
-        else:
-            with suppress(ChannelClosed):  # the store is being closed, and its channels with it
-                await self._lane.run(self._engine.close)
+        with suppress(StoreClosed):  # which closes its channels
+            await self._lane.finish(self._engine.close)
 
     def _ended(self, error: BaseException) -> None:
         """Once: whoever waits learns it."""
         if self._lane.end is not None:
             return
-        if self._bell is not None:
-            self._loop.remove_reader(self._bell)
-            self._bell = None
+        self._stop_listening()
         self._lane.close(error)
         self._consumers.end(error)
         self._events.end(error)
+
+    def _stop_listening(self) -> None:
+        """The descriptor is closed only when nobody watches it: its number may be another's
+        then."""
+        if self._bell is not None:
+            self._loop.remove_reader(self._bell)
+            self._bell = None
+            self._engine._forget_event_fd()
 
     def _failed(self, error: BaseException) -> None:
         """A call raised: an AMQP error closes the channel."""
@@ -165,8 +175,8 @@ class Channel(Declarations):
 
     def _check(self) -> None:
         self._check_loop()
-        if self._closing is not None:
-            raise ChannelClosed(_CLOSED)
+        if self._lane.end is not None:
+            raise StoreClosed("the store is closed") if self._store.closed else self._lane.end
 
     async def _turn(self) -> None:
         self._check()
@@ -525,8 +535,10 @@ class Channel(Declarations):
             return events.count > before
 
         self._check()
-        while not await events.change(came, end) and self._loop.time() < end:
+        while not await events.change(came, end):
             self._check()
+            if self._loop.time() >= end:
+                break
         await asyncio.sleep(0)  # tasks that have callbacks run in it
         return events.count - before
 
@@ -672,6 +684,7 @@ def _ring(channel: weakref.ref[Channel], bell: int) -> None:
 def _forget_bell(loop: asyncio.AbstractEventLoop, bell: int, engine: Engine) -> None:
     """In the loop; the engine, which the descriptor belongs to, is here until it is done."""
     loop.remove_reader(bell)
+    engine._forget_event_fd()
     engine.close()
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from .. import _core
 from ..connection import Connection as SynchronousConnection
+from ..errors import StoreClosed
 from .channel import Channel
+from .registry import Registry
 from .threads import Threads
 
 __all__ = ["Connection"]
@@ -17,10 +21,14 @@ class Connection:
     """A group of channels, from ``Store.connection()``: see :class:`pyqstore.Connection`.  Any loop
     may use it."""
 
-    def __init__(self, store: _core.Store, threads: Threads, name: str = "") -> None:
+    def __init__(
+        self, store: _core.Store, threads: Threads, channels: Registry, name: str = ""
+    ) -> None:
         """See ``Store.connection``."""
+        channels.check()
         self._store = store
         self._threads = threads
+        self._channels = channels
         self._connection = SynchronousConnection(store, name)
 
     async def __aenter__(self) -> Self:
@@ -50,12 +58,17 @@ class Connection:
     async def channel(self) -> Channel:
         """Open a channel, for the running loop.  Raises ChannelClosed when the connection is
         closed, StoreClosed, ForkedStore."""
-        return Channel(self._store, self._threads, self._connection)
+        return Channel(self._store, self._threads, self._channels, self._connection)
 
     async def close(self) -> None:
         """Close the channels, which requeues what they hold, and delete the exclusive queues.
-        Closing twice is fine."""
-        if self._store.closed or self._store._forked:
+        Closing twice is fine.
+
+        Who waits for something on one of the channels gets ChannelClosed.  A close that is
+        cancelled goes on.
+        """
+        if self._store._forked:
             self._connection.close()  # only memory is left to free
-        else:
-            await self._threads.run(self._connection.close)
+            return
+        with suppress(StoreClosed):  # which closes its connections
+            await asyncio.shield(asyncio.wrap_future(self._threads.begin(self._connection.close)))

@@ -54,8 +54,10 @@ class Consumers:
         return self._by_tag.get(tag)
 
     def add(self, consumer: Consumer) -> None:
-        """From now on it gets what comes for it."""
+        """From now on it gets what comes for it; when the channel has ended, what it ended with."""
         self._by_tag[consumer.tag] = consumer
+        if self._lane.end is not None:
+            _end(consumer, self._lane.end)
 
     def forget(self, consumer: Consumer) -> None:
         """It is cancelled, and nothing is left of it."""
@@ -144,11 +146,15 @@ class Consumers:
     def end(self, error: BaseException) -> None:
         """The channel is closed, which puts back what is held."""
         for consumer in self._by_tag.values():
-            consumer.cancelled = True
-            consumer.error = error
-            consumer.held.clear()
-            consumer.wake()
+            _end(consumer, error)
 
     def settle_soon(self, first_tag: int, last_tag: int, requeue: bool) -> None:
         """Acknowledge these or put them back, when the lane's turn comes."""
         self._lane.post(partial(self._engine._settle_range, first_tag, last_tag, requeue))
+
+
+def _end(consumer: Consumer, error: BaseException) -> None:
+    consumer.cancelled = True
+    consumer.error = error
+    consumer.held.clear()
+    consumer.wake()

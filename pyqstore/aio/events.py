@@ -80,6 +80,8 @@ class Events:
             if await happened():
                 return True
             self.look()
+            if self._lane.end is not None:
+                return False  # there are no more changes
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if end == math.inf else end):
                     await change

@@ -83,8 +83,11 @@ class Lane:
         With ``inline`` the call is tried here first, and made in a thread when it would wait.  Who
         is cancelled does not get the answer: then the call is not made at all or, when it was under
         way, ``undo`` is told what ``then`` made of it.  TimeoutError: the call was not begun by
-        ``until``, in the loop's time, and is not made; one that was begun is waited for.
+        ``until``, in the loop's time, and is not made; one that was begun is waited for.  When the
+        channel has ended: ``end``.
         """
+        if self.end is not None:
+            raise self.end
         job = _Job(call, then, inline, None)
         if self.free and inline:
             try:
@@ -113,6 +116,14 @@ class Lane:
         finally:
             if late is not None:
                 late.cancel()
+
+    async def finish(self, call: Callable[[], Any]) -> None:
+        """Make the last call, in a thread, behind the one that was under way when the lane was
+        closed.  It is made whoever is cancelled."""
+        job = _Job(call, None, False, self._loop.create_future())
+        self._push(job)
+        assert job.future is not None
+        await asyncio.shield(job.future)
 
     def post(
         self,

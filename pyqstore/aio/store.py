@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -14,6 +15,7 @@ from .. import store as synchronous
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
 from .connection import Connection
+from .registry import Registry
 from .threads import Threads
 
 __all__ = ["Store", "open"]
@@ -51,7 +53,9 @@ class Store:
         """See :func:`open`."""
         self._store = store
         self._threads = threads
+        self._channels = Registry()
         self._closing: Future[None] | None = None
+        self._mutex = threading.Lock()  # of _closing: loops in several threads may close
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,26 +96,29 @@ class Store:
 
         Raises StoreClosed, ForkedStore.
         """
-        return Channel(self._store, self._threads, None)
+        return Channel(self._store, self._threads, self._channels, None)
 
     async def connection(self, name: str = "") -> Connection:
         """Open a connection, for channels that share exclusive queues.  Raises StoreClosed,
         ForkedStore."""
-        return Connection(self._store, self._threads, name)
+        return Connection(self._store, self._threads, self._channels, name)
 
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is
         fine.
 
-        Whoever waits on a channel gets ChannelClosed, whoever's call was on its way to a thread
-        StoreClosed.  A close that is cancelled goes on.  In a child of fork() only memory is freed.
+        Whoever waits on a channel, for something to come or for the turn of a call, gets
+        ChannelClosed: in this loop before anything is closed, in another one when that comes to it.
+        A call that was given to a thread ends with StoreClosed, or with its result.  A close that
+        is cancelled goes on.  In a child of fork() only memory is freed.
         """
         if self._store._forked:
             self._store.close()
             return
-        if self._closing is None:
-            self._closing = self._threads.begin(self._store.close)
-            self._threads.end()
+        self._channels.close()
+        with self._mutex:
+            if self._closing is None:
+                self._closing = self._threads.finish(self._store.close)
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def sync(self) -> None:

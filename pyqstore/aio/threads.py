@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -41,6 +42,13 @@ class Threads:
         """No call is begun any more; those that were are made."""
         self._executor.shutdown(wait=False)
 
+    def finish(self, call: Callable[[], T]) -> Future[T]:
+        """Make the last call, in a thread of its own: it need not wait until another ends."""
+        done: Future[T] = Future()
+        threading.Thread(target=_fulfil, args=(done, call), name="pyqstore-aio-close").start()
+        self.end()
+        return done
+
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """What ``call`` returns in a thread.
 
@@ -54,6 +62,15 @@ class Threads:
             if undo is not None and not job.cancel():
                 job.add_done_callback(lambda done: _undo(done, undo))
             raise
+
+
+def _fulfil(done: Future[T], call: Callable[[], T]) -> None:
+    try:
+        result = no_stop_iteration(call)
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(result)
 
 
 def _undo(done: Future[T], undo: Callable[[T], object]) -> None:

@@ -5,6 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
+from posix.unistd cimport close
 
 from .errors import ChannelClosed, ForkedStore, PreconditionFailed, StoreClosed
 
@@ -26,6 +27,9 @@ cdef class Channel:
     cdef bint refused
     cdef bint confirms
     cdef uint32_t no_wait
+    cdef int bell  # the descriptor for an event loop, closed here when it is neither watched nor rung
+    cdef bint watched
+    cdef bint freed
     cdef object message_type
     cdef str last_exchange
     cdef str last_routing_key
@@ -39,6 +43,7 @@ cdef class Channel:
         cdef qs_status status
         self.store = store
         self.connection = connection
+        self.bell = -1
         clear(&error)
         if connection is None:
             store.enter()
@@ -58,6 +63,8 @@ cdef class Channel:
 
     def __dealloc__(self):
         self.free()
+        self.watched = False  # the loop was closed, or nobody would be left to forget it
+        self.close_bell()
 
     cdef void free(self) noexcept:
         cdef qs_channel *handle
@@ -65,11 +72,24 @@ cdef class Channel:
             return
         self.store.await_close()
         handle = self.handle
+        if handle == NULL:
+            return  # another thread frees it
         self.handle = NULL
         self.store.active += 1
         with nogil:
             qs_channel_close(handle)
         self.store.active -= 1
+        self.freed = True
+        self.close_bell()
+
+    cdef void close_bell(self) noexcept:
+        """Whoever comes last, the loop or who frees the channel, closes it: in a child of fork()
+        nobody."""
+        if (self.bell < 0 or self.watched or not self.freed
+                or self.store.generation != fork_generation):
+            return
+        close(self.bell)
+        self.bell = -1
 
     def _free(self):
         self.free()
@@ -719,7 +739,11 @@ cdef class Channel:
     # For event loops.
 
     def _event_fd(self):
-        """The eventfd that is written when what the channel was armed for is there."""
+        """The eventfd that is written when what the channel was armed for is there.
+
+        It stays open, whoever closes the channel, until ``_forget_event_fd``, which is for the loop
+        to call when it does not watch it any more.
+        """
         cdef int bell
         cdef qs_error error
         cdef qs_status status
@@ -727,7 +751,14 @@ cdef class Channel:
         with nogil:
             status = qs_channel_event_fd(self.handle, &bell, &error)
         self.end(status, &error)
+        self.bell = bell
+        self.watched = True
         return bell
+
+    def _forget_event_fd(self):
+        """No loop watches the descriptor any more: it is closed as soon as the channel is."""
+        self.watched = False
+        self.close_bell()
 
     def _set_no_wait(self, bint no_wait):
         """Whether publish, get, settling and _take_events raise BlockingIOError, having done

@@ -37,6 +37,8 @@ cdef class Connection:
             return
         self.store.await_close()
         handle = self.handle
+        if handle == NULL:
+            return  # another thread frees it
         self.handle = NULL
         while self.opening > 0 and self.store.generation == fork_generation:
             with nogil:

@@ -447,7 +447,10 @@ QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32
  * qs_channel_next_event with QS_EVENT_ARM, under the same hold of the lock that found none, so none is missed.  A channel that is armed
  * waits as a thread in that call would: confirms are hurried, and consumers that come behind its own leave messages to them.
  * To wait: read the descriptor, take events until QS_EEMPTY, go back to the loop.  Unarmed it costs nothing.
- * Out:     fd_out    the same at each call; the channel's, closed with it
+ * The caller closes the descriptor, after qs_channel_close has returned, which writes to it a last time, and after the loop
+ * has stopped watching it.  Nothing else closes it: a loop that watches a closed descriptor hears nothing, or reads what another
+ * thread has opened under the same number.
+ * Out:     fd_out    the same at each call; the caller's to close
  * Returns: QS_EINVAL the store has no background threads; QS_EIO no descriptor is left */
 QS_API QS_MUST_CHECK qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out,
                                                    qs_error *error);

@@ -3,11 +3,40 @@
 #include "qs_test_batch.h"
 #include "qs_test_fields.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #define ANSWERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
+#define BELLS_MAX 256
 #define SOON 2000 /* ms; nothing here takes a tenth of it */
+
+/* The descriptors that a test asked for, which it closes at its end. */
+static struct {
+    int fds[BELLS_MAX];
+    size_t count;
+} bells;
+
+static void remember_bell(int bell)
+{
+    for (size_t i = 0; i < bells.count; i++) {
+        if (bells.fds[i] == bell) {
+            return;
+        }
+    }
+    QS_CHECK(bells.count < BELLS_MAX);
+    bells.fds[bells.count++] = bell;
+}
+
+/* Also a check that nobody else has closed one. */
+static void close_bells(void)
+{
+    for (size_t i = 0; i < bells.count; i++) {
+        QS_CHECK(close(bells.fds[i]) == 0);
+    }
+    bells.count = 0;
+}
 
 /* Asking is a call of the channel, which rings by itself what is due: ask before. */
 static int bell_of(qs_channel *channel)
@@ -15,6 +44,7 @@ static int bell_of(qs_channel *channel)
     int bell;
 
     QS_CHECK_OK(qs_channel_event_fd(channel, &bell, QS_ERROR));
+    remember_bell(bell);
     return bell;
 }
 
@@ -190,6 +220,26 @@ static void test_the_end_rings(struct engine *engine)
     QS_CHECK(rings(bell, 0));
     qs_channel_close(channel);
     engine_open(engine);
+}
+
+/* A loop may watch it until after the channel is freed, in another thread: a number that was closed would be somebody else's. */
+static void test_a_freed_channel_leaves_its_descriptor_open(struct engine *engine)
+{
+    qs_channel *channel;
+    int bell;
+
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    bell = bell_of(channel);
+    engine_close(engine);
+    QS_CHECK(listen_to(bell) == 1);
+    qs_channel_close(channel);
+    QS_CHECK(fcntl(bell, F_GETFD) == FD_CLOEXEC);
+    QS_CHECK(!rings(bell, 0)); /* the store's end was said already */
+    engine_open(engine);
+    QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
+    bell = bell_of(channel);
+    qs_channel_close(channel);
+    QS_CHECK(rings(bell, 0) && listen_to(bell) == 1);
 }
 
 static void test_a_change_rings_whoever_it_is_for(struct engine *engine)
@@ -512,6 +562,7 @@ int main(void)
         test_who_goes_hands_on,
         test_who_asks_for_others_hands_on,
         test_the_end_rings,
+        test_a_freed_channel_leaves_its_descriptor_open,
         test_a_change_rings_whoever_it_is_for,
         test_only_consumers_of_the_queue_are_rung,
         test_the_end_of_a_channel_rings_for_all_it_held,
@@ -527,6 +578,7 @@ int main(void)
         engine_start(&engine, ON_DISK);
         tests[i](&engine);
         engine_stop(&engine);
+        close_bells();
     }
     test_it_needs_somebody_who_commits();
     return 0;

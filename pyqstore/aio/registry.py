@@ -1,0 +1,62 @@
+"""The channels of a store, for whoever closes it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import ChannelClosed, StoreClosed
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """Every channel of a store belongs to one event loop, and only there may it end."""
+
+    __slots__ = ("_channels", "_is_closed", "_mutex")
+
+    def __init__(self) -> None:
+        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+        self._is_closed = False
+        self._mutex = threading.Lock()
+
+    def check(self) -> None:
+        """Raise StoreClosed once the store is being closed."""
+        if self._is_closed:
+            raise StoreClosed("the store is closed")
+
+    def add(self, channel: Channel) -> None:
+        """A channel was opened.  StoreClosed when its store is being closed by now: then the
+        channel has ended."""
+        with self._mutex:
+            if not self._is_closed:
+                self._channels.add(channel)
+                return
+        channel._ended(_reason())
+        raise StoreClosed("the store is closed")
+
+    def close(self) -> None:
+        """End every channel: here those of the running loop, before this returns, each other one in
+        its own loop, when that comes to it."""
+        with self._mutex:
+            self._is_closed = True
+            channels = list(self._channels)
+        here = asyncio.get_running_loop()
+        for channel in channels:
+            if channel._loop is here:
+                channel._ended(_reason())
+            elif channel._loop.is_closed():
+                channel._engine._forget_event_fd()
+            else:
+                with suppress(RuntimeError):  # it was closed just now
+                    channel._loop.call_soon_threadsafe(channel._ended, _reason())
+
+
+def _reason() -> ChannelClosed:
+    return ChannelClosed("the channel is closed: its store was closed")
