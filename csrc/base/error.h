@@ -4,6 +4,15 @@
 
 #include "qstore/status.h"
 
+#include <stdbool.h>
+
+/* Memory, space or descriptors were short: the call that says so did nothing, and may go well another time. */
+static inline bool qsi_is_shortage(qs_status status)
+{
+    return status == QS_ENOMEM || status == QS_ENOSPC || status == QS_ESTORE_FULL ||
+           status == QS_EMFILE;
+}
+
 /* Sets status, text (printf style), clears path, offset and errno; returns status. */
 qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

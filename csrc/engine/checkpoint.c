@@ -227,10 +227,8 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     }
     if (status == QS_OK) {
         status = qsi_name_checkpoint(checkpoint, bytes, crc, &start, error);
-        if (status != QS_OK && status != QS_ENOMEM && status != QS_ENOSPC) {
-            status = qsi_checkpoint_sync_failed(store, status,
-                                                error); /* the old one or the new one counts */
-        }
+        /* The old one or the new one counts, unless nothing was renamed yet. */
+        status = qsi_checkpoint_sync_failed(store, status, error);
     }
     if (status != QS_OK) {
         give_up(checkpoint);

@@ -96,11 +96,12 @@ static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
     return QS_OK;
 }
 
-/* A failed sync may have lost anything: the store has failed. */
+/* A failed sync may have lost anything: the store has failed.  A file that could not even be opened to be synced will be
+ * another time. */
 qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error)
 {
-    if (status != QS_OK) {
+    if (status != QS_OK && !qsi_is_shortage(status)) {
         qsi_mutex_lock(&store->mutex);
         qsi_store_fail(store, error);
         qsi_mutex_unlock(&store->mutex);
@@ -214,7 +215,8 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
         qsi_error_prefix(error, "%s", path);
     }
     if (status == QS_OK && store->options.sync != QS_SYNC_NONE) {
-        status = qsi_checkpoint_sync_failed(store, qsi_file_sync(store->env, file, error), error);
+        status =
+            qsi_checkpoint_sync_failed(store, qsi_file_sync_new(store->env, file, error), error);
         if (status == QS_OK) {
             status = qsi_checkpoint_sync_failed(
                 store, qsi_dir_sync(store->env, store->checkpoint_dir, error), error);

@@ -16,7 +16,9 @@
     100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
 #define LEAD_NS 50000000u /* a commit may take so long: who has less time to wait leads none */
 #define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
-#define IDLE_NS 20000000u /* without work for so long, it sleeps until it is called */
+#define IDLE_NS 20000000u     /* without work for so long, it sleeps until it is called */
+#define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
+#define FILE_TRIES 100
 #define GATHER_YIELDS \
     16 /* turns the leader gives to followers of the last commit who will be back */
 
@@ -97,6 +99,22 @@ static qs_status sync_all(struct qs_store *store, struct qsi_dirty_set *set, qs_
 
 /* ---- leading ---- */
 
+/* Without the lock.  Room was made before anything was appended, but for what blocks need around their records: should it be
+ * missing, the leader waits for it a while.  Nothing else than a write or a sync that failed ends a store. */
+static qs_status write_journal(struct qs_store *store, qs_error *error)
+{
+    for (uint32_t tries = 1;; tries++) {
+        qs_status status = qsi_journal_write(store->journal, error);
+        if (!qsi_is_shortage(status) || !qsi_journal_wants_file(store->journal) ||
+            tries == FILE_TRIES) {
+            return status;
+        }
+        qsi_mutex_lock(&store->mutex);
+        qsi_cond_wait(&store->prepared, &store->mutex, FILE_NAP_NS);
+        qsi_mutex_unlock(&store->mutex);
+    }
+}
+
 /* Gives a bigger group the chance to form: those who waited for the last commit publish again as soon as they run. */
 static void gather(struct qs_store *store)
 {
@@ -150,7 +168,7 @@ static void lead(struct qs_store *store)
     message_syncs = set.count;
     qsi_mutex_unlock(&store->mutex);
     sealed_ns = store->env->monotonic_ns(store->env);
-    status = qsi_journal_write(store->journal, &error);
+    status = write_journal(store, &error);
     if (status == QS_OK) {
         status = sync_all(store, &set, &error);
     }

@@ -64,12 +64,12 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     qsi_cond_broadcast(&store->paged);
 }
 
-/* A file could not be written.  Without space the store goes on with what is in memory; anything else is the end of it. */
+/* A file could not be written.  In a shortage the store goes on with what is in memory; anything else is the end of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
-    if (status == QS_ESTORE_FULL || status == QS_ENOSPC) {
-        store->space_is_short = true;
-    } else if (status != QS_OK && status != QS_ENOMEM) {
+    if (qsi_is_shortage(status)) {
+        store->space_is_short = store->space_is_short || status != QS_ENOMEM;
+    } else if (status != QS_OK) {
         qsi_store_fail(store, error);
     }
 }

@@ -93,7 +93,20 @@ static qs_status read_refs(struct qsi_index *index, const struct qsi_segment_fil
     return status == QS_ECORRUPT ? QS_OK : status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and drops them. */
+/* What could not be read is to be dropped another time, with what was settled since. */
+static void want_again(struct qsi_segment *segment, uint64_t *wanted, uint32_t words)
+{
+    if (segment->releases == NULL) {
+        segment->releases = wanted;
+        return;
+    }
+    for (uint32_t i = 0; i < words; i++) {
+        segment->releases[i] |= wanted[i];
+    }
+    qsi_free(wanted);
+}
+
+/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and drops them: all or none. */
 static qs_status release_segment(struct qs_store *store, struct qsi_segment *segment,
                                  bool is_durable, qs_error *error)
 {
@@ -136,14 +149,18 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     segment->busy -= 1;
     store->releasing -= 1;
     qsi_cond_broadcast(&store->paged);
-    if (status != QS_OK || release.out_of_memory) {
-        store->shared.out_of_memory = true;
+    if (status == QS_OK && release.out_of_memory) {
+        status = qsi_fail(error, QS_ENOMEM, "references of settled messages");
     }
-    for (uint32_t i = 0; i < release.count; i++) {
-        qsi_message_store_drop_ref(store->messages, &release.refs[i], i >= durable_count);
+    if (status == QS_OK) {
+        for (uint32_t i = 0; i < release.count; i++) {
+            qsi_message_store_drop_ref(store->messages, &release.refs[i], i >= durable_count);
+        }
+        qsi_free(wanted);
+    } else {
+        want_again(segment, wanted, words);
     }
     qsi_free(release.refs);
-    qsi_free(wanted);
     return status;
 }
 
@@ -179,6 +196,9 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
         qsi_list_remove(&segment->in_shared);
         owner->jobs += 1;
         status = release_segment(store, segment, queue->durable, error);
+        if (status != QS_OK && qsi_list_is_empty(&segment->in_shared)) {
+            qsi_list_push_back(releasing, &segment->in_shared);
+        }
         qsi_segment_retire_if_done(queue, segment);
         qsi_pager_job_end(store, owner);
     }
@@ -196,6 +216,10 @@ static qs_status release_retired(struct qs_store *store, qs_error *error)
         bool durable = segment->is_durable;
         qsi_list_remove(&segment->in_shared);
         status = release_segment(store, segment, durable, error);
+        if (status != QS_OK) {
+            qsi_list_push_back(retired, &segment->in_shared);
+            break;
+        }
         bury(store, durable ? store->index : store->transient_index, &segment->file,
              segment->named);
         bury(store, store->transient_index, &segment->transient_file, false);
@@ -211,10 +235,10 @@ qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
     if (status == QS_OK) {
         status = release_retired(store, error);
     }
-    if (status != QS_OK || store->shared.out_of_memory) {
+    if (store->shared.out_of_memory) {
         /* Counts and bitmaps tell of different things now: no checkpoint may be made of them. */
         qs_error lost = {.status = QS_ENOMEM};
-        qsi_fail(&lost, QS_ENOMEM, "references of settled messages could not be read and dropped");
+        qsi_fail(&lost, QS_ENOMEM, "references of settled messages could not be noted");
         qsi_store_fail(store, &lost);
     }
     return status;

@@ -569,8 +569,8 @@ void qsi_store_unref(struct qs_store *store)
     }
 }
 
-/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, is closed all the same: the
- * journal has everything. */
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory or descriptors, is closed all
+ * the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_status status;
@@ -581,7 +581,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
         return QS_OK;
     }
     status = qsi_checkpoint(store, error);
-    return status == QS_ESTORE_FULL || status == QS_ENOMEM ? QS_OK : status;
+    return qsi_is_shortage(status) ? QS_OK : status;
 }
 
 /* Everything accepted becomes durable, and the manifest says that the journal ends there. */

@@ -81,6 +81,8 @@ static qs_status fail_injected(qs_error *error, enum qsi_fault_how how, const ch
     switch (how) {
     case QSI_FAULT_ENOSPC:
         return qsi_fail(error, QS_ENOSPC, "%s: injected: no space left", what);
+    case QSI_FAULT_EMFILE:
+        return qsi_fail(error, QS_EMFILE, "%s: injected: too many open files", what);
     case QSI_FAULT_EINTR:
         return qsi_fail(error, QS_EINTR, "%s: injected: interrupted", what);
     case QSI_FAULT_EIO:

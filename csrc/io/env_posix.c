@@ -64,6 +64,9 @@ static qs_status status_of_errno(int os_errno)
     case EDQUOT:
     case EFBIG:
         return QS_ENOSPC;
+    case EMFILE:
+    case ENFILE:
+        return QS_EMFILE;
     case EINTR:
         return QS_EINTR;
     case ENOENT:

@@ -37,6 +37,8 @@ enum qsi_fault_how {
     /* Nothing was done. */
     QSI_FAULT_EIO,
     QSI_FAULT_ENOSPC,
+    /* No descriptors are left: for QSI_FAULT_OPEN. */
+    QSI_FAULT_EMFILE,
     /* Half of a write lands, then EIO at the next write to that file. */
     QSI_FAULT_SHORT_EIO,
     /* Half of a transfer, success: the caller must loop.  Calls that transfer nothing pass. */

@@ -149,11 +149,17 @@ qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, ui
 
 /* -- syncs ------------------------------------------------------------------------------------ */
 
-/* QS_EINTR invites a repetition, and a repeated sync reports success for bytes that are gone. */
+/* Interruptions and shortages invite a repetition, and a repeated sync reports success for bytes that are gone. */
 static qs_status final_sync_status(qs_status status, qs_error *error)
 {
     if (status == QS_EINTR) {
         return qsi_fail(error, QS_EIO, "sync interrupted: what was written may not be durable");
+    }
+    if (qsi_is_shortage(status)) {
+        if (error != NULL) {
+            error->status = QS_EIO;
+        }
+        return QS_EIO;
     }
     return status;
 }
@@ -161,6 +167,13 @@ static qs_status final_sync_status(qs_status status, qs_error *error)
 qs_status qsi_file_sync(qs_env *env, qs_file *file, qs_error *error)
 {
     return final_sync_status(env->sync(env, file, error), error);
+}
+
+qs_status qsi_file_sync_new(qs_env *env, qs_file *file, qs_error *error)
+{
+    qs_status status = env->sync(env, file, error);
+
+    return qsi_is_shortage(status) ? status : final_sync_status(status, error);
 }
 
 qs_status qsi_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
@@ -214,7 +227,7 @@ static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, enum 
     if (fill == QSI_FILL_ZEROS) {
         QS_TRY(write_zeros(env, file, bytes, error));
     }
-    return qsi_file_sync(env, file, error);
+    return qsi_file_sync_new(env, file, error);
 }
 
 qs_status qsi_file_create(qs_env *env, qs_dir *dir, const char *name, uint64_t bytes,
@@ -275,7 +288,7 @@ static qs_status write_tmp(qs_env *env, qs_dir *dir, const char *tmp_name, const
     if (status != QS_OK) {
         goto out;
     }
-    status = qsi_file_sync(env, file, error);
+    status = qsi_file_sync_new(env, file, error);
 out:
     env->close(env, file);
     if (status != QS_OK) {

@@ -193,6 +193,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     journal->taken = journal->spares;
     journal->spares = taken;
     journal->taken_used = 0;
+    journal->sealed_done = 0;
     journal->grows_from = journal->last_spare_bytes;
     return true;
 }
@@ -253,7 +254,9 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
         QS_TRY(sync_file(journal, error));
     }
     QS_TRY(qsi_env_random(journal->env, &next_salt, sizeof next_salt, error));
+    journal->wants_file = true;
     QS_TRY(qsi_journal_next_file(journal, &spare, entry_bytes, error));
+    journal->wants_file = false;
     journal->env->close(journal->env, journal->file);
     journal->file = spare.file;
     journal->file_bytes = spare.bytes;
@@ -407,16 +410,15 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
 
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
 {
-    uint32_t first = 0;
-
-    while (first < journal->sealed.count) {
-        struct span span = next_span(journal, first);
+    journal->wants_file = false;
+    while (journal->sealed_done < journal->sealed.count) {
+        struct span span = next_span(journal, journal->sealed_done);
         if (span.count == 0) {
-            QS_TRY(roll(journal, journal->sealed.items[first].bytes, error));
+            QS_TRY(roll(journal, journal->sealed.items[journal->sealed_done].bytes, error));
             continue;
         }
         QS_TRY(write_block(journal, &span, error));
-        first += span.count;
+        journal->sealed_done += span.count;
     }
     return QS_OK;
 }
@@ -424,4 +426,9 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error)
 {
     return sync_file(journal, error);
+}
+
+bool qsi_journal_wants_file(const struct qsi_journal *journal)
+{
+    return journal->wants_file;
 }

@@ -80,6 +80,9 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal);
 /* ---- without the lock, by the leader ---- */
 
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
+/* After a write that failed: did it only lack a file to go on in, for want of space, memory or descriptors?  Then it can be
+ * repeated, and goes on where it was. */
+bool qsi_journal_wants_file(const struct qsi_journal *journal);
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
 /* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on

@@ -66,6 +66,9 @@ struct qsi_journal {
 
     /* the leader's, between seal and finish */
     struct qsi_entries sealed;
+    uint32_t sealed_done; /* of its entries: written */
+    bool
+        wants_file; /* the last write ended for want of another file, at a place where it can go on */
     uint32_t taken_used;
     uint64_t grows_from; /* last_spare_bytes at seal */
     qs_file *file;

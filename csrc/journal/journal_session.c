@@ -243,6 +243,7 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
                                   qs_error *error)
 {
     QS_ASSERT(journal->durable_lsn == journal->appended_lsn);
+    qsi_journal_close_spares(journal); /* replacing the manifest takes a descriptor */
     manifest->clean = true;
     manifest->end_lsn = journal->durable_lsn;
     QS_TRY(qsi_manifest_store(manifest, journal->env, journal->root, error));

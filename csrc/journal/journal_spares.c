@@ -217,12 +217,14 @@ static void close_spares(struct qsi_journal *journal, struct qsi_spares *spares,
         journal->env->close(journal->env, spares->items[i].file);
     }
     qsi_free(spares->items);
+    *spares = (struct qsi_spares){NULL, 0, 0};
 }
 
 void qsi_journal_close_spares(struct qsi_journal *journal)
 {
     close_spares(journal, &journal->spares, 0);
     close_spares(journal, &journal->taken, journal->taken_used);
+    journal->taken_used = 0;
 }
 
 /* ---- giving files back ---- */

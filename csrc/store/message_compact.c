@@ -414,7 +414,7 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
     }
     /* A failed sync is no more than a failed compaction: nobody trusts this file yet. */
     if (status == QS_OK) {
-        status = qsi_file_sync(output->env, output->handle, error);
+        status = qsi_file_sync_new(output->env, output->handle, error);
     }
     if (status == QS_OK) {
         status = qsi_dir_sync(output->env, store->dir, error);

@@ -109,7 +109,7 @@ static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *
 {
     QS_TRY(qsi_file_allocate(store->env, file->handle, file->bytes, error));
     QS_TRY(write_header(store, file, error));
-    QS_TRY(qsi_file_sync(store->env, file->handle, error));
+    QS_TRY(qsi_file_sync_new(store->env, file->handle, error));
     return qsi_dir_sync(store->env, store->dir, error);
 }
 
