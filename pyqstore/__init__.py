@@ -37,6 +37,7 @@ from .errors import (
     StoreFull,
     StoreLocked,
     StoreNotFound,
+    StoreReadOnly,
 )
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -83,6 +84,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StoreNotFound",
+    "StoreReadOnly",
     "StoreOptions",
     "Verification",
     "open",

@@ -56,6 +56,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint32_t sync
         uint32_t recovery
         c_bool create
+        c_bool read_only
         c_bool background
         void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
         void *progress_context
@@ -282,6 +283,11 @@ cdef extern from "qstore/qstore.h" nogil:
         qs_slice queue
         qs_slice consumer_tag
         void *hold
+    qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io,
+                              uint64_t messages_max, uint64_t bytes_max, ArrowSchema *schema_out,
+                              ArrowArray *array_out, qs_error *error)
+    qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io,
+                            c_bool *unacked_out, qs_message *message_out, qs_error *error)
     void qs_message_release(qs_message *message)
     qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
                              qs_message *message_out, qs_error *error)

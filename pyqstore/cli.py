@@ -33,13 +33,11 @@ __all__ = ["main"]
 EXIT_DAMAGE = 1
 EXIT_FAILED = 3
 _FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
-_MEMORY = "16MiB"
 _BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
 _EPILOG = """Exit status: 0 done; 1 the store is damaged; 2 wrong arguments; 3 anything else (no
 store, open elsewhere, no such queue, an input/output error).
 
-verify reads and changes nothing.  The other commands open the store as its owner would: it is
-recovered when its last owner died, and must not be open elsewhere."""
+inspect, verify, dump and stats read and change nothing.  The store must not be open elsewhere."""
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _directory = click.argument("directory", type=click.Path(path_type=Path))
@@ -120,31 +118,29 @@ def verify(directory: Path, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
 def dump(directory: Path, queue: str, limit: int | None) -> None:
-    """Print a queue's ready messages as JSON lines, first to last.
+    """Print a queue's messages as JSON lines, first to last, "unacked" where they are.
 
-    The body is "body", or "body_base64" when it is not UTF-8.  Nothing is acknowledged: every
-    message stays in its place.  But it was delivered, and will be flagged redelivered.  A damaged
-    message is left out, and named on stderr with file and offset; exit status 1 then.
+    The body is "body", or "body_base64" when it is not UTF-8.  Nothing is delivered, and nothing in
+    the store changes.  A damaged message is left out, and named on stderr with file and offset;
+    exit status 1 then.
     """
     damages = 0
-    with _opened(directory) as store, store.channel() as channel:
-        ready = int(store.queue_status(queue)["messages_ready"])
-        count = ready if limit is None else min(limit, ready)
+
+    def complain(error: StoreCorrupt) -> None:
+        nonlocal damages
+        damages += 1
+        _complain(str(error))
+
+    with _opened(directory) as store:
+        status = store.queue_status(queue)
+        count = int(status["messages_ready"]) + int(status["messages_unacked"])
+        count = count if limit is None else min(limit, count)
         with _progress(f"dumping {queue}", in_bytes=False) as progress:
-            for number in range(count):
-                try:
-                    message = channel.basic_get(queue)
-                except StoreCorrupt as error:
-                    damages += 1
-                    _complain(str(error))
-                    if int(store.queue_status(queue)["messages_ready"]) >= ready:
-                        break  # not of one message: nothing behind it can be read
-                    ready -= 1
-                    continue
-                if message is None:
+            for number, (message, unacked) in enumerate(store._peeks(queue, complain)):
+                if limit is not None and number >= limit:
                     break
-                ready -= 1
-                json.dump(_message(message), sys.stdout, default=_plain)
+                line = _message(message) | ({"unacked": True} if unacked else {})
+                json.dump(line, sys.stdout, default=_plain)
                 sys.stdout.write("\n")
                 if number % 1000 == 0:
                     progress(number, count)
@@ -222,15 +218,12 @@ def _fail(text: str, status: int) -> Never:
 
 @contextlib.contextmanager
 def _opened(directory: Path) -> Iterator[_store.Store]:
-    """The store, in little memory and without checkpoints: whoever only looks makes none."""
+    """The store, to look into: nothing of it changes."""
     with _errors():
         with _progress("opening") as progress:
             store = _store.open(
                 directory,
-                create=False,
-                memory_budget=_MEMORY,
-                checkpoint_bytes=0,
-                checkpoint_interval=None,
+                read_only=True,
                 progress=progress,
             )
         with store:

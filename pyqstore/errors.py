@@ -25,6 +25,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StoreNotFound",
+    "StoreReadOnly",
 ]
 
 
@@ -140,6 +141,10 @@ class StoreFull(StoreError):
     """No space left.  Nothing was accepted; try again when there is space."""
 
 
+class StoreReadOnly(StoreError):
+    """The store was opened with ``read_only``: it can be looked into, not changed."""
+
+
 class ForkedStore(StoreError):
     """The store was opened before ``fork()``; open it in this process."""
 
@@ -162,6 +167,7 @@ _STORE_ERRORS: dict[str, type[StoreError]] = {
     "QS_ESTORE_CLOSED": StoreClosed,
     "QS_ESTORE_FAILED": StoreFailed,
     "QS_ESTORE_FULL": StoreFull,
+    "QS_ESTORE_READ_ONLY": StoreReadOnly,
     "QS_EFORKED": ForkedStore,
 }
 _FIRST_REPLY_CODE = 300  # statuses from here on are AMQP reply codes

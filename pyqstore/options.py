@@ -41,6 +41,9 @@ class StoreOptions(TypedDict, total=False):
     """What to do about damage: refuse, or copy out what is whole and count what is lost."""
     create: bool
     """Make the store when there is none; True."""
+    read_only: bool
+    """Look and change nothing: no file is written, no channel opened; False.  The journal is
+    replayed into memory, whatever ``memory_budget`` says."""
     progress: Callable[[int, int], object] | None
     """Called now and then while the journal is replayed: bytes read, bytes that there are."""
 
@@ -75,9 +78,10 @@ _NUMBERS = {
     "commit_delay_us": _Number(0, 0, 10**6, size=False),
 }
 _WORDS: dict[str, dict[str, int]] = {"sync": SYNC, "recovery": _RECOVERY}
-_KNOWN = (*_NUMBERS, "checkpoint_interval", *_WORDS, "create", "progress")
+_FLAGS = {"create": True, "read_only": False}
 _INTERVAL = 60.0
 _INTERVAL_MOST = 2**22
+_KNOWN = (*_NUMBERS, "checkpoint_interval", *_WORDS, *_FLAGS, "progress")
 
 
 def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,9 +102,7 @@ def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
         name: number_of(name, options.get(name, next(iter(known))), known)
         for name, known in _WORDS.items()
     }
-    create = options.get("create", True)
-    if not isinstance(create, bool):
-        raise TypeError(f"create must be bool, not {type(create).__name__}")
+    flags = {name: _flag(name, options.get(name, default)) for name, default in _FLAGS.items()}
     progress = options.get("progress")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be callable, not {type(progress).__name__}")
@@ -109,7 +111,7 @@ def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
         **numbers,
         **words,
         "checkpoint_interval_ms": interval_ms,
-        "create": create,
+        **flags,
         "progress": progress,
     }
 
@@ -120,6 +122,7 @@ def decoded(numbers: Mapping[str, int]) -> dict[str, Any]:
         **{name: numbers[name] for name in _NUMBERS},
         **{name: word_of(known, numbers[name]) for name, known in _WORDS.items()},
         "checkpoint_interval": numbers["checkpoint_interval_ms"] / 1000,
+        "read_only": bool(numbers["read_only"]),
     }
 
 
@@ -149,6 +152,12 @@ def _number(name: str, value: object, what: _Number) -> int:
         kind = "a power of two from " if what.power_of_two else ""
         raise ValueError(f"{name} must be {kind}{what.least} to {what.most}, not {value!r}")
     return number
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be bool, not {type(value).__name__}")
+    return value
 
 
 def _interval_ms(value: object) -> int:

@@ -7,17 +7,21 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 
 from . import _core
 from .channel import Channel
 from .connection import Connection
-from .errors import Error
+from .errors import Error, StoreCorrupt
 from .fields import decode_table
 from .findings import Damage, RecoveryReport, Verification
+from .message import Message
 from .options import SYNC, StoreOptions, decoded, encoded, number_of, word_of
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
 __all__ = [
     "Binding",
@@ -54,6 +58,8 @@ class Binding(NamedTuple):
 
 
 _DAMAGE_MOST = 10_000
+_BROWSE_ROWS = 65_536
+_BROWSE_BYTES = 16 << 20
 _MODES = {"default": 0, "lazy": 1}
 
 
@@ -80,7 +86,7 @@ def verify(
 
     MANIFEST, the checkpoint, the journal behind it, the segments it names, the bodies of messages
     in queues: whatever opening or a consumer would come to.  Nothing is repaired, and nothing is
-    written but the file LOCK: the store must not be open.  ``progress`` is called now and then with
+    written; the store must not be open elsewhere, but to be read.  ``progress`` is called now and then with
     bytes read and about how many there are; what it raises ends the verification.
 
     Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
@@ -211,6 +217,61 @@ class Store(_core.Store):
         Of a lazy queue this waits until what was published has left memory.
         """
         return self._queue_status(name)
+
+    def browse(
+        self,
+        queue: str,
+        start: int = 0,
+        limit: int | None = None,
+        *,
+        damaged: Callable[[StoreCorrupt], object] | None = None,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The messages of ``queue``, ready and unacked, in the order of delivery, as record
+        batches.  Nothing is delivered, no count changes, no file is written.
+
+        The columns are those of ``Channel.get_batch`` with ``sequence`` (uint64) in place of
+        ``delivery_tag``, and ``unacked`` (bool) behind them.  ``start``: the first sequence to
+        show, 0 for all; ``limit``: at most so many messages.  In a queue with priorities the
+        distance from the highest priority stands above bit 56 of ``sequence``.  Messages that come
+        or go meanwhile may be shown or not.
+
+        Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``.
+        A message, or a part of the queue, that cannot be read raises StoreCorrupt where it comes;
+        with ``damaged`` that is called with the error, and what is behind follows.
+        """
+        import pyarrow
+
+        if start < 0 or (limit is not None and limit < 0):
+            raise ValueError("start and limit must not be negative")
+        position, left = start, limit
+        while left is None or left > 0:
+            most = _BROWSE_ROWS if left is None else min(left, _BROWSE_ROWS)
+            position, batch, error = self._browse(queue, position, most, _BROWSE_BYTES)
+            if batch is not None:
+                left = None if left is None else left - len(batch)
+                yield pyarrow.record_batch(batch)
+            elif error is None:
+                return
+            elif damaged is None or not isinstance(error, StoreCorrupt):
+                raise error
+            else:
+                damaged(error)
+
+    def _peeks(
+        self, queue: str, damaged: Callable[[StoreCorrupt], object]
+    ) -> Iterator[tuple[Message, bool]]:
+        """As ``browse``: each message, and whether it is unacked."""
+        position = 0
+        while True:
+            position, message, unacked, error = self._peek(queue, position)
+            if message is not None:
+                yield message, unacked
+            elif error is None:
+                return
+            elif isinstance(error, StoreCorrupt):
+                damaged(error)
+            else:
+                raise error
 
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """Switch a queue to ``mode``, as ``x-queue-mode`` does when it is declared.

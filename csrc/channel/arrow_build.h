@@ -1,6 +1,6 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data interface.
  *
- * Columns: delivery_tag, redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
+ * Columns: delivery_tag (sequence and unacked, of a batch that was browsed), redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
  * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
  * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no number and a
  * timestamp beyond int64 come out null.
@@ -58,9 +58,11 @@ struct qsi_arrow_recent_name {
 /* Zeroed memory is an empty one. */
 struct qsi_arrow_builder {
     uint64_t rows;
-    uint64_t capacity; /* rows there is room for in the next six */
+    bool is_browsed;   /* set it before the first row */
+    uint64_t capacity; /* rows there is room for in the next seven */
     uint64_t *tags;
     uint8_t *redelivered; /* bits */
+    uint8_t *unacked;     /* bits */
     uint32_t *delivery_counts;
     int32_t *codes[QSI_ARROW_DICTIONARY_COUNT];
     int32_t *body_offsets;
@@ -82,6 +84,7 @@ struct qsi_arrow_run {
     int32_t exchange_code;
     int32_t routing_key_code;
     bool redelivered;
+    bool is_unacked;
     struct qsi_slice properties; /* the blob of each */
 };
 

@@ -20,6 +20,7 @@ enum node {
     NODE_TEXTS,
     NODE_NUMBERS = NODE_TEXTS + QSI_ARROW_TEXT_COUNT,
     NODE_DELIVERY_COUNT = NODE_NUMBERS + QSI_ARROW_NUMBER_COUNT,
+    NODE_UNACKED, /* the last: only a batch that was browsed has it */
     COLUMN_COUNT,
     NODE_ENTRIES = COLUMN_COUNT, /* inside headers */
     NODE_KEY,
@@ -56,6 +57,7 @@ static const struct {
     [NODE_NUMBERS + 2] = {"expiration_ms", "l", ARROW_FLAG_NULLABLE, 2},
     [NODE_NUMBERS + 3] = {"timestamp", "tss:", ARROW_FLAG_NULLABLE, 2},
     [NODE_DELIVERY_COUNT] = {"delivery_count", "I", ARROW_FLAG_NULLABLE, 2},
+    [NODE_UNACKED] = {"unacked", "b", ARROW_FLAG_NULLABLE, 2},
     [NODE_ENTRIES] = {"entries", "+s", 0, 1},
     [NODE_KEY] = {"key", "u", 0, 3},
     [NODE_VALUE] = {"value", "u", ARROW_FLAG_NULLABLE, 3},
@@ -123,13 +125,18 @@ static void release_array(struct ArrowArray *array)
     }
 }
 
+static uint32_t node_count(bool is_browsed)
+{
+    return is_browsed ? NODE_COUNT : NODE_COUNT - 1;
+}
+
 /* The shape of the tree, the same for types and for values. */
-#define LINK_NODES(export)                                                                       \
+#define LINK_NODES(export, browsed)                                                              \
     do {                                                                                         \
         for (int i = 0; i < COLUMN_COUNT; i++) {                                                 \
             (export)->columns[i] = &(export)->nodes[i];                                          \
         }                                                                                        \
-        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT;                                    \
+        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT - ((browsed) ? 0 : 1);              \
         (export)->nodes[NODE_ROOT].children = (export)->columns;                                 \
         (export)->entries[0] = &(export)->nodes[NODE_ENTRIES];                                   \
         (export)->nodes[NODE_HEADERS].n_children = 1;                                            \
@@ -142,14 +149,14 @@ static void release_array(struct ArrowArray *array)
         (export)->nodes[NODE_ROUTING_KEY].dictionary = &(export)->nodes[NODE_ROUTING_KEY_NAMES]; \
     } while (0)
 
-static struct schema_export *create_schema(void)
+static struct schema_export *create_schema(bool is_browsed)
 {
     struct schema_export *export = qsi_zalloc(sizeof *export);
 
     if (export == NULL) {
         return NULL;
     }
-    export->refs = NODE_COUNT;
+    export->refs = node_count(is_browsed);
     for (int i = 0; i < NODE_COUNT; i++) {
         export->nodes[i].format = node_types[i].format;
         export->nodes[i].name = node_types[i].name;
@@ -157,7 +164,10 @@ static struct schema_export *create_schema(void)
         export->nodes[i].release = release_schema;
         export->nodes[i].private_data = export;
     }
-    LINK_NODES(export);
+    if (is_browsed) {
+        export->nodes[NODE_DELIVERY_TAG].name = "sequence";
+    }
+    LINK_NODES(export, is_browsed);
     return export;
 }
 
@@ -223,6 +233,7 @@ static void set_nodes(struct array_export *export)
     set_node(export, NODE_ROOT, rows, NULL, NULL);
     set_node(export, NODE_DELIVERY_TAG, rows, builder->tags, NULL);
     set_node(export, NODE_REDELIVERED, rows, builder->redelivered, NULL);
+    set_node(export, NODE_UNACKED, rows, builder->unacked, NULL);
     set_node(export, NODE_BODY, rows, builder->body_offsets, builder->body.data);
     set_node(export, NODE_DELIVERY_COUNT, rows, builder->delivery_counts, NULL);
     for (int i = 0; i < QSI_ARROW_DICTIONARY_COUNT; i++) {
@@ -240,10 +251,10 @@ static struct array_export *create_array(const struct qsi_arrow_builder *builder
     struct array_export *export = qsi_zalloc(sizeof *export + (length_max + 1) * sizeof(int64_t));
 
     if (export != NULL) {
-        export->refs = NODE_COUNT;
+        export->refs = node_count(builder->is_browsed);
         export->builder = *builder;
         set_nodes(export);
-        LINK_NODES(export);
+        LINK_NODES(export, builder->is_browsed);
     }
     return export;
 }
@@ -257,7 +268,7 @@ qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
     qs_status status = qsi_arrow_builder_fill(builder);
 
     if (status == QS_OK) {
-        schema = create_schema();
+        schema = create_schema(builder->is_browsed);
         array = schema == NULL ? NULL : create_array(builder);
         status = array == NULL ? QS_ENOMEM : QS_OK;
     }

@@ -274,7 +274,7 @@ qs_status qs_store_checkpoint(qs_store *store, qs_error *error)
 {
     qs_status status;
 
-    QS_TRY(qsi_store_enter(store, error));
+    QS_TRY(qsi_store_enter_to_change(store, error));
     status = qsi_checkpoint(store, error);
     qsi_store_leave(store);
     return status;

@@ -79,7 +79,7 @@ qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs
     if (connection == NULL) {
         return qsi_fail(error, QS_ENOMEM, "connection");
     }
-    status = qsi_store_enter(store, error);
+    status = qsi_store_enter_to_change(store, error);
     if (status != QS_OK) {
         qsi_free(connection);
         return status;
@@ -150,7 +150,7 @@ qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *e
     qs_status status;
 
     *channel_out = NULL;
-    status = channel != NULL && connection != NULL ? qsi_store_enter(store, error)
+    status = channel != NULL && connection != NULL ? qsi_store_enter_to_change(store, error)
                                                    : qsi_fail(error, QS_ENOMEM, "channel");
     if (status != QS_OK) {
         qsi_free(channel);

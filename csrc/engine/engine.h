@@ -223,6 +223,7 @@ struct qs_store {
     struct qsi_histogram commit_latency;
     struct qsi_histogram confirm_latency;
     uint64_t recovered_lsn; /* where the replay began */
+    uint64_t read_lsn;      /* where it ended, in a store that was opened for reading only */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
         lost_ranges, lost_bytes;
 };
@@ -306,6 +307,8 @@ qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MU
 
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal. */
+qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
 /* The same for a caller who, with QS_NO_WAIT among his flags, must not wait. */
 qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags,
@@ -458,6 +461,10 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
 qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
                                bool *released_out, qs_error *error) QS_MUST_CHECK;
 
+/* One row of a record in chunk, which the message holds; as below. */
+qs_status qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row,
+                       qs_message *message, struct qsi_body_ref *ref_out,
+                       qs_error *error) QS_MUST_CHECK;
 /* A message of a run; the body of a stored one is not read yet: hold is NULL then, and *ref_out tells where it is. */
 qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
                            struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;

@@ -52,6 +52,15 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     return status;
 }
 
+qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
+{
+    queue->jobs += 1;
+    qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+    return QS_OK;
+}
+
 /* REQUIRES lock; releases it meanwhile.  Goes on with a job as its begin said. */
 static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
                            struct qsi_page_in *job, qs_status status, qs_error *error)
@@ -60,11 +69,7 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
         return QS_OK;
     }
     if (status == QS_EEXIST) {
-        queue->jobs += 1;
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
-        queue->jobs -= 1;
-        qsi_free_queue_if_done(queue);
-        return QS_OK;
+        return qsi_pager_wait(store, queue);
     }
     if (status != QS_OK) {
         return qsi_fail(error, status, "messages from the disk");

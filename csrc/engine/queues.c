@@ -345,7 +345,7 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
     bool released;
     qs_status status;
 
-    QS_TRY(qsi_store_enter(store, error));
+    QS_TRY(qsi_store_enter_to_change(store, error));
     status = qsi_commit_make_room(store, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM, &released, error);
     queue = qsi_find_queue(store, qsi_slice_of(name));
     if (status == QS_OK && queue == NULL) {

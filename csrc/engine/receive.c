@@ -3,13 +3,13 @@
  * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it, from
  * chunks that are held meanwhile: paging may take them from the queue. */
 #include "alloc.h"
-#include "arrow_build.h"
 #include "check.h"
 #include "departures.h"
 #include "error.h"
 #include "levels.h"
 #include "publish.h"
 #include "record.h"
+#include "taken.h"
 
 #include <string.h>
 
@@ -39,30 +39,38 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     return QS_OK;
 }
 
-qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
-                           struct qsi_body_ref *ref_out, qs_error *error)
+qs_status qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row,
+                       qs_message *message, struct qsi_body_ref *ref_out, qs_error *error)
 {
-    uint32_t record_row;
     struct qsi_messages view;
     struct qsi_route_view route;
     struct qsi_slice body;
 
-    qsi_messages_view(&view, qsi_run_record(run, run_row, &record_row));
-    route = qsi_messages_route(&view, qsi_messages_row_route(&view, record_row));
-    body = qsi_messages_body(&view, record_row);
+    qsi_messages_view(&view, record);
+    route = qsi_messages_route(&view, qsi_messages_row_route(&view, row));
+    body = qsi_messages_body(&view, row);
     message->exchange = qs_slice_of(route.exchange);
     message->routing_key = qs_slice_of(route.key);
-    if (qsi_messages_is_stored(&view, record_row)) {
+    if (qsi_messages_is_stored(&view, row)) {
         if (body.bytes != QSI_BODY_REF_BYTES) {
             return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
         }
         qsi_body_ref_decode(ref_out, body.data);
         return QS_OK;
     }
-    message->properties = qs_slice_of(qsi_messages_properties(&view, record_row));
+    message->properties = qs_slice_of(qsi_messages_properties(&view, row));
     message->body = qs_slice_of(body);
-    message->hold = qsi_chunk_ref(run->chunk);
+    message->hold = qsi_chunk_ref(chunk);
     return QS_OK;
+}
+
+qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
+                           struct qsi_body_ref *ref_out, qs_error *error)
+{
+    uint32_t row;
+    const uint8_t *record = qsi_run_record(run, run_row, &row);
+
+    return qsi_view_row(run->chunk, record, row, message, ref_out, error);
 }
 
 /* Has its body to be read from a file? */
@@ -233,30 +241,17 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
 
 /* ---- a batch ---- */
 
-/* Messages taken together that look alike: consecutive rows of one record, or one record of a single message. */
-struct taken {
-    struct qsi_chunk *chunk; /* which the record is in: held */
-    const uint8_t *record;
-    uint32_t row; /* of the record */
-    uint32_t count;
-    uint64_t first_tag;
-    uint32_t delivery_count;
-    bool redelivered;
-};
-
 struct get_batch {
     struct qs_channel *channel;
     struct qsi_slice queue;
     uint64_t max_messages;
     uint64_t bytes_left;
-    bool is_paged;        /* the next message is on the disk */
-    struct qsi_buf taken; /* struct taken */
-    uint64_t message_count;
-    uint64_t body_bytes;
+    bool is_paged; /* the next message is on the disk */
+    struct qsi_taken_batch batch;
     uint64_t first_tag, last_tag;
 };
 
-static uint32_t body_bytes(const struct qsi_messages *view, uint32_t record_row)
+uint32_t qsi_row_body_bytes(const struct qsi_messages *view, uint32_t record_row)
 {
     struct qsi_slice body = qsi_messages_body(view, record_row);
     struct qsi_body_ref ref;
@@ -282,7 +277,7 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
                 qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->run_row);
         if (bytes <= get->bytes_left) {
             get->bytes_left -= bytes;
-            get->body_bytes += bytes;
+            get->batch.body_bytes += bytes;
             return stretch->count;
         }
     }
@@ -290,13 +285,13 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
         uint32_t record_row;
         uint32_t bytes;
         qsi_messages_view(&view, qsi_run_record(run, stretch->run_row + count, &record_row));
-        bytes = body_bytes(&view, record_row);
-        if (bytes > get->bytes_left && get->message_count + count > 0) {
+        bytes = qsi_row_body_bytes(&view, record_row);
+        if (bytes > get->bytes_left && get->batch.message_count + count > 0) {
             get->bytes_left = 0;
             break;
         }
         get->bytes_left -= bytes < get->bytes_left ? bytes : get->bytes_left;
-        get->body_bytes += bytes;
+        get->batch.body_bytes += bytes;
     }
     return count;
 }
@@ -311,7 +306,7 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
 
     while (i < stretch->count) {
         uint32_t record_row, slot = stretch->slot + i;
-        struct taken *last = NULL, next = {.count = 1, .first_tag = first_tag + i};
+        struct qsi_taken *last = NULL, next = {.count = 1, .first_tag = first_tag + i};
         next.record = qsi_run_record(run, stretch->run_row + i, &record_row);
         next.row = record_row;
         next.redelivered = qsi_segment_was_seen(segment, slot);
@@ -324,17 +319,17 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
             next.count += 1;
         }
         i += next.count;
-        if (get->taken.bytes > 0) {
-            last = (struct taken *)(void *)(get->taken.data + get->taken.bytes) - 1;
+        if (get->batch.taken.bytes > 0) {
+            last = (struct qsi_taken *)(void *)(get->batch.taken.data + get->batch.taken.bytes) - 1;
         }
         if (last != NULL && last->record == next.record && last->row + last->count == next.row &&
             last->first_tag + last->count == next.first_tag &&
             last->redelivered == next.redelivered && last->delivery_count == next.delivery_count) {
             last->count += next.count;
-        } else if (qsi_buf_append(&get->taken, &next, sizeof next) != QS_OK) {
+        } else if (qsi_buf_append(&get->batch.taken, &next, sizeof next) != QS_OK) {
             return QS_ENOMEM;
         } else {
-            last = (struct taken *)(void *)(get->taken.data + get->taken.bytes) - 1;
+            last = (struct qsi_taken *)(void *)(get->batch.taken.data + get->batch.taken.bytes) - 1;
             last->chunk = qsi_chunk_ref(run->chunk);
         }
     }
@@ -346,17 +341,18 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
                          qs_error *error)
 {
     struct qs_channel *channel = get->channel;
-    uint64_t left = get->max_messages - get->message_count;
+    uint64_t left = get->max_messages - get->batch.message_count;
     struct qsi_stretch stretch;
     enum qsi_take take;
     uint8_t *room;
     uint32_t count;
 
-    if (left == 0 || (get->bytes_left == 0 && get->message_count > 0)) {
+    if (left == 0 || (get->bytes_left == 0 && get->batch.message_count > 0)) {
         return false;
     }
     if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK ||
-        qsi_buf_reserve(&get->taken, QSI_WORD_BITS * sizeof(struct taken), &room) != QS_OK) {
+        qsi_buf_reserve(&get->batch.taken, QSI_WORD_BITS * sizeof(struct qsi_taken), &room) !=
+            QS_OK) {
         *status_io = qsi_fail(error, QS_ENOMEM, "batch");
         return false;
     }
@@ -380,7 +376,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     }
     qsi_stretch_mark_seen(&stretch);
     qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
-    get->message_count += count;
+    get->batch.message_count += count;
     channel->store->stats.delivered += count;
     return true;
 }
@@ -439,21 +435,21 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             qsi_expire(store, queue);
         }
         if (status != QS_OK) {
-            return get->message_count > 0 && !channel->closed ? QS_OK : status;
+            return get->batch.message_count > 0 && !channel->closed ? QS_OK : status;
         }
     }
     qsi_pager_look_ahead(store, qsi_head_level(queue));
     return status;
 }
 
-static void release_taken(struct get_batch *get)
+void qsi_taken_release(struct qsi_buf *buf)
 {
-    struct taken *taken = (struct taken *)(void *)get->taken.data;
+    struct qsi_taken *taken = (struct qsi_taken *)(void *)buf->data;
 
-    for (size_t i = 0; i < get->taken.bytes / sizeof *taken; i++) {
+    for (size_t i = 0; i < buf->bytes / sizeof *taken; i++) {
         qsi_chunk_unref(taken[i].chunk);
     }
-    qsi_buf_fini(&get->taken);
+    qsi_buf_fini(buf);
 }
 
 /* ---- building the record batch, without the lock ---- */
@@ -522,7 +518,7 @@ static qs_status set_stored_route(struct building *building, uint32_t record_row
                                     QSI_ARROW_ROUTING_KEY, stored->key, error);
 }
 
-static qs_status build_row(struct building *building, const struct taken *taken, uint32_t i,
+static qs_status build_row(struct building *building, const struct qsi_taken *taken, uint32_t i,
                            struct qsi_arrow_run *run, qs_error *error)
 {
     uint32_t record_row = taken->row + i;
@@ -557,11 +553,13 @@ static qs_status build_row(struct building *building, const struct taken *taken,
     return status;
 }
 
-static qs_status build_taken(struct building *building, const struct taken *taken, qs_error *error)
+static qs_status build_taken(struct building *building, const struct qsi_taken *taken,
+                             qs_error *error)
 {
     struct qsi_arrow_run run = {.first_tag = taken->first_tag,
                                 .delivery_count = taken->delivery_count,
-                                .redelivered = taken->redelivered};
+                                .redelivered = taken->redelivered,
+                                .is_unacked = taken->is_unacked};
     const struct qsi_messages *view = &building->view;
 
     QS_TRY(begin_record(building, taken->record, error));
@@ -579,17 +577,19 @@ static qs_status build_taken(struct building *building, const struct taken *take
     return QS_OK;
 }
 
-static qs_status build(struct get_batch *get, uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
-                       struct ArrowArray *array_out, qs_error *error)
+qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
+                          uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
+                          struct ArrowArray *array_out, qs_error *error)
 {
-    struct building building = {.store = get->channel->store};
-    const struct taken *taken = (const struct taken *)(void *)get->taken.data;
-    size_t count = get->taken.bytes / sizeof *taken;
+    struct building building = {.store = store};
+    const struct qsi_taken *taken = (const struct qsi_taken *)(void *)batch->taken.data;
+    size_t count = batch->taken.bytes / sizeof *taken;
     qs_status status;
 
     qsi_arrow_builder_init(&building.builder);
-    status =
-        qsi_arrow_builder_reserve(&building.builder, get->message_count, get->body_bytes, error);
+    building.builder.is_browsed = batch->is_browsed;
+    status = qsi_arrow_builder_reserve(&building.builder, batch->message_count, batch->body_bytes,
+                                       error);
     for (size_t i = 0; status == QS_OK && i < count; i++) {
         status = build_taken(&building, &taken[i], error);
     }
@@ -637,15 +637,16 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     if (status == QS_OK) {
         uint32_t reader = qsi_reader_begin(channel->store);
         qsi_mutex_unlock(&channel->store->mutex);
-        status = build(&get, &bad_tag, schema_out, array_out, error);
+        status =
+            qsi_taken_build(channel->store, &get.batch, &bad_tag, schema_out, array_out, error);
         qsi_mutex_lock(&channel->store->mutex);
         qsi_reader_end(channel->store, reader);
     }
-    if (get.message_count > 0 && status != QS_OK) {
+    if (get.batch.message_count > 0 && status != QS_OK) {
         give_back(&get, bad_tag);
-    } else if (get.message_count > 0 && no_ack && !channel->closed) {
+    } else if (get.batch.message_count > 0 && no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, get.first_tag, get.last_tag);
     }
-    release_taken(&get);
+    qsi_taken_release(&get.batch.taken);
     return qsi_channel_leave(channel, status);
 }

@@ -264,7 +264,8 @@ static void enter_session(struct replay *replay, uint32_t session)
 /* A journal that holds more than the budget is replayed all the same: what is behind goes to segments. */
 static qs_status relieve_memory(struct qs_store *store, qs_error *error)
 {
-    if (qsi_budget_bytes(store->budget) <= store->options.memory_budget / 2) {
+    if (store->options.read_only ||
+        qsi_budget_bytes(store->budget) <= store->options.memory_budget / 2) {
         return QS_OK;
     }
     qsi_mutex_lock(&store->mutex);
@@ -459,9 +460,7 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     qs_status status;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
-        store->recovered_messages += queue->core.ready_count;
-        QS_TRY(qsi_load_head(store, queue, error));
+        QS_TRY(qsi_load_head(store, cursor.value, error));
     }
     qsi_mutex_lock(&store->mutex);
     status = qsi_pager_release(store, error);
@@ -562,6 +561,15 @@ static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *
     return status;
 }
 
+static void count_recovered(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        store->recovered_messages += ((struct store_queue *)cursor.value)->core.ready_count;
+    }
+}
+
 qs_status qsi_recover(struct qs_store *store, qs_error *error)
 {
     uint64_t began_ns = store->env->monotonic_ns(store->env);
@@ -571,13 +579,17 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     if (store->manifest.session_count > 0) {
         QS_TRY(replay_journal(store, &result, error));
     }
+    store->read_lsn = result.end_lsn;
     store->torn_bytes = result.torn_bytes;
     store->lost_ranges = result.lost_ranges;
     store->lost_bytes = result.lost_bytes;
-    QS_TRY(sync_tail(store, result.last_file, error));
-    QS_TRY(retain_bodies(store, error));
-    QS_TRY(begin_session(store, &result, error));
-    QS_TRY(qsi_message_store_trim_counted(store->messages, error));
+    count_recovered(store);
+    if (!store->options.read_only) {
+        QS_TRY(sync_tail(store, result.last_file, error));
+        QS_TRY(retain_bodies(store, error));
+        QS_TRY(begin_session(store, &result, error));
+        QS_TRY(qsi_message_store_trim_counted(store->messages, error));
+    }
     store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
     return QS_OK;
 }

@@ -287,7 +287,7 @@ static qs_status remove_leftovers(struct qs_store *store, qs_error *error)
     struct old_checkpoints old = {store, QS_OK};
     uint64_t removed;
 
-    if (store->options.recovery == QS_RECOVERY_SALVAGE) {
+    if (store->options.recovery == QS_RECOVERY_SALVAGE || store->options.read_only) {
         return QS_OK;
     }
     QS_TRY(qsi_index_remove_others(store->index, is_named, store, &removed, error));

@@ -7,18 +7,21 @@
 
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
 {
-    struct qsi_journal_counts counts;
+    struct qsi_journal_counts counts = {0};
     struct qsi_message_space space;
+    bool read_only = store->options.read_only; /* there is no journal to write to */
 
     memset(stats_out, 0, sizeof *stats_out);
     if (qsi_store_enter(store, NULL) != QS_OK) {
         return;
     }
-    counts = qsi_journal_counts(store->journal);
+    if (!read_only) {
+        counts = qsi_journal_counts(store->journal);
+    }
     qsi_message_store_space(store->messages, &space);
     *stats_out = (qs_stats){
-        .durable_lsn = qsi_journal_durable_lsn(store->journal),
-        .appended_lsn = qsi_journal_appended_lsn(store->journal),
+        .durable_lsn = read_only ? store->read_lsn : qsi_journal_durable_lsn(store->journal),
+        .appended_lsn = read_only ? store->read_lsn : qsi_journal_appended_lsn(store->journal),
         .commits = store->stats.commits,
         .fdatasyncs = counts.fdatasyncs + store->stats.message_syncs,
         .bytes_journalled = counts.bytes_written,
@@ -124,7 +127,9 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     QS_TRY(qsi_store_enter(store, error));
     queue = qsi_find_queue(store, qsi_slice_of(name));
     /* What is on its way to the disk of a lazy queue arrives first. */
-    for (uint32_t i = 0; queue != NULL && queue->lazy && i < qsi_level_count(queue); i++) {
+    for (uint32_t i = 0;
+         queue != NULL && queue->lazy && !store->options.read_only && i < qsi_level_count(queue);
+         i++) {
         (void)!qsi_pager_settle_queue(store, qsi_level_at(queue, i)); /* if not, it shows */
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }

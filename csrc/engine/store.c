@@ -106,6 +106,15 @@ qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
+qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error)
+{
+    if (store->options.read_only) {
+        return qsi_fail(error, QS_ESTORE_READ_ONLY,
+                        "the store was opened for reading only: open it without read_only");
+    }
+    return qsi_store_enter(store, error);
+}
+
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
 {
     QS_TRY(qsi_store_enter(channel->store, error));
@@ -305,8 +314,11 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
-    qs_status status =
-        qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
+    qs_status status = store->options.read_only
+                           ? qsi_env_lock_shared(store->env, store->root, LOCK_NAME,
+                                                 &store->lock_file, &pid, error)
+                           : qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file,
+                                          &pid, error);
 
     if (status == QS_ESTORE_LOCKED) {
         return qsi_fail(error, status,
@@ -360,7 +372,7 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
     qs_status status = qsi_manifest_load(&store->manifest, store->env, store->root, error);
 
     if (status == QS_ENOENT) {
-        if (!store->options.create) {
+        if (!store->options.create || store->options.read_only) {
             return qsi_fail_no_manifest(store->env, store->root, error);
         }
         return create_manifest(store, error);
@@ -380,6 +392,30 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
                         store->options.segment_entries, store->manifest.segment_entries);
     }
     return QS_OK;
+}
+
+static qs_status open_present(struct qs_store *store, const char *name, qs_dir **dir_out,
+                              qs_error *error)
+{
+    bool created;
+    qs_status status =
+        qsi_env_dir_open(store->env, store->root, name, false, dir_out, &created, error);
+
+    return status == QS_ENOENT ? qsi_fail_corrupt(error, name, 0, "the directory is missing")
+                               : status;
+}
+
+/* Nothing is made, and nothing is synced: whatever is read may be gone after a power cut. */
+static qs_status open_directories_to_read(struct qs_store *store, const char *path, qs_error *error)
+{
+    bool created;
+
+    QS_TRY(qsi_env_dir_open_root(store->env, path, false, &store->root, &created, error));
+    QS_TRY(take_lock(store, path, error));
+    QS_TRY(open_present(store, "journal", &store->journal_dir, error));
+    QS_TRY(open_present(store, "messages", &store->messages_dir, error));
+    QS_TRY(open_present(store, "index", &store->index_dir, error));
+    return open_present(store, "checkpoint", &store->checkpoint_dir, error);
 }
 
 static qs_status open_directories(struct qs_store *store, const char *path, qs_error *error)
@@ -432,6 +468,9 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
     store->shared.budget = store->budget;
     QS_TRY(qsi_index_open(&store->index, store->env, store->index_dir, store->manifest.uuid,
                           entries, error));
+    if (store->options.read_only) { /* what is transient ended with its process */
+        return QS_OK;
+    }
     QS_TRY(qsi_index_open(&store->transient_index, store->env, store->transient_dir,
                           store->manifest.uuid, entries, error));
     return qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error);
@@ -460,16 +499,17 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
                                                         READ_HANDLES};
 
-    if (!store->options.create) {
+    if (!store->options.create || store->options.read_only) {
         QS_TRY(check_is_there(store, path, error));
     }
-    QS_TRY(open_directories(store, path, error));
+    QS_TRY(store->options.read_only ? open_directories_to_read(store, path, error)
+                                    : open_directories(store, path, error));
     QS_TRY(load_manifest(store, error));
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
     QS_TRY(qsi_recover(store, error));
-    return qsi_departures_after_recovery(store, error);
+    return store->options.read_only ? QS_OK : qsi_departures_after_recovery(store, error);
 }
 
 static void free_store(struct qs_store *store)
@@ -539,7 +579,7 @@ qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options
         register_store(store);
         status = open_files(store, path, &detail);
     }
-    if (status == QS_OK && options->background) {
+    if (status == QS_OK && options->background && !options->read_only) {
         status = qsi_commit_start_threads(store, &detail);
     }
     if (status != QS_OK) {
@@ -659,7 +699,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_mutex_lock(&store->mutex);
     qsi_departures_shut(store);
     qsi_mutex_unlock(&store->mutex);
-    status = settle(store, error);
+    status = store->options.read_only ? QS_OK : settle(store, error);
     unregister_store(store);
     qsi_mutex_lock(&store->mutex);
     qsi_store_unref(store);
@@ -672,7 +712,7 @@ qs_status qs_store_sync(qs_store *store, qs_error *error)
 
     QS_TRY(qsi_store_enter(store, error));
     status = qsi_store_check_failed(store, error);
-    if (status == QS_OK) {
+    if (status == QS_OK && !store->options.read_only) {
         status =
             qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
     }
@@ -684,7 +724,7 @@ qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_
 {
     qs_status status;
 
-    QS_TRY(qsi_store_enter(store, error));
+    QS_TRY(qsi_store_enter_to_change(store, error));
     if (lsn > qsi_journal_appended_lsn(store->journal)) {
         status =
             qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
@@ -699,7 +739,7 @@ uint64_t qs_store_durable_lsn(qs_store *store)
 {
     uint64_t lsn = 0;
 
-    if (qsi_store_enter(store, NULL) == QS_OK) {
+    if (qsi_store_enter_to_change(store, NULL) == QS_OK) {
         lsn = qsi_journal_durable_lsn(store->journal);
         qsi_store_leave(store);
     }

@@ -1,4 +1,4 @@
-/* Verifying: everything that a store needs of its files is read and checked, and nothing but the file LOCK is written.
+/* Verifying: everything that a store needs of its files is read and checked, and nothing is written.
  *
  * Which messages are needed must be known first: bodies of others may be gone.  So checkpoint and journal are read for queues and for
  * what was settled, and then once more for the bodies that live messages refer to.  Kept meanwhile: two numbers per settle. */
@@ -767,7 +767,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
         return qsi_fail_no_manifest(verify->env, verify->root, error);
     }
     QS_TRY(status);
-    status = qsi_env_lock(verify->env, verify->root, "LOCK", &verify->lock_file, &pid, error);
+    status = qsi_env_lock_shared(verify->env, verify->root, "LOCK", &verify->lock_file, &pid, error);
     return status == QS_ESTORE_LOCKED
                ? qsi_fail(error, status, "%s is open in process %llu: close it first", path,
                           (unsigned long long)pid)

@@ -74,6 +74,13 @@ static inline QS_MUST_CHECK qs_status qsi_env_lock(qs_env *env, qs_dir *dir, con
     QSI_UNTIL_DONE(env->lock(env, dir, name, lock_out, pid_out, error));
 }
 
+static inline QS_MUST_CHECK qs_status qsi_env_lock_shared(qs_env *env, qs_dir *dir,
+                                                          const char *name, qs_file **lock_out,
+                                                          uint64_t *pid_out, qs_error *error)
+{
+    QSI_UNTIL_DONE(env->lock_shared(env, dir, name, lock_out, pid_out, error));
+}
+
 static inline QS_MUST_CHECK qs_status qsi_env_random(qs_env *env, void *data, size_t bytes,
                                                      qs_error *error)
 {

@@ -220,10 +220,12 @@ static qs_status fault_open(qs_env *env, qs_dir *dir, const char *name, uint32_t
     return QS_OK;
 }
 
-static qs_status fault_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
-                            uint64_t *pid_out, qs_error *error)
+typedef qs_status lock_call(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                            uint64_t *pid_out, qs_error *error);
+
+static qs_status lock_with(qs_env *env, lock_call *call, qs_dir *dir, const char *name,
+                           qs_file **lock_out, uint64_t *pid_out, qs_error *error)
 {
-    qs_env *inner = inner_of(env);
     struct fault_file *file;
     qs_status status;
 
@@ -234,13 +236,25 @@ static qs_status fault_lock(qs_env *env, qs_dir *dir, const char *name, qs_file 
     if (file == NULL) {
         return qsi_fail(error, QS_ENOMEM, "lock '%s': out of memory", name);
     }
-    status = inner->lock(inner, dir, name, &file->inner, pid_out, error);
-    if (status != QS_OK) {
+    status = call(inner_of(env), dir, name, &file->inner, pid_out, error);
+    if (status != QS_OK || file->inner == NULL) {
         qsi_free(file);
         return status;
     }
     *lock_out = (qs_file *)(void *)file;
     return QS_OK;
+}
+
+static qs_status fault_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                            uint64_t *pid_out, qs_error *error)
+{
+    return lock_with(env, inner_of(env)->lock, dir, name, lock_out, pid_out, error);
+}
+
+static qs_status fault_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                   uint64_t *pid_out, qs_error *error)
+{
+    return lock_with(env, inner_of(env)->lock_shared, dir, name, lock_out, pid_out, error);
 }
 
 static void fault_close(qs_env *env, qs_file *file)
@@ -416,6 +430,7 @@ static const qs_env fault_functions = {
     .allocate = fault_allocate,
     .truncate = fault_truncate,
     .lock = fault_lock,
+    .lock_shared = fault_lock_shared,
     .monotonic_ns = fault_monotonic_ns,
     .wall_us = fault_wall_us,
     .random = fault_random,

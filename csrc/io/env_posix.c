@@ -628,10 +628,14 @@ static void write_pid(int fd)
     }
 }
 
-static qs_status take_lock(int fd, const char *name, uint64_t *pid_out, qs_error *error)
+/* operation: LOCK_EX or LOCK_SH. */
+static qs_status take_lock(int fd, const char *name, int operation, uint64_t *pid_out,
+                           qs_error *error)
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        write_pid(fd);
+    if (flock(fd, operation | LOCK_NB) == 0) {
+        if (operation == LOCK_EX) {
+            write_pid(fd);
+        }
         return QS_OK;
     }
     if (errno != EWOULDBLOCK) {
@@ -645,39 +649,42 @@ static qs_status take_lock(int fd, const char *name, uint64_t *pid_out, qs_error
                     (unsigned long long)*pid_out);
 }
 
-static qs_status open_and_lock(int dir_fd, const char *name, qs_file **lock_out, uint64_t *pid_out,
-                               qs_error *error)
+/* Keeps fd if it returns QS_OK. */
+static qs_status lock_file(int fd, const char *name, int operation, qs_file **lock_out,
+                           uint64_t *pid_out, qs_error *error)
 {
-    qs_status status;
-    int fd = open_file_at(dir_fd, name, O_RDWR | O_CREAT);
     struct posix_file *file;
     struct stat stat;
 
-    if (fd < 0) {
-        return fail_open(error, name);
+    QS_TRY(check_regular(fd, name, &stat, error));
+    if (operation == LOCK_EX) {
+        QS_TRY(set_file_mode(fd, name, &stat, error));
     }
-    status = check_regular(fd, name, &stat, error);
-    if (status != QS_OK) {
-        goto out;
-    }
-    status = set_file_mode(fd, name, &stat, error);
-    if (status != QS_OK) {
-        goto out;
-    }
-    status = take_lock(fd, name, pid_out, error);
-    if (status != QS_OK) {
-        goto out;
-    }
+    QS_TRY(take_lock(fd, name, operation, pid_out, error));
     file = create_handle(fd, name);
     if (file == NULL) {
-        status = qsi_fail(error, QS_ENOMEM, "lock '%s': out of memory", name);
-        goto out;
+        return qsi_fail(error, QS_ENOMEM, "lock '%s': out of memory", name);
     }
     file->lock_owner = getpid();
     *lock_out = (qs_file *)(void *)file;
-    fd = -1;
-out:
-    if (fd >= 0) {
+    return QS_OK;
+}
+
+static qs_status open_and_lock(qs_dir *dir, const char *name, int flags, int operation,
+                               qs_file **lock_out, uint64_t *pid_out, qs_error *error)
+{
+    qs_status status;
+    int fd;
+
+    *lock_out = NULL;
+    *pid_out = 0;
+    QS_TRY(qsi_name_check(name, error));
+    fd = open_file_at(posix_dir_of(dir)->fd, name, flags);
+    if (fd < 0) {
+        return fail_open(error, name);
+    }
+    status = lock_file(fd, name, operation, lock_out, pid_out, error);
+    if (status != QS_OK) {
         close(fd);
     }
     return status;
@@ -689,10 +696,16 @@ static qs_status posix_lock(qs_env *env, qs_dir *dir, const char *name, qs_file 
                             uint64_t *pid_out, qs_error *error)
 {
     (void)env;
-    *lock_out = NULL;
-    *pid_out = 0;
-    QS_TRY(qsi_name_check(name, error));
-    return open_and_lock(posix_dir_of(dir)->fd, name, lock_out, pid_out, error);
+    return open_and_lock(dir, name, O_RDWR | O_CREAT, LOCK_EX, lock_out, pid_out, error);
+}
+
+static qs_status posix_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                   uint64_t *pid_out, qs_error *error)
+{
+    qs_status status = open_and_lock(dir, name, O_RDONLY, LOCK_SH, lock_out, pid_out, error);
+
+    (void)env;
+    return status == QS_ENOENT ? QS_OK : status;
 }
 
 /* -- clock and randomness --------------------------------------------------------------------- */
@@ -767,6 +780,7 @@ static const qs_env posix_env = {
     .allocate = posix_allocate,
     .truncate = posix_truncate,
     .lock = posix_lock,
+    .lock_shared = posix_lock_shared,
     .monotonic_ns = posix_monotonic_ns,
     .wall_us = posix_wall_us,
     .random = posix_random,

@@ -21,6 +21,7 @@ struct qsi_ram_node {
     uint32_t refs; /* names on both sides, pending changes of names, handles */
     bool is_dir;
     bool is_locked;
+    uint32_t reader_count;    /* who hold the lock together */
     bool has_lost;            /* a sync dropped writes: durable does not lead to current any more */
     struct qsi_image current; /* of a file */
     struct qsi_image durable;

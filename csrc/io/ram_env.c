@@ -24,7 +24,7 @@ struct ram_dir {
 struct ram_file {
     struct qsi_ram_node *node; /* counted */
     bool is_writable;
-    bool is_lock;
+    bool is_lock, is_shared_lock;
     char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
 };
 
@@ -368,6 +368,9 @@ static void close_file(struct qsi_ram_disk *disk, struct ram_file *file)
     if (file->is_lock) {
         file->node->is_locked = false;
     }
+    if (file->is_shared_lock) {
+        file->node->reader_count -= 1;
+    }
     disk->handle_count--;
     qsi_ram_node_unref(disk, file->node);
     qsi_free(file);
@@ -478,7 +481,7 @@ static qs_status lock_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, co
     struct ram_file *file;
 
     QS_TRY(open_file(disk, dir, name, MAY_EXIST, &file, error));
-    if (file->node->is_locked) {
+    if (file->node->is_locked || file->node->reader_count > 0) {
         close_file(disk, file);
         return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
     }
@@ -486,6 +489,40 @@ static qs_status lock_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, co
     file->is_lock = true;
     *lock_out = (qs_file *)(void *)file;
     return QS_OK;
+}
+
+static qs_status lock_shared_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir,
+                                const char *name, qs_file **lock_out, qs_error *error)
+{
+    struct ram_file *file;
+    qs_status status = open_file(disk, dir, name, MUST_EXIST, &file, error);
+
+    if (status != QS_OK) {
+        return status == QS_ENOENT ? QS_OK : status;
+    }
+    if (file->node->is_locked) {
+        close_file(disk, file);
+        return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
+    }
+    file->node->reader_count += 1;
+    file->is_shared_lock = true;
+    *lock_out = (qs_file *)(void *)file;
+    return QS_OK;
+}
+
+static qs_status ram_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                 uint64_t *pid_out, qs_error *error)
+{
+    struct qsi_ram_disk *disk;
+    qs_status status;
+
+    *lock_out = NULL;
+    *pid_out = 0;
+    QS_TRY(qsi_name_check(name, error));
+    disk = lock_disk(env);
+    status = lock_shared_in(disk, ram_dir_of(dir)->node, name, lock_out, error);
+    qsi_mutex_unlock(&disk->mutex);
+    return status;
 }
 
 static qs_status ram_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
@@ -559,6 +596,7 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk)
         .allocate = ram_allocate,
         .truncate = ram_truncate,
         .lock = ram_lock,
+        .lock_shared = ram_lock_shared,
         .monotonic_ns = ram_monotonic_ns,
         .wall_us = ram_wall_us,
         .random = ram_random,

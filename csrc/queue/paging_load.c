@@ -441,6 +441,18 @@ static qs_status install_content(struct qsi_page_in *page_in)
     return QS_OK;
 }
 
+void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out)
+{
+    if (page_in->load.chunk != NULL) {
+        name_damaged(page_in);
+    }
+    *load_out = page_in->load;
+    load_out->wanted = NULL;
+    page_in->load.chunk = NULL;
+    page_in->load.rows = NULL;
+    (void)!qsi_page_in_end(page_in, false);
+}
+
 qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done)
 {
     struct qsi_queue *queue = page_in->queue;

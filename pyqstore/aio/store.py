@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from .. import store as synchronous
+from ..errors import StoreCorrupt
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
 from .connection import Connection
 from .registry import Registry
 from .threads import Threads
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
 __all__ = ["Store", "open"]
 
@@ -144,6 +148,19 @@ class Store:
     async def queue_status(self, name: str) -> dict[str, int | float | bool]:
         """As :meth:`pyqstore.Store.queue_status`."""
         return await self._threads.run(partial(self._store.queue_status, name))
+
+    async def browse(
+        self,
+        queue: str,
+        start: int = 0,
+        limit: int | None = None,
+        *,
+        damaged: Callable[[StoreCorrupt], object] | None = None,
+    ) -> AsyncIterator[pyarrow.RecordBatch]:
+        """As :meth:`pyqstore.Store.browse`; ``damaged`` is called in a thread."""
+        batches = self._store.browse(queue, start, limit, damaged=damaged)
+        while (batch := await self._threads.run(partial(next, batches, None))) is not None:
+            yield batch
 
     async def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """As :meth:`pyqstore.Store.set_queue_mode`."""

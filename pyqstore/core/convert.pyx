@@ -23,10 +23,15 @@ cdef inline void clear(qs_error *error) noexcept nogil:
     error.text[0] = 0
 
 
+cdef object error_of(qs_status status, qs_error *error):
+    """The exception for a status and what is told beside it."""
+    return from_status(<int>status, qs_status_name(status).decode(),
+                       qs_status_text(status).decode(), error.text.decode("utf-8", "replace"),
+                       error.path.decode("utf-8", "replace"), error.offset, error.os_errno)
+
+
 cdef int fail(qs_status status, qs_error *error) except -1:
-    raise from_status(<int>status, qs_status_name(status).decode(), qs_status_text(status).decode(),
-                      error.text.decode("utf-8", "replace"), error.path.decode("utf-8", "replace"),
-                      error.offset, error.os_errno)
+    raise error_of(status, error)
 
 
 cdef inline int check(qs_status status, qs_error *error) except -1:

@@ -23,7 +23,7 @@ cdef class Store:
                   uint64_t journal_file_bytes, uint64_t message_file_bytes, uint64_t body_bytes_max,
                   uint32_t segment_entries, uint64_t checkpoint_bytes,
                   uint32_t checkpoint_interval_ms, uint32_t commit_delay_us, uint32_t sync,
-                  uint32_t recovery, bint create, progress=None):
+                  uint32_t recovery, bint create, bint read_only=False, progress=None):
         cdef qs_options options
         cdef Progress told = None
         cdef const char *directory = path
@@ -43,6 +43,7 @@ cdef class Store:
         options.sync = sync
         options.recovery = recovery
         options.create = create
+        options.read_only = read_only
         if progress is not None:
             told = Progress.__new__(Progress)
             told.callback = progress
@@ -203,6 +204,7 @@ cdef class Store:
             "commit_delay_us": options.commit_delay_us,
             "sync": options.sync,
             "recovery": options.recovery,
+            "read_only": options.read_only,
         }
 
     def _queue_status(self, queue):
@@ -216,6 +218,54 @@ cdef class Store:
             status = qs_store_queue_status(self.handle, name, &queue_status, &error)
         self.end(status, &error)
         return queue_status
+
+    def _browse(self, queue, uint64_t position, uint64_t messages_max, uint64_t bytes_max):
+        """(position to go on at, ArrowBatch or None at the end, error or None)."""
+        cdef qs_slice name
+        cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_store_browse(self.handle, name, &position, messages_max, bytes_max,
+                                     &batch.schema, &batch.array, &error)
+        self.leave()
+        if status == QS_OK:
+            return position, batch, None
+        batch.schema.release = NULL
+        batch.array.release = NULL
+        return position, None, None if status == QS_EEMPTY else error_of(status, &error)
+
+    def _peek(self, queue, uint64_t position):
+        """(position to go on at, Message or None at the end, whether it is unacked, error)."""
+        cdef qs_slice name
+        cdef qs_message source
+        cdef Message message
+        cdef c_bool unacked = False
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(queue, "queue", &name)
+        self.begin(&error)
+        with nogil:
+            status = qs_store_peek(self.handle, name, &position, &unacked, &source, &error)
+        self.leave()
+        if status != QS_OK:
+            return position, None, False, None if status == QS_EEMPTY else error_of(status, &error)
+        try:
+            message = Message.__new__(Message)
+            message.delivery_tag = source.delivery_tag
+            message.redelivered = source.redelivered
+            message.delivery_count = source.delivery_count
+            message.exchange = text_of(&source.exchange)
+            message.routing_key = text_of(&source.routing_key)
+            message.queue = queue
+            message.consumer_tag = ""
+            message.encoded = bytes_of(&source.properties)
+            message.body = bytes_of(&source.body)
+        finally:
+            qs_message_release(&source)
+        return position, message, bool(unacked), None
 
     def _set_queue_mode(self, queue, bint lazy):
         cdef qs_slice name

@@ -87,6 +87,11 @@ struct qs_env {
     qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                       uint64_t *pid_out, qs_error *error);
 
+    /* lock_shared: for who only reads.  It excludes lock and not itself, writes nothing and makes
+     * nothing: where the file is missing, *lock_out is NULL. */
+    qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                             uint64_t *pid_out, qs_error *error);
+
     uint64_t (*monotonic_ns)(qs_env *env);
     uint64_t (*wall_us)(qs_env *env); /* since 1970 */
     qs_status (*random)(qs_env *env, void *data, size_t bytes, qs_error *error);

@@ -52,6 +52,7 @@ typedef struct qs_options {
     uint32_t sync;                   /* QS_SYNC_* */
     uint32_t recovery;               /* QS_RECOVERY_* */
     bool create;                     /* make the store when there is none */
+    bool read_only; /* nothing is written: no channels; what is there can be listed and browsed */
     bool background; /* false: no threads; whoever waits commits (deterministic tests) */
     /* Called now and then while the journal is replayed: bytes of files that were read, and that there are.  NULL: nobody is told. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
@@ -175,7 +176,7 @@ typedef struct qs_verified { /* what was read and checked */
 /* qs_store_verify - read everything that a store needs of its files, and check it: MANIFEST, the checkpoint, the journal, the segments
  * that the checkpoint names, the bodies of messages that are in queues.
  *
- * The store must not be open: its lock is taken.  Nothing but the file LOCK is written, and nothing is repaired.  What a crash left
+ * The store must not be open: its lock is shared with others who read.  Nothing is written, and nothing is repaired.  What a crash left
  * unfinished at the journal's end is no damage, and neither is damage in what nobody needs any more.
  * In:      callbacks  NULL: nobody is told
  * Returns: QS_ECORRUPT when anything is damaged (the first in error; what is behind is looked at where it can be), QS_ESTORE_NOT_FOUND,
@@ -184,6 +185,25 @@ typedef struct qs_verified { /* what was read and checked */
 QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
                                                const qs_verify_callbacks *callbacks,
                                                qs_verified *verified_out, qs_error *error);
+
+typedef struct qs_message qs_message;
+/* qs_store_browse - the next messages of a queue, ready and unacked, as a record batch.  Nothing is delivered, no count changes, no
+ * file is written; a store that is open for reading only has this in place of channels.
+ *
+ * Columns: those of qs_channel_get_batch with "sequence" in place of "delivery_tag", and "unacked" behind them.
+ * In-out:  position_io   where to begin, 0 at first; then where to go on, after an error as well.  It is the sequence of a message;
+ *                        in a queue with priorities, the distance from the highest priority stands above 56 bits of it
+ * In:      messages_max, bytes_max   of bodies; one message comes in any case
+ * Returns: QS_EEMPTY (there is none), QS_NOT_FOUND, QS_ECORRUPT (one message, or one segment, cannot be read: go on behind it), QS_EIO
+ * Blocks:  for reading what is not in memory */
+QS_API QS_MUST_CHECK qs_status qs_store_browse(qs_store *store, qs_slice queue,
+                                               uint64_t *position_io, uint64_t messages_max,
+                                               uint64_t bytes_max, struct ArrowSchema *schema_out,
+                                               struct ArrowArray *array_out, qs_error *error);
+/* qs_store_peek - the same for one message; its delivery_tag is its position.  message_out: release it. */
+QS_API QS_MUST_CHECK qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io,
+                                             bool *unacked_out, qs_message *message_out,
+                                             qs_error *error);
 
 /* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store? */
 QS_API bool qs_store_transaction_known(qs_store *store, qs_slice key);
@@ -339,14 +359,14 @@ QS_API QS_MUST_CHECK qs_status qs_channel_tx_rollback(qs_channel *channel, qs_er
 
 /* ---- receiving ---- */
 
-typedef struct qs_message {
+struct qs_message {
     uint64_t delivery_tag;
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
     qs_slice exchange, routing_key, properties, body, queue,
         consumer_tag; /* until qs_message_release */
     void *hold, *hold_names;
-} qs_message;
+};
 QS_API void qs_message_release(qs_message *message); /* zeroed is fine */
 
 /* QS_EEMPTY: nothing ready. */

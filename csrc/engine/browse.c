@@ -1,0 +1,439 @@
+/* Looking at a queue's messages without taking them: nothing is delivered, no count moves, no file is written.
+ *
+ * A position is a message's sequence; in a queue with priorities the distance of its priority from the highest stands above
+ * it, so that positions ascend in the order of delivery.  Messages that are not in memory are read into memory of the call's
+ * own.  States of segments are a few KiB each and are read into the queue, as for a consumer. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "levels.h"
+#include "pager.h"
+#include "taken.h"
+
+#include <string.h>
+
+#define LOAD_BYTES_MAX (2u << 20)
+
+struct browse {
+    struct qs_store *store;
+    struct qsi_slice name;
+    uint64_t position; /* of the next message, or before it */
+    uint64_t messages_left, bytes_left;
+    uint64_t now_us;
+    struct qsi_taken_batch batch;
+};
+
+static uint64_t position_of(const struct store_queue *level, uint64_t seq)
+{
+    uint64_t rank = (uint64_t)(level->policy.priority_max - level->level);
+
+    return rank << QSI_LEVEL_SHIFT | seq;
+}
+
+static uint64_t sequence_in(uint64_t position)
+{
+    return position & ((UINT64_C(1) << QSI_LEVEL_SHIFT) - 1);
+}
+
+static bool is_full(const struct browse *browse)
+{
+    return browse->messages_left == 0 ||
+           (browse->bytes_left == 0 && browse->batch.message_count > 0);
+}
+
+/* ---- noting messages ---- */
+
+static qs_status note(struct browse *browse, const struct qsi_taken *next, uint32_t bytes)
+{
+    struct qsi_buf *buf = &browse->batch.taken;
+    struct qsi_taken *last = NULL;
+
+    if (buf->bytes > 0) {
+        last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
+    }
+    if (last != NULL && last->record == next->record && last->row + last->count == next->row &&
+        last->first_tag + last->count == next->first_tag &&
+        last->redelivered == next->redelivered && last->is_unacked == next->is_unacked &&
+        last->delivery_count == next->delivery_count) {
+        last->count += 1;
+    } else {
+        QS_TRY(qsi_buf_append(buf, next, sizeof *next));
+        qsi_chunk_ref(next->chunk);
+    }
+    browse->batch.message_count += 1;
+    browse->batch.body_bytes += bytes;
+    browse->messages_left -= 1;
+    browse->bytes_left -= bytes < browse->bytes_left ? bytes : browse->bytes_left;
+    return QS_OK;
+}
+
+/* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the batch is full then. */
+static qs_status note_slot(struct browse *browse, const struct store_queue *level,
+                           const struct qsi_segment *segment, uint32_t slot,
+                           struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
+{
+    uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
+    struct qsi_taken next = {.chunk = chunk, .record = record, .row = row, .count = 1};
+    struct qsi_messages view;
+    uint32_t bytes;
+
+    qsi_messages_view(&view, record);
+    bytes = qsi_row_body_bytes(&view, row);
+    if (bytes > browse->bytes_left && browse->batch.message_count > 0) {
+        browse->bytes_left = 0;
+        return QS_OK;
+    }
+    next.first_tag = position_of(level, qsi_segment_first_seq(level->core.shared, segment) + slot);
+    next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
+    next.delivery_count = next.is_unacked ? qsi_segment_deliveries_before(segment, slot)
+                                          : qsi_segment_deliveries(segment, slot);
+    next.redelivered = next.delivery_count > 0;
+    return note(browse, &next, bytes);
+}
+
+/* Ready and due to expire: no consumer gets it any more. */
+static bool has_expired(const struct browse *browse, const struct qsi_segment *segment,
+                        uint32_t slot)
+{
+    uint32_t at = slot - segment->word_base * QSI_WORD_BITS;
+    bool is_out = (segment->out[at / QSI_WORD_BITS] >> (at % QSI_WORD_BITS) & 1) != 0;
+
+    return !is_out && segment->expiries != NULL && segment->expiries[at] <= browse->now_us;
+}
+
+/* The next slot with a message to show, from slot on; entries: there is none. */
+static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *queue,
+                          const struct qsi_segment *segment, uint32_t slot)
+{
+    uint32_t entries = queue->shared->entries;
+
+    while (slot < entries) {
+        uint32_t word = slot / QSI_WORD_BITS;
+        uint64_t live = qsi_segment_live(queue, segment, word) & ~UINT64_C(0)
+                                                                     << (slot % QSI_WORD_BITS);
+        if (live == 0) {
+            slot = (word + 1) * QSI_WORD_BITS;
+            continue;
+        }
+        slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
+        if (!has_expired(browse, segment, slot)) {
+            return slot;
+        }
+        slot += 1;
+    }
+    return entries;
+}
+
+/* ---- messages on the disk ---- */
+
+static qs_status note_loaded(struct browse *browse, struct store_queue *level,
+                             const struct qsi_page_in *job)
+{
+    const struct qsi_segment_load *load = &job->load;
+    uint32_t end = load->first + load->count;
+    uint32_t slot = next_slot(browse, &level->core, job->segment, load->first);
+
+    for (; slot < end && !is_full(browse);
+         slot = next_slot(browse, &level->core, job->segment, slot + 1)) {
+        uint32_t i = slot - load->first;
+        QS_TRY(note_slot(browse, level, job->segment, slot, load->chunk, load->chunk->data,
+                         load->rows != NULL ? load->rows[i] : i));
+    }
+    return QS_OK;
+}
+
+/* REQUIRES lock; releases it meanwhile.  Runs the job and notes what it read, which memory does not keep. */
+static qs_status load_and_note(struct browse *browse, struct store_queue *level,
+                               struct qsi_page_in *job, qs_error *error)
+{
+    struct qs_store *store = browse->store;
+    struct qsi_segment_load load;
+    qs_status status;
+
+    qsi_pager_job_begin(store, level);
+    status = qsi_page_in_run(job, qsi_index_of(store, level), store->transient_index, error);
+    if (status == QS_ECORRUPT) {
+        status = qsi_page_in_damaged(job);
+    }
+    qsi_mutex_lock(&store->mutex);
+    if (status == QS_OK && job->load.chunk != NULL) {
+        status = note_loaded(browse, level, job);
+    }
+    qsi_page_in_take(job, &load);
+    qsi_pager_job_end(store, level);
+    qsi_chunk_unref(load.chunk);
+    qsi_free(load.rows);
+    return status == QS_ENOMEM ? qsi_fail(error, status, "messages from the disk") : status;
+}
+
+static uint64_t load_bytes(const struct browse *browse)
+{
+    uint64_t bytes = browse->bytes_left < LOAD_BYTES_MAX ? browse->bytes_left : LOAD_BYTES_MAX;
+
+    return browse->messages_left == 1 ? 0 : bytes;
+}
+
+/* ---- one step ---- */
+
+/* REQUIRES lock; may release it meanwhile, and then *again_out is true: look everything up again. */
+static qs_status read_slot(struct browse *browse, struct store_queue *level,
+                           struct qsi_segment *segment, uint32_t slot, bool *again_out,
+                           qs_error *error)
+{
+    uint64_t seq = qsi_segment_first_seq(level->core.shared, segment) + slot;
+    const struct qsi_run *run = qsi_queue_run_of(&level->core, seq);
+    struct qsi_page_in job;
+    uint32_t row;
+    qs_status status;
+
+    if (run != NULL) {
+        const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
+        return note_slot(browse, level, segment, slot, run->chunk, record, row);
+    }
+    *again_out = true;
+    status = qsi_page_in_message(&job, &level->core, segment, slot, load_bytes(browse));
+    if (status == QS_EEXIST) {
+        return qsi_pager_wait(browse->store, level);
+    }
+    return status == QS_OK ? load_and_note(browse, level, &job, error)
+                           : qsi_fail(error, status, "messages from the disk");
+}
+
+/* REQUIRES lock; releases it meanwhile. */
+static qs_status read_state(struct browse *browse, struct store_queue *level,
+                            struct qsi_segment *segment, qs_error *error)
+{
+    struct qsi_page_in job;
+    qs_status status;
+
+    if (segment->busy > 0) {
+        return qsi_pager_wait(browse->store, level);
+    }
+    status = qsi_page_in_state(&job, segment);
+    return status == QS_OK ? qsi_pager_run_page_in(browse->store, level, &job, error)
+                           : qsi_fail(error, status, "state of a segment");
+}
+
+/* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was released. */
+static qs_status step_segment(struct browse *browse, struct store_queue *level,
+                              struct qsi_segment *segment, bool *again_out, qs_error *error)
+{
+    uint32_t entries = level->core.shared->entries;
+    uint64_t first_seq = qsi_segment_first_seq(level->core.shared, segment);
+    uint64_t seq = sequence_in(browse->position);
+    uint32_t slot = seq > first_seq ? (uint32_t)(seq - first_seq) : 0;
+
+    if (segment->settled == NULL) {
+        uint64_t behind = position_of(level, first_seq + entries);
+        qs_status status = read_state(browse, level, segment, error);
+        *again_out = true;
+        if (status == QS_ECORRUPT || status == QS_EIO) {
+            browse->position = behind; /* where whoever goes on after this error continues */
+        }
+        return status;
+    }
+    slot = next_slot(browse, &level->core, segment, slot);
+    while (slot < entries && !is_full(browse) && !*again_out) {
+        uint64_t count = browse->batch.message_count;
+        QS_TRY(read_slot(browse, level, segment, slot, again_out, error));
+        if (!*again_out && browse->batch.message_count > count) {
+            slot = next_slot(browse, &level->core, segment, slot + 1);
+        }
+    }
+    if (!*again_out) {
+        browse->position = position_of(level, first_seq + slot);
+    }
+    return QS_OK;
+}
+
+/* The position behind the last message that was noted. */
+static void pass_noted(struct browse *browse)
+{
+    const struct qsi_buf *buf = &browse->batch.taken;
+
+    if (buf->bytes > 0) {
+        const struct qsi_taken *last =
+            (const struct qsi_taken *)(const void *)(buf->data + buf->bytes) - 1;
+        uint64_t behind = last->first_tag + last->count;
+        browse->position = browse->position > behind ? browse->position : behind;
+    }
+}
+
+/* One level from browse->position on. */
+static qs_status step_level(struct browse *browse, struct store_queue *level, bool *again_out,
+                            qs_error *error)
+{
+    struct qsi_queue *core = &level->core;
+    uint64_t number = sequence_in(browse->position) / core->shared->entries;
+
+    for (uint32_t i = qsi_queue_segment_index(core, number);
+         i < core->segment_count && !is_full(browse) && !*again_out; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(core, i);
+        if (qsi_segment_live_count(segment) > 0) {
+            QS_TRY(step_segment(browse, level, segment, again_out, error));
+            pass_noted(browse);
+        }
+    }
+    return QS_OK;
+}
+
+/* REQUIRES lock; may release it meanwhile.  QS_EEMPTY: nothing is at or behind the position. */
+static qs_status gather(struct browse *browse, qs_error *error)
+{
+    bool again = true;
+
+    while (again && !is_full(browse)) {
+        struct store_queue *queue = qsi_find_queue(browse->store, browse->name);
+        again = false;
+        if (queue == NULL) {
+            return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store",
+                            (int)browse->name.bytes, (const char *)browse->name.data);
+        }
+        for (uint32_t i = 0; i < qsi_level_count(queue) && !again && !is_full(browse); i++) {
+            struct store_queue *level = qsi_level_at(queue, i);
+            uint64_t first = position_of(level, 0);
+            if (browse->position >> QSI_LEVEL_SHIFT > first >> QSI_LEVEL_SHIFT) {
+                continue;
+            }
+            browse->position = browse->position > first ? browse->position : first;
+            QS_TRY(step_level(browse, level, &again, error));
+        }
+    }
+    return browse->batch.message_count > 0 ? QS_OK : QS_EEMPTY;
+}
+
+/* ---- what was noted, as a batch or as one message ---- */
+
+/* Leaves out the messages from position on. */
+static void cut(struct browse *browse, uint64_t position)
+{
+    struct qsi_buf *buf = &browse->batch.taken;
+
+    while (buf->bytes > 0) {
+        struct qsi_taken *last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
+        uint64_t keep = position > last->first_tag ? position - last->first_tag : 0;
+        if (keep >= last->count) {
+            return;
+        }
+        browse->batch.message_count -= last->count - keep;
+        last->count = (uint32_t)keep;
+        if (keep > 0) {
+            return;
+        }
+        qsi_chunk_unref(last->chunk);
+        buf->bytes -= sizeof *last;
+    }
+}
+
+/* What is before a message that cannot be read comes first; it is told of by the next call. */
+static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
+                       struct ArrowArray *array_out, qs_error *error)
+{
+    uint64_t first = ((const struct qsi_taken *)(const void *)browse->batch.taken.data)->first_tag;
+    uint64_t bad = 0;
+    qs_error detail = {0};
+    qs_status status;
+
+    for (;;) {
+        status =
+            qsi_taken_build(browse->store, &browse->batch, &bad, schema_out, array_out, &detail);
+        if (status != QS_ECORRUPT) {
+            break;
+        }
+        if (bad == first) {
+            browse->position = bad + 1;
+            break;
+        }
+        cut(browse, bad);
+        browse->position = bad;
+    }
+    if (status != QS_OK && error != NULL) {
+        *error = detail;
+    }
+    return status;
+}
+
+static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, uint64_t position,
+                       uint64_t messages_max, uint64_t bytes_max, qs_error *error)
+{
+    *browse = (struct browse){.store = store,
+                              .name = qsi_slice_of(queue),
+                              .position = position,
+                              .messages_left = messages_max,
+                              .bytes_left = bytes_max,
+                              .batch.is_browsed = true};
+    QS_TRY(qsi_store_enter(store, error));
+    browse->now_us = store->env->wall_us(store->env);
+    return QS_OK;
+}
+
+/* REQUIRES lock; releases it.  An error waits for the next call when there is something before it. */
+static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, qs_error *error)
+{
+    qs_status status = gather(browse, error);
+
+    if (browse->batch.message_count > 0 && (status == QS_ECORRUPT || status == QS_EIO)) {
+        status = QS_OK;
+        pass_noted(browse);
+    }
+    *reader_out = qsi_reader_begin(browse->store);
+    qsi_mutex_unlock(&browse->store->mutex);
+    return status;
+}
+
+static void end(struct browse *browse, uint32_t reader)
+{
+    qsi_taken_release(&browse->batch.taken);
+    qsi_mutex_lock(&browse->store->mutex);
+    qsi_reader_end(browse->store, reader);
+    qsi_store_leave(browse->store);
+}
+
+qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io,
+                          uint64_t messages_max, uint64_t bytes_max, struct ArrowSchema *schema_out,
+                          struct ArrowArray *array_out, qs_error *error)
+{
+    uint64_t most =
+        bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : (uint64_t)QSI_ARROW_BODY_BYTES_MAX;
+    struct browse browse;
+    uint32_t reader;
+    qs_status status;
+
+    QS_TRY(begin(&browse, store, queue, *position_io, messages_max, most, error));
+    status = gather_and_leave(&browse, &reader, error);
+    if (status == QS_OK) {
+        status = build(&browse, schema_out, array_out, error);
+    }
+    *position_io = browse.position;
+    end(&browse, reader);
+    return status;
+}
+
+qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, bool *unacked_out,
+                        qs_message *message_out, qs_error *error)
+{
+    struct browse browse;
+    struct qsi_body_ref ref;
+    uint32_t reader;
+    qs_status status;
+
+    memset(message_out, 0, sizeof *message_out);
+    QS_TRY(begin(&browse, store, queue, *position_io, 1, UINT64_MAX, error));
+    status = gather_and_leave(&browse, &reader, error);
+    if (status == QS_OK) {
+        const struct qsi_taken *taken =
+            (const struct qsi_taken *)(const void *)browse.batch.taken.data;
+        *unacked_out = taken->is_unacked;
+        message_out->queue = queue;
+        message_out->delivery_tag = taken->first_tag;
+        message_out->redelivered = taken->redelivered;
+        message_out->delivery_count = taken->delivery_count;
+        status = qsi_view_row(taken->chunk, taken->record, taken->row, message_out, &ref, error);
+        if (status == QS_OK) {
+            status = qsi_deliver_body(store, message_out, &ref, error);
+        }
+    }
+    *position_io = browse.position;
+    end(&browse, reader);
+    return status;
+}

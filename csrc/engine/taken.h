@@ -1,0 +1,37 @@
+/* Messages that were found in a queue, on their way into a record batch: of a consumer that takes them, or of a look that leaves them
+ * where they are. */
+#ifndef QSI_TAKEN_H
+#define QSI_TAKEN_H
+
+#include "arrow_build.h"
+#include "engine.h"
+
+/* Messages that look alike: consecutive rows of one record, or one record of a single message. */
+struct qsi_taken {
+    struct qsi_chunk *chunk; /* which the record is in: held */
+    const uint8_t *record;
+    uint32_t row; /* of the record */
+    uint32_t count;
+    uint64_t first_tag; /* or position, when they are browsed */
+    uint32_t delivery_count;
+    bool redelivered;
+    bool is_unacked; /* when they are browsed */
+};
+
+struct qsi_taken_batch {
+    struct qsi_buf taken; /* struct qsi_taken */
+    uint64_t message_count;
+    uint64_t body_bytes;
+    bool is_browsed; /* "sequence" and "unacked" instead of "delivery_tag" */
+};
+
+/* Of the body of a row, wherever it lies; 0: it is damaged. */
+uint32_t qsi_row_body_bytes(const struct qsi_messages *view, uint32_t record_row);
+/* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in files.
+ * bad_tag_out  of the message that could not be read, when that is the error; else 0 */
+qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
+                          uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
+                          struct ArrowArray *array_out, qs_error *error) QS_MUST_CHECK;
+void qsi_taken_release(struct qsi_buf *taken);
+
+#endif

@@ -1,0 +1,207 @@
+/* Browsing queues, and stores that are opened to be read: nothing is written and nothing is kept, whatever fails. */
+#include "qstore/alloc.h"
+
+#include "arrow_table.h"
+#include "engine_fixture.h"
+
+#define MESSAGES 300
+#define LARGE 9000
+
+static uint64_t allocations_left; /* before one fails; 0: none does */
+
+static void *failing_realloc(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    if (allocations_left > 0 && --allocations_left == 0) {
+        return NULL;
+    }
+    return realloc(memory, bytes);
+}
+
+static void free_memory(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static bool is_large(uint64_t number)
+{
+    return number % 50 == 7;
+}
+
+/* Small bodies and large ones, of which one is out; a checkpoint puts some of them on the disk. */
+static void fill(struct engine *engine)
+{
+    char *body;
+
+    declare(engine, "q", QS_DURABLE);
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        qs_receipt receipt;
+        size_t bytes = is_large(i) ? LARGE : 200;
+        body = make_body(bytes, i);
+        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT,
+                                       (qs_slice){body, bytes}, 0, &receipt, QS_ERROR));
+        free(body);
+        if (i == MESSAGES / 2) {
+            QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+        }
+    }
+    body = make_body(200, 0);
+    get(engine, "q", body);
+    free(body);
+}
+
+/* From the begin to the end, in small batches.  What came before a failure is right. */
+static qs_status browse_all(qs_store *store, uint64_t *rows_out)
+{
+    uint64_t position = 0;
+
+    *rows_out = 0;
+    for (;;) {
+        struct received received;
+        qs_status status = qs_store_browse(store, text("q"), &position, 70, 20000, &received.schema,
+                                           &received.array, QS_ERROR);
+        if (status != QS_OK) {
+            return status;
+        }
+        QS_CHECK(received.array.length > 0);
+        for (int64_t row = 0; row < received.array.length; row++, (*rows_out)++) {
+            size_t bytes = is_large(*rows_out) ? LARGE : 200;
+            char *body = make_body(bytes, (uint32_t)*rows_out);
+            qs_slice got = received_body(&received, row);
+            QS_CHECK(got.bytes == bytes && memcmp(got.data, body, bytes) == 0);
+            free(body);
+        }
+        received_release(&received);
+    }
+}
+
+static void check_all(qs_store *store)
+{
+    uint64_t rows;
+
+    QS_CHECK_STATUS(QS_EEMPTY, browse_all(store, &rows));
+    QS_CHECK(rows == MESSAGES);
+}
+
+static void test_browse_leaves_every_message_where_it_is(struct engine *engine)
+{
+    fill(engine);
+    check_all(engine->store);
+    check_all(engine->store);
+    check_counts(engine, "q", MESSAGES - 1, 1);
+}
+
+static void test_peek_tells_of_each_message_what_it_is(struct engine *engine)
+{
+    uint64_t position = 0, count = 0;
+    qs_message message;
+    bool unacked;
+
+    fill(engine);
+    while (qs_store_peek(engine->store, text("q"), &position, &unacked, &message, QS_ERROR) ==
+           QS_OK) {
+        QS_CHECK(unacked == (count == 0) && !message.redelivered);
+        QS_CHECK(message.body.bytes == (is_large(count) ? LARGE : 200));
+        QS_CHECK(message.properties.bytes == sizeof persistent_blob);
+        QS_CHECK(position > message.delivery_tag);
+        qs_message_release(&message);
+        count += 1;
+    }
+    QS_CHECK(count == MESSAGES);
+}
+
+/* Opens it to be read, over an environment that counts what would change the disk. */
+static qs_status open_to_read(struct engine *engine, qs_env *env, qs_store **store_out)
+{
+    qs_options options = engine->options;
+
+    options.read_only = true;
+    return qs_store_open(store_out, engine->path, &options, env, QS_ERROR);
+}
+
+/* What the files are after a crash, in memory, or after an orderly close. */
+static void test_a_store_is_read_and_nothing_is_written(struct engine *engine)
+{
+    static const enum qsi_fault_kind changes[] = {QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
+                                                  QSI_FAULT_DIR_SYNC, QSI_FAULT_ALLOCATE,
+                                                  QSI_FAULT_RENAME,   QSI_FAULT_REMOVE};
+    qs_env *crashed = NULL;
+
+    fill(engine);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    if (engine->memory != NULL) {
+        crashed = qsi_env_mem_clone(engine->memory, 2);
+        QS_CHECK(crashed != NULL);
+    }
+    engine_close(engine);
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        qs_env *fault = qsi_env_fault_create(crashed != NULL ? crashed : engine->env);
+        qs_store *store;
+        qs_connection *connection;
+        qs_channel *channel;
+
+        qsi_env_fault_arm(fault, changes[i], QSI_FAULT_EIO, 1, true);
+        QS_CHECK_OK(open_to_read(engine, fault, &store));
+        check_all(store);
+        QS_CHECK_OK(qs_store_sync(store, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_READ_ONLY, qs_channel_open(&channel, store, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_READ_ONLY, qs_connection_open(&connection, store, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_READ_ONLY, qs_store_checkpoint(store, QS_ERROR));
+        QS_CHECK_STATUS(QS_ESTORE_READ_ONLY,
+                        qs_store_set_queue_mode(store, text("q"), true, QS_ERROR));
+        QS_CHECK_OK(qs_store_close(store, QS_ERROR));
+        QS_CHECK(qsi_env_fault_calls(fault) == 0);
+        qsi_env_fault_destroy(fault);
+    }
+    qsi_env_mem_destroy(crashed);
+    engine_open(engine);
+}
+
+static void test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not(struct engine *engine)
+{
+    qs_store *one, *two;
+
+    fill(engine);
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED, open_to_read(engine, engine->env, &one));
+    engine_close(engine);
+    QS_CHECK_OK(open_to_read(engine, engine->env, &one));
+    QS_CHECK_OK(open_to_read(engine, engine->env, &two));
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED, qs_store_open(&engine->store, engine->path, &engine->options,
+                                                    engine->env, QS_ERROR));
+    QS_CHECK_OK(qs_store_close(one, QS_ERROR));
+    QS_CHECK_OK(qs_store_close(two, QS_ERROR));
+    engine_open(engine);
+}
+
+static void
+test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing(struct engine *engine)
+{
+    static const qs_allocator allocator = {failing_realloc, free_memory, NULL};
+    qs_status status = QS_ENOMEM;
+    uint64_t rows;
+
+    if (engine->memory == NULL) {
+        return; /* its threads allocate as well */
+    }
+    fill(engine);
+    qs_allocator_set(&allocator);
+    for (uint64_t n = 1; status == QS_ENOMEM; n++) {
+        allocations_left = n;
+        status = browse_all(engine->store, &rows);
+        allocations_left = 0;
+        QS_CHECK(status == QS_ENOMEM || (status == QS_EEMPTY && rows == MESSAGES));
+    }
+    qs_allocator_set(NULL);
+    check_counts(engine, "q", MESSAGES - 1, 1);
+}
+
+int main(void)
+{
+    RUN_TESTS(test_browse_leaves_every_message_where_it_is,
+              test_peek_tells_of_each_message_what_it_is,
+              test_a_store_is_read_and_nothing_is_written,
+              test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not,
+              test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing);
+    return 0;
+}

@@ -1,0 +1,213 @@
+"""Looking into queues without taking anything: ``Store.browse``, and stores opened to be read."""
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyqstore
+import pyqstore.aio
+
+from ..support import PERSISTENT
+
+
+def tree(path: Path) -> dict[str, tuple[int, str]]:
+    """Every file under ``path``: when it was written, and what is in it."""
+    return {
+        str(file.relative_to(path)): (
+            file.stat().st_mtime_ns,
+            hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def bodies(store: pyqstore.Store, queue: str, **arguments: int) -> list[bytes]:
+    return [
+        body for batch in store.browse(queue, **arguments) for body in batch["body"].to_pylist()
+    ]
+
+
+def test_browse_shows_ready_and_unacked_and_changes_no_count(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-delivery-limit": 1})
+        for number in range(10):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        message = channel.basic_get("q")
+        assert message is not None
+        for _ in range(3):
+            (batch,) = store.browse("q")
+            assert batch["body"].to_pylist() == [b"%d" % number for number in range(10)]
+            assert batch["unacked"].to_pylist() == [True] + [False] * 9
+            assert batch["redelivered"].to_pylist() == [False] * 10
+            assert batch["delivery_count"].to_pylist() == [0] * 10
+            assert batch["sequence"].to_pylist() == sorted(set(batch["sequence"].to_pylist()))
+            assert "delivery_tag" not in batch.schema.names
+        assert store.queue_status("q")["messages_ready"] == 9
+        message.nack()
+        again = channel.basic_get("q")
+        assert again is not None
+        assert (again.body, again.delivery_count) == (b"0", 1)
+        (batch,) = store.browse("q", limit=2)
+        assert batch["redelivered"].to_pylist() == [True, False]
+        assert batch["delivery_count"].to_pylist() == [1, 0]
+
+
+def test_browse_begins_at_a_sequence_and_ends_at_a_limit(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q")
+        for number in range(100):
+            channel.basic_publish("", "q", b"%d" % number)
+        (batch,) = store.browse("q")
+        sequences = batch["sequence"].to_pylist()
+        assert bodies(store, "q", start=sequences[40], limit=3) == [b"40", b"41", b"42"]
+        assert bodies(store, "q", limit=0) == []
+        assert bodies(store, "q", start=sequences[-1] + 1) == []
+        with pytest.raises(ValueError, match="negative"):
+            bodies(store, "q", start=-1)
+        with pytest.raises(pyqstore.NotFound):
+            bodies(store, "missing")
+
+
+def test_browse_of_paged_messages_reads_them_from_the_disk(path: Path) -> None:
+    sizes = [10, 3000, 5000, 40_000]
+    with (
+        pyqstore.open(path, memory_budget="1MiB", segment_entries=64, embed_below=4096) as store,
+        store.channel() as channel,
+    ):
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        expected = []
+        for number in range(600):
+            body = b"%06d" % number + b"x" * sizes[number % len(sizes)]
+            channel.basic_publish("", "q", body, PERSISTENT)
+            expected.append(body)
+        assert store.queue_status("q")["messages_ready"] == 600
+        held = channel.basic_get("q")
+        assert held is not None
+        before = store.queue_status("q")
+        assert bodies(store, "q") == expected
+        after = store.queue_status("q")
+        for name in ("messages_ready", "messages_unacked"):
+            assert after[name] == before[name]
+        assert bodies(store, "q", start=300, limit=5) == expected[300:305]
+
+
+def test_browse_of_priorities_goes_from_the_highest_down(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-max-priority": 5})
+        for number in range(30):
+            properties = pyqstore.Properties(delivery_mode=2, priority=number % 3)
+            channel.basic_publish("", "q", b"%d" % number, properties)
+        shown = bodies(store, "q")
+        assert shown == [b"%d" % n for p in (2, 1, 0) for n in range(30) if n % 3 == p]
+        sequences = [s for batch in store.browse("q") for s in batch["sequence"].to_pylist()]
+        assert sequences == sorted(sequences)
+        assert bodies(store, "q", start=sequences[7], limit=10) == shown[7:17]
+        taken = [channel.basic_get("q", auto_ack=True) for _ in range(30)]
+        assert [message.body for message in taken if message is not None] == shown
+
+
+def test_browse_goes_on_behind_a_damaged_message(path: Path) -> None:
+    with pyqstore.open(path, embed_below=100) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        for number in range(9):
+            channel.basic_publish("", "q", b"%d" % number * 5000, PERSISTENT)
+        channel.wait_for_confirms()
+    file = next(path.glob("messages/*"))
+    contents = bytearray(file.read_bytes())
+    contents[contents.index(b"4" * 5000) + 77] ^= 1
+    file.write_bytes(contents)
+    with pyqstore.open(path) as store:
+        shown = []
+        with pytest.raises(pyqstore.StoreCorrupt) as caught:
+            for batch in store.browse("q"):
+                shown += batch["body"].to_pylist()
+        assert [body[:1] for body in shown] == [b"0", b"1", b"2", b"3"]
+        assert str(caught.value.path).startswith("messages/")
+        errors: list[pyqstore.StoreCorrupt] = []
+        shown = []
+        for batch in store.browse("q", damaged=errors.append):
+            shown += batch["body"].to_pylist()
+        assert b"".join(body[:1] for body in shown) == b"01235678"
+        assert len(errors) == 1
+
+
+def test_a_store_that_is_open_to_be_read_refuses_changes_and_writes_nothing(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        for number in range(500):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        channel.wait_for_confirms()
+    before = tree(path)
+    with pyqstore.open(path, read_only=True) as store:
+        assert store.options["read_only"] is True
+        assert store.queues() == ["q"]
+        assert store.queue_status("q")["messages_ready"] == 500
+        assert bodies(store, "q") == [b"%d" % number for number in range(500)]
+        assert store.stats()["recovered_messages"] == 500
+        store.sync()
+        for change in (store.channel, store.connection, store.checkpoint):
+            with pytest.raises(pyqstore.StoreReadOnly, match="reading only"):
+                change()
+        with pytest.raises(pyqstore.StoreReadOnly):
+            store.set_queue_mode("q", "lazy")
+    assert tree(path) == before
+    with pytest.raises(pyqstore.StoreNotFound):
+        pyqstore.open(path / "missing", read_only=True)
+    assert not (path / "missing").exists()
+
+
+KILLED = """
+import os, signal, sys
+import pyqstore
+
+store = pyqstore.open(sys.argv[1], memory_budget="1MiB", segment_entries=64)
+channel = store.channel()
+channel.queue_declare("q", durable=True)
+channel.confirm_select()
+for number in range(2000):
+    channel.basic_publish("", "q", b"%d" % number * 300, pyqstore.Properties(delivery_mode=2))
+channel.wait_for_confirms()
+for _ in range(7):
+    channel.basic_ack(channel.basic_get("q").delivery_tag)
+store.sync()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_crashed_store_is_read_without_recovering_it(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    before = tree(path)
+    for _ in range(2):
+        with pyqstore.open(path, read_only=True, memory_budget="64KiB") as store:
+            shown = bodies(store, "q")
+            assert shown == [b"%d" % number * 300 for number in range(7, 2000)]
+    assert tree(path) == before
+    with pyqstore.open(path) as store:
+        assert bodies(store, "q") == shown
+        assert os.path.exists(path / "MANIFEST")
+
+
+def test_browse_for_asyncio(path: Path) -> None:
+    async def main() -> list[bytes]:
+        async with await pyqstore.aio.open(path) as store:
+            channel = await store.channel()
+            await channel.queue_declare("q")
+            for number in range(100):
+                await channel.basic_publish("", "q", b"%d" % number)
+            return [
+                body
+                async for batch in store.browse("q", limit=50)
+                for body in batch["body"].to_pylist()
+            ]
+
+    assert asyncio.run(main()) == [b"%d" % number for number in range(50)]
