@@ -86,8 +86,8 @@ def verify(
 
     MANIFEST, the checkpoint, the journal behind it, the segments it names, the bodies of messages
     in queues: whatever opening or a consumer would come to.  Nothing is repaired, and nothing is
-    written; the store must not be open elsewhere, but to be read.  ``progress`` is called now and then with
-    bytes read and about how many there are; what it raises ends the verification.
+    written; the store must not be open elsewhere, but to be read.  ``progress`` is called now and
+    then with bytes read and about how many there are; what it raises ends the verification.
 
     Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
     damage is what is returned.

@@ -20,6 +20,7 @@ DEFAULTS = {
     "sync": "fdatasync",
     "recovery": "strict",
     "create": True,
+    "read_only": False,
 }
 
 
@@ -42,6 +43,7 @@ def test_options_given_are_kept_and_read_only(path: Path) -> None:
         "sync": "none",
         "recovery": "salvage",
         "create": True,
+        "read_only": False,
     }
     with pyqstore.open(path, **given) as store:
         assert dict(store.options) == {
