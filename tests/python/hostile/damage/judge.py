@@ -175,8 +175,8 @@ def _order(built: Built, queue: str) -> list[int]:
 
 
 def missing(reading: Reading, built: Built) -> dict[str, list[int]]:
-    """Confirmed messages that did not come, by queue.  A queue whose declaration is lost has another
-    name, and is known by what is in it."""
+    """Confirmed messages that did not come, by queue.  A queue whose declaration is lost has
+    another name, and is known by what is in it."""
     gone: dict[str, list[int]] = {}
     elsewhere = Counter(
         number
