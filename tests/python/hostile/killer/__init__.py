@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..mixed.inspection import inspect
-from ..mixed.life import Worker
+from ..mixed.life import Worker, Workers
 from ..mixed.model import Model
 from ..mixed.story import events
 from ..report import Report
@@ -45,23 +45,6 @@ def run(seed: int, seconds: float, plant: Plant | None = None) -> Report:
             _kill_repeatedly(path, chance, workers, report, lives, end, plant)
             shutil.rmtree(path)
     return report
-
-
-class Workers:
-    """A worker is started while another one works: importing takes longer than a short life."""
-
-    def __init__(self) -> None:
-        self._next = Worker()
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._next.end()
-
-    def take(self) -> Worker:
-        taken, self._next = self._next, Worker()
-        return taken
 
 
 def _kill_repeatedly(

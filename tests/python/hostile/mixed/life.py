@@ -94,3 +94,20 @@ class Worker:
         if status in (0, -signal.SIGKILL):
             return ""
         return f"the worker ended with {status}: {self._errors.decode(errors='replace')[-3000:]}"
+
+
+class Workers:
+    """A worker is started while another one works: importing takes longer than a short life."""
+
+    def __init__(self) -> None:
+        self._next = Worker()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._next.end()
+
+    def take(self) -> Worker:
+        taken, self._next = self._next, Worker()
+        return taken

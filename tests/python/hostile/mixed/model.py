@@ -72,6 +72,7 @@ class Model:
         """Messages that gets without acks may have taken, by queue, when the process died."""
         self.queues: dict[str, bool | None] = {}
         """Whether an actor's own queue is there."""
+        self.purging: dict[str, list[State]] = {}
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
 
@@ -231,22 +232,27 @@ class Model:
         return [(copy, state) for copy, state in self.copies.items() if copy[1] == queue]
 
     def _purge(self, queue: str, unacked: list[list[str]]) -> None:
+        """What was acknowledged before is not the purge's: it may have found nothing to do."""
         held = set(_copies(unacked))
-        for copy, state in self._of(queue):
-            if copy not in held:
-                state.leaving = self.life
+        self.purging[queue] = [
+            state for copy, state in self._of(queue) if copy not in held and state.leaving is None
+        ]
+        for state in self.purging[queue]:
+            state.leaving = self.life
 
     def _purged(self, queue: str) -> None:
-        for _, state in self._of(queue):
-            state.gone = state.gone or state.leaving == self.life
+        for state in self.purging.pop(queue):
+            state.gone = True
 
     def _delete(self, queue: str) -> None:
-        self._purge(queue, [])
         self.queues[queue] = None
+        for _, state in self._of(queue):
+            state.leaving = self.life
 
     def _deleted(self, queue: str) -> None:
-        self._purged(queue)
         self.queues[queue] = False
+        for _, state in self._of(queue):
+            state.gone = True
 
     # -- what is there --------------------------------------------------------------------------
 
@@ -319,7 +325,7 @@ class Model:
         dead = queues[0] == DEAD and copy[1] != DEAD
         if dead:
             self._check_death(copy, state, holdings[0].reason)
-        if state.refused and not (dead and "maxlen" in kind_of(copy[1]).letters):
+        if state.refused and "maxlen" not in kind_of(copy[1]).letters:
             self.blame(f"{copy} in {queues} was refused")
         if state.must_be_dead and not dead:
             self.blame(f"{copy} in {queues} was rejected in a transaction that was committed")
@@ -399,7 +405,7 @@ class Model:
         for copy, state in list(self.copies.items()):
             if copy in places:
                 state.confirmed, state.leaving, state.out = True, None, False
-                state.refused = False if places[copy][0].queue == DEAD else state.refused
+                state.refused = False  # that was seen to: it is like any other now
             else:
                 del self.copies[copy]  # it must not come back
         self.taking.clear()
