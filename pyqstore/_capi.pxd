@@ -216,6 +216,7 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_IN_TX
         QS_WITHHELD
         QS_IMMEDIATE
+        QS_BODY_CONSTANT
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)
     qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,

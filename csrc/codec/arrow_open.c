@@ -1,8 +1,11 @@
 /* Opening a record batch: types, structure and contents are checked here, once, so that reading is free of it.
  *
+ * Invariant: no byte of a buffer is looked at before it was copied, so what was checked is what is used.
+ *
  * Arrays come from other libraries and may be made by hand.  What the interface lets us check is checked;
  * null slots may hold anything, so the fast passes over whole columns only tell "nothing to see" from "look
  * at each row", and only the row by row pass condemns. */
+#include "alloc.h"
 #include "arrow_read.h"
 #include "check.h"
 #include "error.h"
@@ -23,7 +26,8 @@ struct column {
     const char *unit; /* what the array has one of per position */
     const struct ArrowSchema *schema;
     const struct ArrowArray *array;
-    uint64_t first; /* position of row 0, the array's own offset included */
+    struct qsi_arrow_copy **copies; /* of the batch */
+    uint64_t first;                 /* position of row 0, the array's own offset included */
     uint64_t rows;
     uint64_t rows_before; /* in the record batches before this one: errors count from the first */
     qs_error *error;
@@ -66,6 +70,51 @@ static qs_status fail_row(const struct column *column, uint64_t row, const char 
                     column->name, column->part, text);
 }
 
+/* ---- copies of the caller's buffers ---- */
+
+struct qsi_arrow_copy {
+    struct qsi_arrow_copy *next;
+    uint8_t data[];
+};
+
+static qs_status make_copy(const struct column *column, uint64_t bytes, uint8_t **data_out)
+{
+    struct qsi_arrow_copy *copy =
+        bytes <= SIZE_MAX - sizeof *copy ? qsi_alloc(sizeof *copy + (size_t)bytes) : NULL;
+
+    if (copy == NULL) {
+        return qsi_fail(column->error, QS_ENOMEM, "copy of column \"%s\"",
+                        column->name != NULL ? column->name : "");
+    }
+    copy->next = *column->copies;
+    *column->copies = copy;
+    *data_out = copy->data;
+    return QS_OK;
+}
+
+static qs_status copy_bytes(const struct column *column, const void *data, uint64_t bytes,
+                            const uint8_t **copy_out)
+{
+    uint8_t *copy;
+
+    QS_TRY(make_copy(column, bytes, &copy));
+    if (bytes > 0) {
+        memcpy(copy, data, (size_t)bytes);
+    }
+    *copy_out = copy;
+    return QS_OK;
+}
+
+void qsi_arrow_batch_close(struct qsi_arrow_batch *batch)
+{
+    while (batch->copies != NULL) {
+        struct qsi_arrow_copy *next = batch->copies->next;
+
+        qsi_free(batch->copies);
+        batch->copies = next;
+    }
+}
+
 static qs_status fail_type(const struct column *column, const char *expected)
 {
     return fail_column(column, "Arrow type \"%s\"%s cannot be used, expected %s",
@@ -105,18 +154,23 @@ static qs_status check_structure(const struct column *column, int64_t buffers_mi
     return QS_OK;
 }
 
-static qs_status open_validity(const struct column *column, const uint8_t **validity_out)
+/* The bits of the rows in use; *offset_out: that of row 0. */
+static qs_status open_validity(const struct column *column, const uint8_t **validity_out,
+                               uint64_t *offset_out)
 {
+    const uint8_t *bits = column->array->null_count == 0 ? NULL : column->array->buffers[0];
+
     *validity_out = NULL;
-    if (column->array->null_count == 0) {
-        return QS_OK;
-    }
-    *validity_out = column->array->buffers[0];
-    if (*validity_out == NULL && column->array->null_count > 0) {
+    *offset_out = column->first % 8;
+    if (bits == NULL && column->array->null_count > 0) {
         return fail_column(column, "%" PRId64 " nulls, but no validity buffer",
                            column->array->null_count);
     }
-    return QS_OK;
+    if (bits == NULL || column->rows == 0) {
+        return QS_OK;
+    }
+    return copy_bytes(column, bits + column->first / 8, (*offset_out + column->rows + 7) / 8,
+                      validity_out);
 }
 
 /* The first cleared bit of count, or count. */
@@ -167,15 +221,18 @@ static qs_status open_integers(const struct column *column, struct qsi_arrow_int
     const uint8_t *values;
 
     QS_TRY(check_structure(column, 2, 2, 0));
-    QS_TRY(open_validity(column, &integers_out->validity));
+    QS_TRY(open_validity(column, &integers_out->validity, &integers_out->validity_offset));
     values = column->array->buffers[1];
     if (values == NULL && column->rows > 0) {
         return fail_column(column, "no values buffer");
     }
     integers_out->type = type;
-    integers_out->validity_offset = column->first;
-    integers_out->values = values == NULL ? no_bytes : values + column->first * integer_bytes(type);
-    return QS_OK;
+    integers_out->values = no_bytes;
+    if (column->rows == 0) {
+        return QS_OK;
+    }
+    return copy_bytes(column, values + column->first * integer_bytes(type),
+                      column->rows * integer_bytes(type), &integers_out->values);
 }
 
 /* Whether all slots lie in [low, low + count): one subtraction and one comparison each. */
@@ -328,33 +385,55 @@ static qs_status fail_offsets(const struct column *column, const struct qsi_arro
                             to - from, UINT32_MAX);
         }
     }
-    return fail_column(column, "impossible offsets"); /* changed under our hands */
+    return fail_column(column, "impossible offsets");
 }
 
-static qs_status open_offsets(const struct column *column, struct qsi_arrow_strings *strings)
+/* The offsets' bytes, copied; in order and not negative. */
+static qs_status copy_offsets(const struct column *column, struct qsi_arrow_strings *strings)
 {
     const uint8_t *places = column->array->buffers[1];
+    uint64_t each = strings->layout == QSI_ARROW_OFFSETS32 ? 4 : 8;
     bool ascend;
 
     if (places == NULL) {
         return fail_column(column, "no offsets buffer");
     }
-    if (strings->layout == QSI_ARROW_OFFSETS32) {
-        strings->places = places + 4 * column->first;
-        ascend = ascend32((const qsi_arrow_i32 *)strings->places, column->rows);
-    } else {
-        strings->places = places + 8 * column->first;
-        ascend = ascend64((const qsi_arrow_i64 *)strings->places, column->rows);
+    QS_TRY(copy_bytes(column, places + each * column->first, each * (column->rows + 1),
+                      &strings->places));
+    ascend = strings->layout == QSI_ARROW_OFFSETS32
+                 ? ascend32((const qsi_arrow_i32 *)strings->places, column->rows)
+                 : ascend64((const qsi_arrow_i64 *)strings->places, column->rows);
+    return ascend ? QS_OK : fail_offsets(column, strings);
+}
+
+/* Of the bytes, those that the rows in use have, and the offsets moved to fit them. */
+static qs_status copy_data(const struct column *column, struct qsi_arrow_strings *strings)
+{
+    int64_t from = offset_at(strings, 0);
+    int64_t to = offset_at(strings, column->rows);
+    uint8_t *places = (uint8_t *)(uintptr_t)strings->places; /* a copy already */
+
+    QS_TRY(copy_bytes(column, strings->data + from, (uint64_t)(to - from), &strings->data));
+    for (uint64_t i = 0; i <= column->rows; i++) {
+        if (strings->layout == QSI_ARROW_OFFSETS32) {
+            ((qsi_arrow_i32 *)places)[i] -= (int32_t)from;
+        } else {
+            ((qsi_arrow_i64 *)places)[i] -= from;
+        }
     }
-    if (!ascend) {
-        return fail_offsets(column, strings);
-    }
+    return QS_OK;
+}
+
+static qs_status open_offsets(const struct column *column, struct qsi_arrow_strings *strings,
+                              bool is_body)
+{
+    QS_TRY(copy_offsets(column, strings));
     if (column->array->buffers[2] != NULL) {
         strings->data = column->array->buffers[2];
     } else if (offset_at(strings, column->rows) > 0) {
         return fail_column(column, "no data buffer");
     }
-    return QS_OK;
+    return is_body ? QS_OK : copy_data(column, strings);
 }
 
 static qs_status check_view(const struct column *column, const struct qsi_arrow_strings *strings,
@@ -384,23 +463,57 @@ static qs_status check_view(const struct column *column, const struct qsi_arrow_
     return QS_OK;
 }
 
+/* The strings, one behind the other, with 64-bit offsets instead of views. */
+static qs_status flatten_views(const struct column *column, struct qsi_arrow_strings *strings)
+{
+    struct qsi_arrow_strings flat = *strings;
+    qsi_arrow_i64 *offsets;
+    uint8_t *places, *data;
+    uint64_t bytes = 0;
+
+    QS_TRY(make_copy(column, 8 * (column->rows + 1), &places));
+    offsets = (qsi_arrow_i64 *)places;
+    offsets[0] = 0;
+    for (uint64_t row = 0; row < column->rows; row++) {
+        bytes += qsi_arrow_string(strings, row).bytes;
+        offsets[row + 1] = (int64_t)bytes;
+    }
+    QS_TRY(make_copy(column, bytes, &data));
+    for (uint64_t row = 0; row < column->rows; row++) {
+        struct qsi_slice string = qsi_arrow_string(strings, row);
+
+        if (string.bytes > 0) {
+            memcpy(data + offsets[row], string.data, string.bytes);
+        }
+    }
+    flat.layout = QSI_ARROW_OFFSETS64;
+    flat.places = places;
+    flat.data = data;
+    *strings = flat;
+    return QS_OK;
+}
+
 /* Buffers: validity, views, any number with data, the sizes of those. */
-static qs_status open_views(const struct column *column, struct qsi_arrow_strings *strings)
+static qs_status open_views(const struct column *column, struct qsi_arrow_strings *strings,
+                            bool is_body)
 {
     const struct ArrowArray *array = column->array;
-    const qsi_arrow_i64 *sizes = array->buffers[array->n_buffers - 1];
+    const uint8_t *views = array->buffers[1];
+    const uint8_t *sizes = array->buffers[array->n_buffers - 1];
 
-    if (array->buffers[1] == NULL || (sizes == NULL && array->n_buffers > 3)) {
+    if (views == NULL || (sizes == NULL && array->n_buffers > 3)) {
         return fail_column(column, "no views buffer, or no sizes of the data buffers");
     }
-    strings->places = (const uint8_t *)array->buffers[1] + VIEW_BYTES * column->first;
+    QS_TRY(copy_bytes(column, views + VIEW_BYTES * column->first, VIEW_BYTES * column->rows,
+                      &strings->places));
+    QS_TRY(copy_bytes(column, sizes, 8 * ((uint64_t)array->n_buffers - 3), &sizes));
     strings->variadic = array->buffers + 2;
     for (uint64_t row = 0; row < column->rows; row++) {
         if (!qsi_arrow_is_null(strings->validity, strings->validity_offset, row)) {
-            QS_TRY(check_view(column, strings, sizes, row));
+            QS_TRY(check_view(column, strings, (const qsi_arrow_i64 *)sizes, row));
         }
     }
-    return QS_OK;
+    return is_body ? QS_OK : flatten_views(column, strings);
 }
 
 static qs_status open_fixed(const struct column *column, struct qsi_arrow_strings *strings)
@@ -420,13 +533,13 @@ static qs_status open_fixed(const struct column *column, struct qsi_arrow_string
     return QS_OK;
 }
 
-/* Any string type, and binary ones too if binary is set; no dictionary. */
+/* Any string type, and binary ones too for a body; no dictionary. */
 static qs_status open_strings(const struct column *column, struct qsi_arrow_strings *strings_out,
-                              bool binary, const char *expected)
+                              bool is_body, const char *expected)
 {
     int64_t buffers = 3;
 
-    strings_out->layout = string_layout(column->schema->format, binary, &strings_out->width);
+    strings_out->layout = string_layout(column->schema->format, is_body, &strings_out->width);
     if (strings_out->layout == QSI_ARROW_ABSENT || column->schema->dictionary != NULL) {
         return fail_type(column, expected);
     }
@@ -435,8 +548,7 @@ static qs_status open_strings(const struct column *column, struct qsi_arrow_stri
     }
     QS_TRY(check_structure(column, buffers,
                            strings_out->layout == QSI_ARROW_VIEWS ? INT32_MAX : buffers, 0));
-    QS_TRY(open_validity(column, &strings_out->validity));
-    strings_out->validity_offset = column->first;
+    QS_TRY(open_validity(column, &strings_out->validity, &strings_out->validity_offset));
     strings_out->count = column->rows;
     strings_out->data = no_bytes;
     if (column->rows == 0) { /* then buffers may be missing */
@@ -444,16 +556,16 @@ static qs_status open_strings(const struct column *column, struct qsi_arrow_stri
     }
     switch (strings_out->layout) {
     case QSI_ARROW_VIEWS:
-        return open_views(column, strings_out);
+        return open_views(column, strings_out, is_body);
     case QSI_ARROW_FIXED:
         return open_fixed(column, strings_out);
     default:
-        return open_offsets(column, strings_out);
+        return open_offsets(column, strings_out, is_body);
     }
 }
 
 static qs_status open_dictionary(const struct column *column,
-                                 struct qsi_arrow_bytes_column *bytes_out, bool binary,
+                                 struct qsi_arrow_bytes_column *bytes_out, bool is_body,
                                  const char *expected)
 {
     struct column entries = *column;
@@ -474,7 +586,7 @@ static qs_status open_dictionary(const struct column *column,
     entries.first =
         (uint64_t)entries.array->offset; /* checked, like the length, by check_structure */
     entries.rows = (uint64_t)entries.array->length;
-    QS_TRY(open_strings(&entries, &bytes_out->strings, binary, expected));
+    QS_TRY(open_strings(&entries, &bytes_out->strings, is_body, expected));
     row = first_outside(&bytes_out->codes, column->rows, 0, entries.rows);
     if (row < column->rows) {
         return fail_row(column, row,
@@ -485,16 +597,16 @@ static qs_status open_dictionary(const struct column *column,
 }
 
 static qs_status open_bytes(const struct column *column, struct qsi_arrow_bytes_column *bytes_out,
-                            bool binary)
+                            bool is_body)
 {
-    const char *expected = binary ? "binary, a string, or a dictionary of these"
-                                  : "a string or a dictionary of strings";
+    const char *expected = is_body ? "binary, a string, or a dictionary of these"
+                                   : "a string or a dictionary of strings";
 
     bytes_out->present = true;
     if (column->schema->dictionary != NULL) {
-        return open_dictionary(column, bytes_out, binary, expected);
+        return open_dictionary(column, bytes_out, is_body, expected);
     }
-    return open_strings(column, &bytes_out->strings, binary, expected);
+    return open_strings(column, &bytes_out->strings, is_body, expected);
 }
 
 /* ---- the columns of a batch ---- */
@@ -504,7 +616,7 @@ static qs_status check_no_null(const struct column *column,
 {
     bool coded = qsi_arrow_has_dictionary(bytes);
     const uint8_t *validity = coded ? bytes->codes.validity : bytes->strings.validity;
-    uint64_t row = first_null(validity, column->first, column->rows);
+    uint64_t row = first_null(validity, column->first % 8, column->rows);
 
     if (coded && bytes->strings.validity != NULL) { /* a row may also name a null entry */
         for (row = 0; row < column->rows && !qsi_slice_is_null(qsi_arrow_bytes(bytes, row));) {
@@ -649,14 +761,8 @@ static qs_status open_map_offsets(const struct column *map,
     struct qsi_arrow_strings places = {.layout = QSI_ARROW_OFFSETS32};
     const qsi_arrow_i32 *offsets;
 
-    if (map->array->buffers[1] == NULL) {
-        return fail_column(map, "no offsets buffer");
-    }
-    places.places = (const uint8_t *)map->array->buffers[1] + 4 * map->first;
+    QS_TRY(copy_offsets(map, &places));
     offsets = (const qsi_arrow_i32 *)places.places;
-    if (!ascend32(offsets, map->rows)) {
-        return fail_offsets(map, &places);
-    }
     headers_out->places = places.places;
     headers_out->first = offsets[0];
     *entries_out = (uint64_t)(offsets[map->rows] - offsets[0]);
@@ -668,7 +774,7 @@ static qs_status open_map_entries(const struct column *map,
 {
     struct column entries = *map;
     const uint8_t *validity;
-    uint64_t entry;
+    uint64_t validity_offset, entry;
 
     entries.part = " entries";
     entries.unit = "entry";
@@ -680,8 +786,8 @@ static qs_status open_map_entries(const struct column *map,
     entries.first = (uint64_t)entries.array->offset + (uint64_t)headers_out->first;
     entries.rows = count;
     QS_TRY(check_structure(&entries, 1, 1, 2));
-    QS_TRY(open_validity(&entries, &validity));
-    entry = first_null(validity, entries.first, count);
+    QS_TRY(open_validity(&entries, &validity, &validity_offset));
+    entry = first_null(validity, validity_offset, count);
     if (entry < count) {
         return fail_row(map, row_of_entry(headers_out, entry), "has a null entry");
     }
@@ -706,9 +812,8 @@ static qs_status open_headers(const struct column *map,
         map->schema->children[0] == NULL || map->array->children[0] == NULL) {
         return fail_column(map, "the map's entries are missing");
     }
-    QS_TRY(open_validity(map, &headers_out->validity));
+    QS_TRY(open_validity(map, &headers_out->validity, &headers_out->validity_offset));
     headers_out->present = true;
-    headers_out->validity_offset = map->first;
     if (map->rows > 0) {
         QS_TRY(open_map_offsets(map, headers_out, &entries));
     }
@@ -835,7 +940,7 @@ static qs_status open_root(const struct column *root)
 {
     const struct ArrowArray *array = root->array;
     const uint8_t *validity;
-    uint64_t row;
+    uint64_t validity_offset, row;
 
     if (root->schema->release == NULL || array->release == NULL) {
         return qsi_fail(root->error, QS_EINVAL,
@@ -850,8 +955,8 @@ static qs_status open_root(const struct column *root)
     if (array->n_children > 0 && (root->schema->children == NULL || array->children == NULL)) {
         return qsi_fail(root->error, QS_EINVAL, "record batch: its children are missing");
     }
-    QS_TRY(open_validity(root, &validity));
-    row = first_null(validity, root->first, root->rows);
+    QS_TRY(open_validity(root, &validity, &validity_offset));
+    row = first_null(validity, validity_offset, root->rows);
     if (row < root->rows) {
         return qsi_fail(root->error, QS_EINVAL, "row %" PRIu64 " is null", root->rows_before + row);
     }
@@ -878,6 +983,19 @@ static qs_status open_child(struct qsi_arrow_batch *batch, const struct column *
     return open_column(root, batch, &column, body_name, seen);
 }
 
+static qs_status open_children(struct qsi_arrow_batch *batch, const struct column *root,
+                               const char *body_name)
+{
+    uint32_t seen = 0;
+
+    QS_TRY(open_root(root));
+    batch->rows = root->rows;
+    for (int64_t child = 0; child < root->array->n_children; child++) {
+        QS_TRY(open_child(batch, root, child, body_name, &seen));
+    }
+    return batch->body.present ? QS_OK : require_body(root, body_name);
+}
+
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
                                uint64_t rows_before, qs_error *error)
@@ -887,20 +1005,18 @@ qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct A
                           .unit = "row",
                           .schema = schema,
                           .array = array,
+                          .copies = &batch_out->copies,
                           .first = (uint64_t)array->offset,
                           .rows = (uint64_t)array->length,
                           .rows_before = rows_before,
                           .error = error};
-    uint32_t seen = 0;
+    qs_status status;
 
     memset(batch_out, 0, sizeof *batch_out);
-    QS_TRY(open_root(&root));
-    batch_out->rows = root.rows;
-    for (int64_t child = 0; child < array->n_children; child++) {
-        QS_TRY(open_child(batch_out, &root, child, body_name, &seen));
-    }
-    if (!batch_out->body.present) {
-        return require_body(&root, body_name);
+    status = open_children(batch_out, &root, body_name);
+    if (status != QS_OK) {
+        qsi_arrow_batch_close(batch_out);
+        return status;
     }
     for (uint8_t property = 0; property < QSI_PROPERTY_COUNT; property++) {
         if (batch_out->text[property].present) {

@@ -142,6 +142,7 @@ struct publishing {
     bool is_refused;        /* one of its queues is */
     uint8_t priority;       /* read if a queue has levels */
     uint32_t expiration_ms; /* its own */
+    bool is_body_constant;  /* nobody changes it meanwhile */
     bool stored;            /* its body is in the message store, and ref tells where */
     struct qsi_body_ref ref;
     struct qsi_place place;
@@ -534,8 +535,9 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
         qsi_envelope_encode(envelope, publishing->exchange, publishing->routing.key,
                             publishing->properties);
         qsi_mutex_unlock(&store->mutex);
-        status = qsi_message_store_write(store->messages, &publishing->place, parts, 2,
-                                         &publishing->ref, error);
+        status = (publishing->is_body_constant ? qsi_message_store_write_constant
+                                               : qsi_message_store_write)(
+            store->messages, &publishing->place, parts, 2, &publishing->ref, error);
         qsi_mutex_lock(&store->mutex);
         publishing->stored = status == QS_OK;
     }
@@ -658,6 +660,7 @@ qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *le
         .properties = letter->properties,
         .body = letter->body,
         .is_letter = true,
+        .is_body_constant = true,
         .may_go_round = letter->may_go_round,
         .expiration_ms = QSI_NO_EXPIRATION,
         .persistent =
@@ -747,6 +750,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
+    publishing.is_body_constant = (flags & QS_BODY_CONSTANT) != 0;
     publishing.persistent =
         qsi_properties_delivery_mode(properties.data, (uint32_t)properties.bytes) == 2;
     status = (flags & QS_IMMEDIATE) != 0 ? qsi_fail(error, QS_NOT_IMPLEMENTED, "immediate=true")

@@ -143,6 +143,9 @@ static void fini(struct batch *batch)
     qsi_map_fini(&batch->destination_codes);
     qsi_copies_fini(&batch->copies);
     qsi_free(batch->constant);
+    for (size_t i = 0; batch->arrays != NULL && i < batch->input->array_count; i++) {
+        qsi_arrow_batch_close(&batch->arrays[i]);
+    }
     qsi_free(batch->arrays);
 }
 

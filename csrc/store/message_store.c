@@ -1,10 +1,8 @@
-/* The writing side of the message store: places, writes, and what a commit has to sync.
+/* The writing side of the message store: places, and what a commit has to sync.
  *
  * Invariants: records of a file do not overlap and are in order of their slots; a file with a
  * marked body that no set has taken is in store->dirty. */
 #include "message_store.h"
-
-#include "qstore/codec.h"
 
 #include "alloc.h"
 #include "check.h"
@@ -265,63 +263,7 @@ void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place
     qsi_mutex_unlock(&store->mutex);
 }
 
-/* -- writing ---------------------------------------------------------------------------------- */
-
-/* Copies the parts behind the header's and returns the checksum of all. */
-static uint32_t gather(qs_part *gathered, uint8_t *header, const qs_part *parts, size_t part_count)
-{
-    uint32_t crc = qsi_body_header_crc(header);
-
-    gathered[0] = (qs_part){header, QSI_BODY_HEADER_BYTES};
-    for (size_t i = 0; i < part_count; i++) {
-        gathered[i + 1] = parts[i];
-        crc = qs_crc32c(crc, parts[i].data, parts[i].bytes);
-    }
-    return crc;
-}
-
-static uint64_t total_bytes(const qs_part *parts, size_t part_count)
-{
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < part_count; i++) {
-        bytes += parts[i].bytes;
-    }
-    return bytes;
-}
-
-qs_status qsi_message_store_write(struct qsi_message_store *store, const struct qsi_place *place,
-                                  const qs_part *parts, size_t part_count,
-                                  struct qsi_body_ref *ref_out, qs_error *error)
-{
-    struct qsi_message_file *file = place->file;
-    struct qsi_body_ref ref = {
-        .file = file->id.number,
-        .slot = place->slot,
-        .offset = place->offset,
-        .envelope_bytes = place->envelope_bytes,
-        .body_bytes = place->body_bytes,
-    };
-    uint8_t header[QSI_BODY_HEADER_BYTES];
-    qs_part gathered[QSI_BODY_PARTS_MAX + 1];
-    qs_status status;
-
-    QS_ASSERT(part_count <= QSI_BODY_PARTS_MAX);
-    QS_ASSERT(total_bytes(parts, part_count) == (uint64_t)ref.envelope_bytes + ref.body_bytes);
-    qsi_body_header_encode(header, &ref,
-                           file->header.salt); /* all but the checksum, which covers it */
-    ref.crc = gather(gathered, header, parts, part_count);
-    qsi_body_header_encode(header, &ref, file->header.salt);
-    qsi_mutex_lock(&file->write_mutex);
-    status =
-        qsi_file_write(store->env, file->handle, gathered, part_count + 1, place->offset, error);
-    qsi_mutex_unlock(&file->write_mutex);
-    if (status != QS_OK) {
-        return qsi_message_file_fail(error, status, file->id);
-    }
-    *ref_out = ref;
-    return QS_OK;
-}
+/* -- what is written -------------------------------------------------------------------------- */
 
 void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place)
 {

@@ -200,11 +200,17 @@ qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t en
                                     uint32_t body_bytes, struct qsi_place *place_out,
                                     qs_error *error) QS_MUST_CHECK;
 /* parts: the envelope followed by the body, envelope_bytes + body_bytes in all, in at most
- * QSI_BODY_PARTS_MAX parts.  A failure (QS_ESTORE_FULL, QS_EIO) leaves the place undefined:
- * abandon it. */
+ * QSI_BODY_PARTS_MAX parts.  Others may change them meanwhile: each byte is read once, and what is
+ * written is what was checksummed.  A failure (QS_ESTORE_FULL, QS_EIO, QS_ENOMEM) leaves the place
+ * undefined: abandon it. */
 qs_status qsi_message_store_write(struct qsi_message_store *store, const struct qsi_place *place,
                                   const qs_part *parts, size_t part_count,
                                   struct qsi_body_ref *ref_out, qs_error *error) QS_MUST_CHECK;
+/* The same for parts that nobody changes meanwhile: they are written from where they lie. */
+qs_status qsi_message_store_write_constant(struct qsi_message_store *store,
+                                           const struct qsi_place *place, const qs_part *parts,
+                                           size_t part_count, struct qsi_body_ref *ref_out,
+                                           qs_error *error) QS_MUST_CHECK;
 /* The place is written and about to be named: its file is in the next set.  Ends the place. */
 void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *place);
 /* Nothing will name the place.  Ends it; a zeroed or ended place is fine. */

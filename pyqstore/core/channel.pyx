@@ -306,7 +306,8 @@ cdef class Channel:
         the message.
 
         ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
-        or str (as UTF-8); it is copied.  ``properties`` is a Properties; ``delivery_mode=2`` in it
+        or str (as UTF-8); it is copied, each byte once, so what another thread changes meanwhile
+        is in the message or not.  ``properties`` is a Properties; ``delivery_mode=2`` in it
         makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
         no queue takes comes back to the return listeners; without, it is dropped.  ``immediate``
         is refused, as by RabbitMQ: NotImplementedByBroker.
@@ -323,10 +324,10 @@ cdef class Channel:
         if PyBytes_Check(body):
             data.data = PyBytes_AS_STRING(body)
             data.bytes = <size_t>PyBytes_GET_SIZE(body)
-            return self.publish(exchange, routing_key, properties, data, flags)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT)
         if PyUnicode_Check(body):
             text_slice(body, "body", &data)
-            return self.publish(exchange, routing_key, properties, data, flags)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT)
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             data.data = view.buf

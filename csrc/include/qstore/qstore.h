@@ -249,6 +249,7 @@ enum {
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
     QS_IMMEDIATE = 32768,
+    QS_BODY_CONSTANT = 65536, /* of publish: nobody changes the body during the call */
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to - for room in the journal or in memory, to write
@@ -307,6 +308,8 @@ typedef struct qs_receipt {
  * CC and BCC (arrays) are routing keys as well; BCC does not go with the message.
  *
  * In:      properties  encoded (codec: properties), or empty; delivery mode 2 in it makes the message persistent
+ *          body        copied.  Another thread may change it meanwhile: then what was in it at some time is published, and with
+ *                      QS_BODY_CONSTANT, which saves copying a large body twice, that would be a damaged message
  *          flags       QS_MANDATORY: an unroutable message comes back as an event
  * Returns: QS_OK accepted, not yet durable; QS_NOT_FOUND no such exchange; QS_ACCESS_REFUSED internal exchange;
  *          QS_NOT_IMPLEMENTED with QS_IMMEDIATE, which no broker has any more;

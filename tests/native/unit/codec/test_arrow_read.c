@@ -5,6 +5,7 @@
 #include "arrow_read.h"
 #include "le.h"
 #include "qs_test.h"
+#include "qs_test_alloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,9 +86,19 @@ static void set_nulls(struct node *node, const uint8_t *validity)
     node->buffers[0] = validity;
 }
 
+/* The batch stays open until the next one is opened. */
 static qs_status open_batch(struct qsi_arrow_batch *batch, const struct node *root, qs_error *error)
 {
-    return qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", 0, error);
+    static struct qsi_arrow_batch last;
+    qs_status status = QS_OK;
+
+    qsi_arrow_batch_close(&last);
+    if (batch != NULL) {
+        status = qsi_arrow_batch_open(batch, &root->schema, &root->array, "body", 0, error);
+        QS_CHECK(status == QS_OK || batch->copies == NULL);
+        last = *batch;
+    }
+    return status;
 }
 
 static void check_refused(const struct node *root, const char *text)
@@ -810,6 +821,163 @@ static void test_damaged_views_and_codes_never_read_outside(uint64_t seed)
     QS_CHECK(opened > 0);
 }
 
+/* ---- buffers that others write to once the batch is open ---- */
+
+struct spoiled {
+    void *buffers[64];
+    size_t sizes[64];
+    size_t count;
+};
+
+/* The node gets a buffer of its own instead of a constant one. */
+static void lend(struct spoiled *spoiled, struct node *node, int index, size_t bytes)
+{
+    void *buffer = malloc(bytes);
+
+    QS_CHECK(buffer != NULL && spoiled->count < 64);
+    memcpy(buffer, node->buffers[index], bytes);
+    node->buffers[index] = buffer;
+    spoiled->buffers[spoiled->count] = buffer;
+    spoiled->sizes[spoiled->count++] = bytes;
+}
+
+/* Whoever looks there again finds nonsense, and the address sanitizer finds him. */
+static void spoil(struct spoiled *spoiled)
+{
+    while (spoiled->count > 0) {
+        spoiled->count -= 1;
+        memset(spoiled->buffers[spoiled->count], 0xa5, spoiled->sizes[spoiled->count]);
+        free(spoiled->buffers[spoiled->count]);
+    }
+}
+
+static void check_all_rows(const struct qsi_arrow_batch *batch)
+{
+    uint8_t offsets[4 * (BODY_COUNT + 1)];
+    uint8_t data[sizeof body_data];
+    uint64_t row, total = qsi_arrow_body_total(batch, 0, BODY_COUNT);
+
+    QS_CHECK(total == 53 && qsi_arrow_body_max(batch, &row) == 39 && row == 3);
+    qsi_arrow_body_copy(batch, 0, BODY_COUNT, offsets, data);
+    QS_CHECK(qsi_get_u32(offsets + 4 * BODY_COUNT) == total && memcmp(data, body_data, 53) == 0);
+    for (row = 0; row < BODY_COUNT; row++) {
+        QS_CHECK(qsi_slice_equals(qsi_arrow_bytes(&batch->body, row), bodies[row]));
+        QS_CHECK(row == 1 ||
+                 qsi_slice_equals(qsi_arrow_bytes(&batch->routing_key, row), bodies[row]));
+    }
+    QS_CHECK(qsi_slice_is_null(qsi_arrow_bytes(&batch->routing_key, 1)));
+}
+
+static void make_any(struct node *node, int layout, const char *name, bool is_body)
+{
+    static const char *const formats[] = {"z", "Z", "u", "U"};
+
+    if (layout == 2) {
+        make_views(node, name, BODY_COUNT);
+        node->schema.format = is_body ? "vz" : "vu";
+        return;
+    }
+    make_strings(node, name, formats[layout + (is_body ? 0 : 2)], BODY_COUNT,
+                 layout == 0 ? (const void *)offsets32 : offsets64, body_data);
+}
+
+static void lend_any(struct spoiled *spoiled, struct node *node, int layout, bool is_body)
+{
+    static const size_t place_bytes[] = {sizeof offsets32, sizeof offsets64, sizeof views};
+
+    lend(spoiled, node, 1, place_bytes[layout]);
+    if (layout == 2) {
+        lend(spoiled, node, 4, sizeof view_sizes);
+    }
+    if (!is_body) {
+        lend(spoiled, node, layout == 2 ? 3 : 2, sizeof body_data);
+    }
+}
+
+static void check_spoiled_layout(int body_layout, int key_layout, bool has_dictionary)
+{
+    static const uint8_t all_but_one[] = {0x0d};
+    static const int16_t codes[] = {0, 1, 2, 3};
+    struct spoiled spoiled = {.count = 0};
+    struct node root, body, key, body_codes, key_codes;
+    struct qsi_arrow_batch batch;
+
+    make_any(&body, body_layout, "body", true);
+    make_any(&key, key_layout, "routing_key", false);
+    lend_any(&spoiled, &body, body_layout, true);
+    lend_any(&spoiled, &key, key_layout, false);
+    make_column(&body_codes, "body", "s", BODY_COUNT, codes);
+    make_column(&key_codes, "routing_key", "s", BODY_COUNT, codes);
+    lend(&spoiled, &body_codes, 1, sizeof codes);
+    lend(&spoiled, &key_codes, 1, sizeof codes);
+    node_set_dictionary(&body_codes, &body);
+    node_set_dictionary(&key_codes, &key);
+    set_nulls(has_dictionary ? &key_codes : &key, all_but_one);
+    lend(&spoiled, has_dictionary ? &key_codes : &key, 0, sizeof all_but_one);
+    make_batch(&root, BODY_COUNT, has_dictionary ? &body_codes : &body);
+    node_add(&root, has_dictionary ? &key_codes : &key);
+    QS_CHECK_OK(open_batch(&batch, &root, QS_ERROR));
+    spoil(&spoiled);
+    check_all_rows(&batch);
+}
+
+static void test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers(void)
+{
+    for (int layouts = 0; layouts < 18; layouts++) {
+        check_spoiled_layout(layouts % 3, layouts / 3 % 3, layouts >= 9);
+    }
+}
+
+static void test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers(void)
+{
+    struct spoiled spoiled = {.count = 0};
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+    struct qsi_properties decoded, expected;
+    uint8_t blob[256], before[256];
+
+    make_full(&full);
+    QS_CHECK_OK(open_batch(&batch, &full.root, QS_ERROR));
+    encode_row(&expected, before, sizeof before, &batch, 0, NULL);
+    lend(&spoiled, &full.headers, 1, 12);
+    lend(&spoiled, &full.keys, 1, sizeof two_strings);
+    lend(&spoiled, &full.keys, 2, 2);
+    lend(&spoiled, &full.values, 1, sizeof two_strings);
+    lend(&spoiled, &full.values, 2, 2);
+    lend(&spoiled, &full.message_id, 1, sizeof two_strings);
+    lend(&spoiled, &full.message_id, 2, 2);
+    lend(&spoiled, &full.timestamp, 1, 16);
+    lend(&spoiled, &full.expiration_ms, 1, 16);
+    QS_CHECK_OK(open_batch(&batch, &full.root, QS_ERROR));
+    spoil(&spoiled);
+    encode_row(&decoded, blob, sizeof blob, &batch, 0, NULL);
+    QS_CHECK(decoded.present == expected.present);
+    QS_CHECK(memcmp(blob, before, qsi_properties_bytes(&expected)) == 0);
+}
+
+static void test_an_open_batch_that_finds_no_memory_keeps_none(void)
+{
+    struct qs_test_alloc state;
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+    qs_status status = QS_ENOMEM;
+    uint64_t call = 0;
+
+    make_full(&full);
+    (void)open_batch(NULL, NULL, NULL);
+    qs_test_alloc_install(&state);
+    while (status == QS_ENOMEM) {
+        qs_test_alloc_arm(&state, ++call, false);
+        status = qsi_arrow_batch_open(&batch, &full.root.schema, &full.root.array, "body", 0, NULL);
+        QS_CHECK(status == QS_OK || state.alive == 0);
+    }
+    QS_CHECK(status == QS_OK && call > 10 && state.alive > 0);
+    qsi_arrow_batch_close(&batch);
+    qsi_arrow_batch_close(&batch);
+    QS_CHECK(state.alive == 0);
+    qs_allocator_set(NULL);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
@@ -830,5 +998,9 @@ int main(int argc, char **argv)
     test_wrong_views_name_the_row();
     test_nulls_are_found_at_every_place();
     test_damaged_views_and_codes_never_read_outside(seed);
+    test_a_batch_is_what_it_was_when_it_was_opened_whoever_writes_to_its_buffers();
+    test_properties_are_those_of_the_open_batch_whoever_writes_to_its_buffers();
+    test_an_open_batch_that_finds_no_memory_keeps_none();
+    (void)open_batch(NULL, NULL, NULL);
     return 0;
 }
