@@ -113,6 +113,9 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t torn_bytes
         uint64_t lost_ranges
         uint64_t lost_bytes
+        uint64_t lost_segments
+        uint64_t lost_messages
+        uint64_t recovered_queues
     void qs_store_stats(qs_store *store, qs_stats *stats_out)
     void qs_store_options(qs_store *store, qs_options *options_out)
 

@@ -21,6 +21,13 @@ class RecoveryReport(dict[str, Any]):
     """Damaged places of the journal that were passed over; 0 unless ``recovery="salvage"``."""
     lost_bytes: int
     """Journal bytes lost there."""
+    lost_segments: int
+    """Index segments that cannot be read, passed over; 0 unless ``recovery="salvage"``."""
+    lost_messages: int
+    """Messages that they held."""
+    recovered_queues: int
+    """Queues that are there as "recovered.<id>", because their declaration is lost; 0 unless
+    ``recovery="salvage"``."""
     checkpoint_lsn: int
     """The journal position at which the replay began: that of the checkpoint; 0: none was there."""
     messages: int

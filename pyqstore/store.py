@@ -306,7 +306,8 @@ class Store(_core.Store):
           store.
         - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
           ``recovered_lsn`` (where the replay began), ``torn_bytes``, ``lost_ranges``,
-          ``lost_bytes``: of the recovery at open.
+          ``lost_bytes``, ``lost_segments``, ``lost_messages``, ``recovered_queues``: of the
+          recovery at open.
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
@@ -331,6 +332,9 @@ class Store(_core.Store):
             torn_bytes=numbers["torn_bytes"],
             lost_ranges=numbers["lost_ranges"],
             lost_bytes=numbers["lost_bytes"],
+            lost_segments=numbers["lost_segments"],
+            lost_messages=numbers["lost_messages"],
+            recovered_queues=numbers["recovered_queues"],
             checkpoint_lsn=numbers["recovered_lsn"],
             messages=numbers["recovered_messages"],
             queues=dict(sorted(ready.items())),

@@ -19,6 +19,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     qsi_tx_drop(channel);
     qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
     qsi_hand_back_withheld(channel);
+    qsi_bring_back_aside(channel);
     qsi_drop_consumers(channel);
     if (!channel->connection->is_shared) {
         qsi_connection_shut(channel->connection);

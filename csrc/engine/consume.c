@@ -591,7 +591,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         status = qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &ref, error);
         if (status == QSI_EPAGED) {
             released = true;
-            status = qsi_page_in(store, consumer->queue, error);
+            status = qsi_page_in(store, consumer->queue, channel, error);
         } else if (status ==
                    QS_EEMPTY) { /* all of them had expired: perhaps another consumer has some */
             released = true;

@@ -141,7 +141,7 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
         }
         queue->jobs += 1;
         /* It brings the head of the whole queue, which is what is wanted here. */
-        take = qsi_page_in(store, level, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
+        take = qsi_page_in(store, level, NULL, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
         queue->jobs -= 1;
         if (take == QSI_TAKE_PAGED || queue->deleted) {
             return QS_EIO; /* whoever comes for the message learns why */

@@ -225,7 +225,8 @@ struct qs_store {
     uint64_t recovered_lsn; /* where the replay began */
     uint64_t read_lsn;      /* where it ended, in a store that was opened for reading only */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
-        lost_ranges, lost_bytes;
+        lost_ranges, lost_bytes, lost_segments, lost_messages, recovered_queues;
+    bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
 
 struct store_consumer {
@@ -293,6 +294,7 @@ struct qs_channel {
     uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
     struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
     int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
+    bool has_aside;                          /* segments were set aside for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     uint64_t tx_letters;        /* dead letters among them */
@@ -513,9 +515,12 @@ void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
 #define QSI_EPAGED QS_EEXIST
 
 /* REQUIRES lock; releases it meanwhile.  Brings what the head of the queue lacks next, or waits for whoever does.  The queue may be
- * gone afterwards. */
-qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue,
+ * gone afterwards.  A segment whose state cannot be read is set aside for the channel (NULL: for nobody), who is told: the next call
+ * brings what lies behind. */
+qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
                       qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Segments that were set aside for this channel are everybody's again. */
+void qsi_bring_back_aside(struct qs_channel *channel);
 /* REQUIRES lock; releases it meanwhile.  Brings the content of a message that is out, or waits for whoever does. */
 qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
                           struct qsi_segment *segment, uint32_t slot,
@@ -590,6 +595,9 @@ void *qsi_run_checkpointer(void *store);
 
 /* Loads the checkpoint that the manifest names, if it does, and removes what no checkpoint names. */
 qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* The state of one segment, which has none in memory. */
+qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
+                                 struct qsi_segment *segment, qs_error *error) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;

@@ -14,6 +14,11 @@ static uint64_t load_bytes(const struct qs_store *store)
     return share < LOAD_BYTES_MAX ? share : LOAD_BYTES_MAX;
 }
 
+static bool is_unreadable(qs_status status)
+{
+    return status == QS_ECORRUPT || status == QS_EIO;
+}
+
 qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error)
 {
@@ -24,7 +29,12 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
 
     qsi_pager_job_begin(store, queue);
     status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
-    if (status == QS_ECORRUPT && !of_state) {
+    if (status == QS_EIO &&
+        !of_state) { /* a bad place on the disk costs the messages that lie there */
+        qsi_page_in_narrow(job);
+        status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
+    }
+    if (is_unreadable(status) && !of_state) {
         status = qsi_page_in_damaged(job);
     }
     qsi_mutex_lock(&store->mutex);
@@ -39,8 +49,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
             qsi_fail(error, status, "messages from the disk");
         }
     } else {
-        job->segment->is_damaged =
-            job->segment->is_damaged || (of_state && (status == QS_ECORRUPT || status == QS_EIO));
+        job->segment->is_damaged = job->segment->is_damaged || (of_state && is_unreadable(status));
         (void)!qsi_page_in_end(job, false);
     }
     store->stats.messages_paged_in += status == QS_OK && !of_state ? count : 0;
@@ -77,7 +86,40 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
     return qsi_pager_run_page_in(store, queue, job, error);
 }
 
-qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_error *error)
+/* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told, once, and served from what is
+ * behind, until its channel is closed. */
+static void set_aside(struct qs_channel *channel, struct store_queue *queue, qs_error *error)
+{
+    struct qsi_segment *segment = qsi_queue_head_segment(&queue->core);
+
+    if (segment == NULL || segment->settled != NULL || !segment->is_damaged || segment->busy > 0) {
+        return;
+    }
+    if (error != NULL) {
+        qsi_error_prefix(
+            error, "queue '%.*s': %u messages cannot be delivered, those behind them can",
+            (int)queue->name.bytes, (const char *)queue->name.data, segment->ready_count);
+    }
+    qsi_segment_set_aside(&queue->core, segment, channel);
+    channel->has_aside = true;
+}
+
+void qsi_bring_back_aside(struct qs_channel *channel)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&channel->store->queues_by_id);
+
+    while (channel->has_aside && qsi_map_next(&channel->store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (queue->core.aside_count > 0) {
+            qsi_queue_bring_back(&queue->core, channel);
+            qsi_ring_consumers(channel->store, qsi_owner_of(queue));
+        }
+    }
+    channel->has_aside = false;
+}
+
+qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
+                      qs_error *error)
 {
     struct qsi_page_in job;
     bool is_ahead;
@@ -85,12 +127,19 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, qs_erro
 
     QS_TRY(qsi_check_may_wait(store));
     queue = qsi_head_level(queue);
+    queue->jobs += 1;
     status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
     is_ahead = status == QS_OK && job.is_ahead;
     status = run_begun(store, queue, &job, status, error);
     /* A state behind what is wanted is told to whoever comes to it; nobody tries it again before. */
-    return is_ahead && (status == QS_ECORRUPT || status == QS_EIO) ? QS_OK : status;
+    status = is_ahead && is_unreadable(status) ? QS_OK : status;
+    queue->jobs -= 1;
+    if (is_unreadable(status) && channel != NULL && !channel->closed && !queue->deleted) {
+        set_aside(channel, queue, error);
+    }
+    qsi_free_queue_if_done(queue);
+    return status;
 }
 
 qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,

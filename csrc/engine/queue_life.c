@@ -165,8 +165,8 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         return status;
     }
     store->lazy_count += queue->lazy ? 1 : 0;
-    if (queue->core.id >= store->next_queue_id) {
-        store->next_queue_id = queue->core.id + 1;
+    if (qsi_queue_in(queue->core.id) >= store->next_queue_id) {
+        store->next_queue_id = qsi_queue_in(queue->core.id) + 1;
     }
     return QS_OK;
 }

@@ -202,7 +202,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         if (status != QSI_EPAGED) {
             return status;
         }
-        QS_TRY(qsi_page_in(channel->store, queue, error));
+        QS_TRY(qsi_page_in(channel->store, queue, channel, error));
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
@@ -423,7 +423,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             break;
         }
         /* A queue that pages answers as one that never does: with all there is. */
-        status = qsi_page_in(store, queue, error);
+        status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL, error);
         if (status == QS_OK && channel->closed) {
             status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                               "closed meanwhile");

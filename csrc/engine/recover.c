@@ -12,6 +12,7 @@
 #include "file.h"
 #include "levels.h"
 #include "properties.h"
+#include "salvage.h"
 #include "scan.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ struct replay {
     uint32_t held_count;
     uint32_t held_capacity;
     uint32_t session; /* of the last applied block */
+    uint64_t end_lsn; /* of the last one that was visited */
 };
 
 /* ---- records ---- */
@@ -127,6 +129,14 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
     return QS_OK;
 }
 
+/* NULL: messages for it need not be there. */
+static qs_status require_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                               qs_error *error)
+{
+    return QS_UNLIKELY(store->has_lost_records) ? qsi_salvage_queue(store, id, queue_out, error)
+                                                : qsi_require_by_id(store, id, queue_out, error);
+}
+
 static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                                  qs_error *error)
 {
@@ -139,7 +149,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
     for (uint32_t i = 0; i < view.destination_count; i++) {
         struct store_queue *queue;
         uint64_t first_seq = qsi_messages_destination_seq(&view, i);
-        QS_TRY(qsi_require_by_id(store, qsi_messages_destination_queue(&view, i), &queue, error));
+        QS_TRY(require_queue(store, qsi_messages_destination_queue(&view, i), &queue, error));
         if (queue == NULL) {
             continue; /* transient, or deleted meanwhile */
         }
@@ -287,6 +297,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
         uint64_t lsn = block->block.lsn + (at - block->from);
         qs_status status =
             lsn < store->checkpoint_lsn ? QS_OK : qsi_replay_record(store, block->chunk, at, error);
+        status = qsi_salvage_record(store, status, qsi_record_length(block->chunk->data + at));
         if (status != QS_OK) {
             return blame(block, status, error);
         }
@@ -345,6 +356,10 @@ static qs_status visit_block(void *context, const struct qsi_scan_block *block, 
     uint64_t proven = replay->store->checkpoint_lsn; /* it was made when all before was durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
+    if (block->block.lsn > replay->end_lsn && block->block.lsn > replay->store->checkpoint_lsn) {
+        replay->store->has_lost_records = true; /* only salvage gets here */
+    }
+    replay->end_lsn = block->block.lsn + block->block.payload_bytes;
     /* The end of an earlier session was decided when the one behind it began. */
     if (block->chunk->budget == NULL) {
         qsi_chunk_charge(block->chunk, replay->store->budget);
@@ -538,7 +553,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,
                                 qs_error *error)
 {
-    struct replay replay = {.store = store};
+    struct replay replay = {.store = store, .end_lsn = store->manifest.sessions[0].base_lsn};
     struct qsi_scan_options options = {
         .salvage = store->options.recovery == QS_RECOVERY_SALVAGE,
         .progress = store->options.progress,
@@ -581,8 +596,8 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     }
     store->read_lsn = result.end_lsn;
     store->torn_bytes = result.torn_bytes;
-    store->lost_ranges = result.lost_ranges;
-    store->lost_bytes = result.lost_bytes;
+    store->lost_ranges += result.lost_ranges;
+    store->lost_bytes += result.lost_bytes;
     count_recovered(store);
     if (!store->options.read_only) {
         QS_TRY(sync_tail(store, result.last_file, error));

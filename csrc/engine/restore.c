@@ -9,6 +9,7 @@
 #include "error.h"
 #include "file.h"
 #include "levels.h"
+#include "salvage.h"
 
 #include <string.h>
 
@@ -50,8 +51,8 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
     return QS_OK;
 }
 
-static qs_status load_segment_state(struct qs_store *store, struct store_queue *queue,
-                                    struct qsi_segment *segment, qs_error *error)
+qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
+                                 struct qsi_segment *segment, qs_error *error)
 {
     struct qsi_page_in job;
     uint64_t number = segment->number;
@@ -80,7 +81,8 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
     struct qsi_segment *last;
 
     QS_TRY(qsi_queue_state_decode(&state, record, error));
-    QS_TRY(qsi_require_by_id(store, state.queue_id, &queue, error));
+    QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, state.queue_id, &queue, error)
+                                 : qsi_require_by_id(store, state.queue_id, &queue, error));
     if (queue == NULL || queue->core.next_seq != 0) {
         return qsi_fail(error, QS_ECORRUPT, "the state of queue %llu, which is not there",
                         (unsigned long long)state.queue_id);
@@ -91,9 +93,12 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
     QS_TRY(restore_segments(store, queue, &state, record, error));
     queue->core.next_seq = queue->core.flushed_seq = state.base_seq;
     queue->restored_next_seq = state.next_seq;
+    if (qsi_is_salvage(store)) {
+        QS_TRY(qsi_salvage_segments(store, queue, error));
+    }
     last = qsi_queue_find_segment(&queue->core, state.base_seq / store->shared.entries);
     /* Messages will be added to it. */
-    return last != NULL ? load_segment_state(store, queue, last, error) : QS_OK;
+    return last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
 }
 
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
@@ -102,7 +107,7 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
     struct qsi_segment *segment;
 
     while ((segment = qsi_queue_needs_state(&queue->core, settle)) != NULL) {
-        QS_TRY(load_segment_state(store, queue, segment, error));
+        QS_TRY(qsi_load_segment_state(store, queue, segment, error));
     }
     return QS_OK;
 }
@@ -112,8 +117,8 @@ qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
     for (uint32_t i = 0; i < queue->core.segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
         qs_status status =
-            segment->settled == NULL ? load_segment_state(store, queue, segment, error) : QS_OK;
-        if (status != QS_OK && status != QS_ECORRUPT) {
+            segment->settled == NULL ? qsi_load_segment_state(store, queue, segment, error) : QS_OK;
+        if (status != QS_OK && status != QS_ECORRUPT && status != QS_EIO) {
             return status;
         }
     }
@@ -127,8 +132,11 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
     for (uint32_t i = core->scan; i < core->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (segment->ready_count > 0) {
-            return segment->settled == NULL ? load_segment_state(store, queue, segment, error)
-                                            : QS_OK;
+            qs_status status = segment->settled == NULL
+                                   ? qsi_load_segment_state(store, queue, segment, error)
+                                   : QS_OK;
+            /* Whoever comes for its messages is told. */
+            return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
         }
     }
     return QS_OK;

@@ -438,6 +438,7 @@ static qs_status recover(struct qs_channel *channel, qs_error *error)
         qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);
     }
     qsi_hand_back_withheld(channel);
+    qsi_bring_back_aside(channel);
     return QS_OK;
 }
 
@@ -450,6 +451,7 @@ qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *erro
         status = qsi_fail(error, QS_NOT_IMPLEMENTED, "requeue=false");
     } else if ((flags & QS_WITHHELD) != 0) {
         qsi_hand_back_withheld(channel);
+        qsi_bring_back_aside(channel);
         status = QS_OK;
     } else {
         status = recover(channel, error);

@@ -62,6 +62,9 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .torn_bytes = store->torn_bytes,
         .lost_ranges = store->lost_ranges,
         .lost_bytes = store->lost_bytes,
+        .lost_segments = store->lost_segments,
+        .lost_messages = store->lost_messages,
+        .recovered_queues = store->recovered_queues,
     };
     qsi_store_leave(store);
 }
@@ -110,7 +113,7 @@ static void measure_level(struct qs_store *store, struct store_queue *level,
 static void add_counts(const struct store_queue *level, qs_queue_status *status)
 {
     status->messages_ready += level->core.ready_count;
-    status->messages_unacked += level->core.out_count;
+    status->messages_unacked += level->core.out_count + level->core.aside_count;
     status->ram_bytes += level->core.ram_bytes;
     status->target_ram_count += level->target_ram_count;
     status->ingress_rate += level->ingress_rate;

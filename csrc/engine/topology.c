@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "properties.h"
+#include "salvage.h"
 
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
 {
@@ -153,6 +154,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
         if (queue != NULL) {
             qsi_drop_queue(store, queue);
         }
+        qsi_salvage_deleted(store, topology->number);
         return QS_OK;
     case QSI_RECORD_QUEUE_MODE:
         queue = qsi_find_by_id(store, topology->number);

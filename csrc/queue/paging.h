@@ -75,6 +75,8 @@ qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *que
                               uint64_t bytes_max) QS_MUST_CHECK;
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
+/* After run failed: only the first message is tried next, or becomes one that is damaged. */
+void qsi_page_in_narrow(struct qsi_page_in *page_in);
 /* Instead of run, or after it failed, when content cannot be read: each message becomes one that is damaged. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in) QS_MUST_CHECK;
 /* QS_ENOMEM: nothing was taken over. */

@@ -59,7 +59,7 @@ uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
 
     for (uint32_t i = index; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (segment->ready_count > 0 &&
+        if (segment->ready_count > 0 && segment->aside_for == NULL &&
             (segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end))) {
             return i;
         }
@@ -83,7 +83,7 @@ uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool
     for (uint32_t i = queue->scan; i < queue->segment_count && count < limit; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint32_t slot = queue->shared->entries, end;
-        if (segment->ready_count == 0) {
+        if (segment->ready_count == 0 || segment->aside_for != NULL) {
             continue;
         }
         *missing_out = segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end);
@@ -359,6 +359,18 @@ static void name_damaged(struct qsi_page_in *page_in)
 }
 
 #define DAMAGED_ROWS_MAX 4096u
+
+void qsi_page_in_narrow(struct qsi_page_in *page_in)
+{
+    struct qsi_segment_load *load = &page_in->load;
+    uint32_t slot = load->from;
+
+    while (slot + 1 < load->to && !qsi_bitmap_has(load->wanted, slot)) {
+        slot += 1;
+    }
+    load->from = slot;
+    load->to = slot + 1;
+}
 
 /* Nothing of the file can be read: its messages are there, each of them damaged, so that they do not stand in the way of others. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)

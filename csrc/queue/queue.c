@@ -72,20 +72,27 @@ void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32
     qsi_queue_count_unready(queue, segment, word, mask);
 }
 
+struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue)
+{
+    while (queue->scan < queue->segment_count) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, queue->scan);
+        if (segment->ready_count > 0 && segment->aside_for == NULL) {
+            return segment;
+        }
+        queue->scan += 1;
+    }
+    return NULL;
+}
+
 /* The segment and the bit of its first_word where the first ready message is. */
 static enum qsi_take find_head(struct qsi_queue *queue, struct qsi_segment **segment_out,
                                uint64_t *ready_out)
 {
-    struct qsi_segment *segment;
+    struct qsi_segment *segment = qsi_queue_head_segment(queue);
 
-    while (queue->scan < queue->segment_count &&
-           qsi_queue_segment_at(queue, queue->scan)->ready_count == 0) {
-        queue->scan += 1;
-    }
-    if (queue->scan == queue->segment_count) {
+    if (segment == NULL) {
         return QSI_TAKE_EMPTY;
     }
-    segment = qsi_queue_segment_at(queue, queue->scan);
     if (segment->settled == NULL) {
         return QSI_TAKE_PAGED;
     }
@@ -231,6 +238,31 @@ void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint
                keep_count > 0 ? all & ~qsi_stretch_mask(stretch) : all);
 }
 
+/* ---- segments whose state cannot be read ---- */
+
+void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment, const void *holder)
+{
+    QS_ASSERT(segment->settled == NULL && segment->out_count == 0 && segment->aside_for == NULL &&
+              segment->ready_count > 0);
+    segment->aside_for = holder;
+    queue->aside_count += segment->ready_count;
+    qsi_queue_fewer_ready(queue, segment->ready_count);
+}
+
+void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder)
+{
+    for (uint32_t i = 0; queue->aside_count > 0 && i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->aside_for == NULL || (holder != NULL && segment->aside_for != holder)) {
+            continue;
+        }
+        segment->aside_for = NULL;
+        queue->aside_count -= segment->ready_count;
+        qsi_queue_more_ready(queue, segment->ready_count);
+        queue->scan = i < queue->scan ? i : queue->scan;
+    }
+}
+
 /* ---- settling ---- */
 
 /* Turns messages of one word that are live, and not out, to settled.  REQUIRES state. */
@@ -353,6 +385,10 @@ static void walk_ranges(const struct qsi_queue *queue, struct ranges *ranges)
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+        if (segment->aside_for != NULL) { /* as if all of it were out */
+            end_range(ranges, first_seq);
+            ranges->from = first_seq + queue->shared->entries;
+        }
         for (uint32_t at = 0; segment->out_count > 0 && at < segment->word_count; at++) {
             uint64_t out = segment->out[at];
             uint64_t word_seq = first_seq + (uint64_t)(segment->word_base + at) * QSI_WORD_BITS;
@@ -421,6 +457,9 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
     }
     for (uint32_t i = queue->segment_count; i-- > 0;) { /* retiring one moves those behind it */
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->aside_for != NULL) {
+            continue;
+        }
         if (segment->settled == NULL) {
             qsi_queue_settle_unloaded(queue, segment);
             continue;
@@ -454,6 +493,7 @@ static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, 
 void qsi_queue_abandon(struct qsi_queue *queue)
 {
     queue->reserved_seq = 0; /* nothing is to come */
+    qsi_queue_bring_back(queue, NULL);
     qsi_queue_purge(queue, NULL, NULL);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);

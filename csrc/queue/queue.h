@@ -90,6 +90,9 @@ struct qsi_segment {
     bool state_dirty;         /* the state area does not tell the present state */
     bool file_dirty;          /* written since its last sync */
     bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
+    const void *
+        aside_for; /* who learned that its state cannot be read: nobody knows which messages it has, and others are served
+                      meanwhile; NULL: nobody did */
     bool has_stored; /* some message refers, or referred, to the message store */
     bool
         page_aligned; /* the next bodies begin on a page of their own: a checkpoint names those before */
@@ -135,6 +138,7 @@ struct qsi_queue {
         spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
     uint64_t ready_count;
     uint64_t out_count;
+    uint64_t aside_count;                          /* messages of segments that are aside */
     uint64_t ram_bytes;                            /* of runs */
     uint64_t ram_count;                            /* live messages of runs */
     uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
@@ -296,6 +300,16 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run);
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
 void qsi_queue_recount_bytes(struct qsi_queue *queue);
 
+/* ---- segments whose state cannot be read ---- */
+
+/* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not in memory, and that it is ready. */
+void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment,
+                           const void *holder);
+/* Brings back what is aside for the holder; NULL: for anybody. */
+void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder);
+/* The first segment with ready messages; NULL: none is ready. */
+struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue);
+
 /* ---- settling: masks of messages that are out, in one word (slot / 64) of a segment ---- */
 
 /* Acked or dropped.  May retire the segment. */
@@ -329,6 +343,8 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
                             uint32_t live_count, uint32_t seen_end, bool has_stored,
                             bool has_expiries) QS_MUST_CHECK;
+/* Salvage: a restored segment that cannot be read is taken for settled.  Its file stays, and so does what it refers to. */
+void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment);
 /* The next segment whose state must be loaded before the settle is replayed: one that it divides, or any that it requeues;
  * NULL: none. */
 struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,

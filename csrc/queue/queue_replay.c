@@ -24,6 +24,15 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_fi
     return QS_OK;
 }
 
+void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    queue->retired_number = segment->number; /* what comes into it later gets another file */
+    queue->retired_generation = segment->file.generation + 1;
+    segment->file.heap_end = 0; /* so that nobody removes it */
+    segment->has_stored = false;
+    qsi_queue_settle_unloaded(queue, segment);
+}
+
 struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
                                           const struct qsi_settle *settle)
 {

@@ -115,6 +115,9 @@ typedef struct qs_stats {
     uint64_t recovered_lsn; /* where the replay of the journal began: the checkpoint's */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
         lost_ranges, lost_bytes;
+    /* with QS_RECOVERY_SALVAGE: segments that cannot be read, the messages that they held, and queues that are there as
+     * "recovered.<id>" because their declaration is lost */
+    uint64_t lost_segments, lost_messages, recovered_queues;
 } qs_stats;
 QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);

@@ -20,9 +20,9 @@ static inline bool damage_find_file(void *context, const char *name)
     return !is_one;
 }
 
-/* Changes the byte behind each place in the file where these bytes are. */
-static inline void damage(struct engine *engine, const char *dir_name, const char *part,
-                          const char *needle, size_t bytes)
+/* Changes the byte behind the first places in the file where these bytes are. */
+static inline void damage_first(struct engine *engine, const char *dir_name, const char *part,
+                                const char *needle, size_t bytes, size_t places_max)
 {
     static uint8_t data[1u << 20];
     struct damage_wanted wanted = {.part = part};
@@ -37,7 +37,7 @@ static inline void damage(struct engine *engine, const char *dir_name, const cha
     QS_CHECK_OK(env->dir_list(env, dir, damage_find_file, &wanted, QS_ERROR));
     QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
     QS_CHECK_OK(env->read(env, file, data, sizeof data, 0, &got, QS_ERROR));
-    for (size_t i = 0; i + bytes < got; i++) {
+    for (size_t i = 0; i + bytes < got && places < places_max; i++) {
         if (memcmp(data + i, needle, bytes) == 0) {
             const uint8_t other = (uint8_t)~data[i + bytes];
             const qs_part byte = {&other, 1};
@@ -50,6 +50,12 @@ static inline void damage(struct engine *engine, const char *dir_name, const cha
     env->close(env, file);
     env->dir_close(env, dir);
     env->dir_close(env, root);
+}
+
+static inline void damage(struct engine *engine, const char *dir_name, const char *part,
+                          const char *needle, size_t bytes)
+{
+    damage_first(engine, dir_name, part, needle, bytes, SIZE_MAX);
 }
 
 #endif

@@ -1,0 +1,113 @@
+/* Salvage: a store with damage in it is opened, and everything is served that can be.  Invariants: nothing on the disk is changed or
+ * removed; what is lost is counted; references to the message store are never dropped for what could not be read. */
+#include "salvage.h"
+
+#include "check.h"
+#include "error.h"
+#include "levels.h"
+#include "topology.h"
+
+#include <stdio.h>
+
+static bool is_lost(qs_status status)
+{
+    return status == QS_ECORRUPT || status == QS_EIO;
+}
+
+/* ---- segments ---- */
+
+qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    struct qsi_queue *core = &queue->core;
+    uint32_t i = 0;
+
+    while (i < core->segment_count) {
+        struct qsi_segment *segment = qsi_queue_segment_at(core, i);
+        qs_status status = qsi_load_segment_state(store, queue, segment, error);
+        if (is_lost(status)) {
+            store->lost_segments += 1;
+            store->lost_messages += segment->ready_count;
+            qsi_queue_lose_segment(core, segment);
+            continue;
+        }
+        QS_TRY(status);
+        qsi_segment_drop_state(core, segment);
+        i += 1;
+    }
+    return QS_OK;
+}
+
+/* ---- queues ---- */
+
+#define NAME_BYTES 64
+
+static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
+                                       char name_out[NAME_BYTES])
+{
+    int bytes =
+        snprintf(name_out, NAME_BYTES, "recovered.%llu", (unsigned long long)qsi_queue_in(id));
+
+    if (qsi_level_in(id) != 0) {
+        bytes += snprintf(name_out + bytes, NAME_BYTES - (size_t)bytes, ".%u", qsi_level_in(id));
+    }
+    while (qsi_find_queue(store, qsi_slice_make(name_out, (uint32_t)bytes)) != NULL &&
+           bytes + 1 < NAME_BYTES) { /* somebody has the name */
+        name_out[bytes++] = '_';
+    }
+    return qsi_slice_make(name_out, (uint32_t)bytes);
+}
+
+static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                            qs_error *error)
+{
+    char name[NAME_BYTES];
+    qs_status status;
+
+    QS_TRY(qsi_new_queue(store, id, QS_DURABLE, name_recovered(store, id, name),
+                         qsi_slice_make("", 0), queue_out, error));
+    status = qsi_add_queue(store, *queue_out, error);
+    if (status != QS_OK) {
+        qsi_free_queue(*queue_out);
+        *queue_out = NULL;
+        return status;
+    }
+    store->recovered_queues += 1;
+    return QS_OK;
+}
+
+qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                            qs_error *error)
+{
+    *queue_out = qsi_find_by_id(store, id);
+    if (*queue_out == NULL && qsi_find_by_id(store, qsi_queue_in(id)) != NULL) {
+        return qsi_require_by_id(store, id, queue_out, error);
+    }
+    return *queue_out != NULL || !store->has_lost_records ? QS_OK
+                                                          : make_queue(store, id, queue_out, error);
+}
+
+void qsi_salvage_deleted(struct qs_store *store, uint64_t id)
+{
+    for (uint32_t level = 1; store->recovered_queues > 0 && level <= UINT8_MAX; level++) {
+        struct store_queue *queue = qsi_find_by_id(store, qsi_level_id(id, (uint8_t)level));
+        if (queue != NULL) {
+            qsi_drop_queue(store, queue);
+        }
+    }
+}
+
+/* ---- records ---- */
+
+qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes)
+{
+    bool is_nonsense =
+        status == QS_ECORRUPT || status == QS_EINVAL || status >= QS_CONTENT_TOO_LARGE;
+
+    if (!qsi_is_salvage(store) || !is_nonsense) {
+        return status;
+    }
+    store->has_lost_records = true;
+    store->lost_ranges += 1;
+    store->lost_bytes += bytes;
+    return QS_OK;
+}

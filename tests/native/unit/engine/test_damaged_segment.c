@@ -1,0 +1,315 @@
+/* Segments that cannot be read: their file is gone, or damaged where it tells of itself or of the state of its messages.
+ *
+ * Method: a queue of several segments, one of which is damaged in each way.  In a strict store whoever comes to it is told, once in
+ * each channel, and is served from what lies behind; salvage passes over it and counts it.  Every other message is delivered. */
+#include "engine_damage.h"
+#include "engine_fixture.h"
+#include "qs_test_fields.h"
+
+#define ENTRIES 64u
+#define MESSAGES 1000u
+#define SEGMENT 7u /* the damaged one */
+#define LOST ENTRIES
+
+enum damage_kind { HEADER, STATE, FILE_GONE, FILE_CUT, KINDS };
+
+static void remove_file(struct engine *engine, const char *dir_name, const char *part, bool cut)
+{
+    struct damage_wanted wanted = {.part = part};
+    qs_env *env = engine->env;
+    qs_dir *root, *dir;
+    qs_file *file;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_open(env, root, dir_name, false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_list(env, dir, damage_find_file, &wanted, QS_ERROR));
+    QS_CHECK(wanted.name[0] != '\0');
+    if (cut) {
+        QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
+        QS_CHECK_OK(env->truncate(env, file, 100, QS_ERROR));
+        env->close(env, file);
+    } else {
+        QS_CHECK_OK(env->remove(env, dir, wanted.name, QS_ERROR));
+    }
+    env->dir_close(env, dir);
+    env->dir_close(env, root);
+}
+
+static void damage_segment(struct engine *engine, uint32_t number, enum damage_kind kind)
+{
+    char part[32];
+
+    snprintf(part, sizeof part, "-%012x-", number);
+    switch (kind) {
+    case HEADER:
+        damage(engine, "index", part, "QSSEGMT\n", 8);
+        break;
+    case STATE:
+        damage(engine, "index", part, "QSSEGST\n", 8);
+        break;
+    case FILE_GONE:
+        remove_file(engine, "index", part, false);
+        break;
+    case FILE_CUT:
+        remove_file(engine, "index", part, true);
+        break;
+    case KINDS:
+        break;
+    }
+}
+
+/* A lazy queue of a thousand messages; one of each segment was acked, so that each has a state on the disk. */
+static void make_store(struct engine *engine, enum place place, bool has_settled)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+    char body[16];
+
+    engine_init(engine, place);
+    engine->options.segment_entries = ENTRIES;
+    engine_open(engine);
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        snprintf(body, sizeof body, "%u", i);
+        publish(engine, "q", body);
+    }
+    check_counts(engine, "q", MESSAGES, 0); /* who asks waits until they are in segments */
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    for (uint32_t i = 0; has_settled && i < MESSAGES; i++) {
+        qs_message message;
+        QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+        if (i % ENTRIES == 3) {
+            ack(engine, message.delivery_tag, 0);
+        }
+        qs_message_release(&message);
+    }
+    engine_close(engine);
+}
+
+struct heard {
+    uint32_t messages, errors;
+};
+
+/* Everything there is, in order, beside what the damaged segment held. */
+static struct heard get_all(struct engine *engine, uint32_t damaged, bool has_settled)
+{
+    struct heard heard = {0};
+    uint32_t next = 0;
+
+    for (;;) {
+        qs_message message;
+        qs_status status = qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR);
+        if (status == QS_EEMPTY) {
+            return heard;
+        }
+        if (status != QS_OK) {
+            QS_CHECK(status == QS_ECORRUPT && QS_ERROR->path[0] != '\0');
+            heard.errors += 1;
+            continue;
+        }
+        while (next / ENTRIES == damaged || (has_settled && next % ENTRIES == 3)) {
+            next += 1;
+        }
+        {
+            char expected[16];
+            snprintf(expected, sizeof expected, "%u", next);
+            QS_CHECK(holds(message.body, expected));
+        }
+        next += 1;
+        heard.messages += 1;
+        qs_message_release(&message);
+    }
+}
+
+static void test_a_damaged_segment_took_everything_behind_it(enum place place)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int place_of = 0; place_of < 2; place_of++) {
+            uint32_t number = place_of == 0 ? SEGMENT : 0;
+            struct engine engine;
+            struct heard heard;
+            uint32_t lost = LOST - 1, whole = MESSAGES - 16 - lost;
+
+            make_store(&engine, place, true);
+            damage_segment(&engine, number, (enum damage_kind)kind);
+            engine_open(&engine);
+            check_counts(&engine, "q", MESSAGES - 16, 0);
+            heard = get_all(&engine, number, true);
+            QS_CHECK(heard.messages == whole && heard.errors == 1);
+            check_counts(&engine, "q", 0, MESSAGES - 16);
+            ack(&engine, 0, QS_MULTIPLE);
+            check_counts(&engine, "q", 0, lost);
+            {
+                uint64_t count;
+                QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+                QS_CHECK(count == 0);
+            }
+            publish(&engine, "q", "new");
+            get(&engine, "q", "new");
+            engine_new_channel(&engine);
+            check_counts(&engine, "q", lost + 1, 0);
+            QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+            engine_reopen(&engine);
+            check_counts(&engine, "q", lost + 1, 0);
+            {
+                qs_message message;
+                uint64_t count;
+                QS_CHECK_STATUS(QS_ECORRUPT,
+                                qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+                get(&engine, "q", "new");
+                QS_CHECK_OK(
+                    qs_channel_queue_delete(engine.channel, text("q"), 0, &count, QS_ERROR));
+            }
+            engine_reopen(&engine);
+            QS_CHECK(!has_queue(&engine, "q"));
+            engine_stop(&engine);
+        }
+    }
+}
+
+/* Consumers and batches. */
+static void test_consumers_pass_over_a_damaged_segment(enum place place)
+{
+    struct engine engine;
+    uint32_t count = 0, errors = 0;
+    char tag[256];
+
+    make_store(&engine, place, false);
+    damage_segment(&engine, SEGMENT, HEADER);
+    engine_open(&engine);
+    QS_CHECK_OK(qs_channel_consume(engine.channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
+    for (;;) {
+        qs_event event;
+        qs_status status =
+            qs_channel_next_event(engine.channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
+        if (status == QS_EEMPTY) {
+            break;
+        }
+        count += status == QS_OK;
+        errors += status == QS_ECORRUPT;
+        qs_message_release(&event.message);
+    }
+    QS_CHECK(count == MESSAGES - LOST && errors == 1);
+    engine_new_channel(&engine);
+    for (count = errors = 0;;) {
+        struct ArrowSchema schema;
+        struct ArrowArray array;
+        int64_t length;
+        qs_status status = qs_channel_get_batch(engine.channel, text("q"), 100, UINT64_MAX, 0, 0,
+                                                &schema, &array, QS_ERROR);
+        if (status != QS_OK) {
+            errors += status == QS_ECORRUPT;
+            continue;
+        }
+        length = array.length;
+        array.release(&array);
+        schema.release(&schema);
+        count += (uint32_t)length;
+        if (length == 0) {
+            break;
+        }
+    }
+    QS_CHECK(count == MESSAGES - LOST && errors == 1);
+    engine_stop(&engine);
+}
+
+static void open_salvaged(struct engine *engine)
+{
+    engine->options.recovery = QS_RECOVERY_SALVAGE;
+    engine_open(engine);
+}
+
+/* Any segment: the first, one in between, and the last, to which messages are added. */
+static void test_salvage_stopped_where_a_segment_was_damaged(enum place place)
+{
+    static const uint32_t numbers[] = {0, SEGMENT, MESSAGES / ENTRIES};
+
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+            struct engine engine;
+            struct heard heard;
+            uint32_t held = numbers[i] == MESSAGES / ENTRIES ? MESSAGES % ENTRIES : ENTRIES;
+
+            make_store(&engine, place, true);
+            damage_segment(&engine, numbers[i], (enum damage_kind)kind);
+            open_salvaged(&engine);
+            QS_CHECK(stats_of(&engine).lost_segments == 1);
+            QS_CHECK(stats_of(&engine).lost_messages == held - 1);
+            check_counts(&engine, "q", MESSAGES - 16 - (held - 1), 0);
+            heard = get_all(&engine, numbers[i], true);
+            QS_CHECK(heard.messages == MESSAGES - 16 - (held - 1) && heard.errors == 0);
+            publish(&engine, "q", "new");
+            get(&engine, "q", "new");
+            engine_reopen(&engine); /* it forgets nothing */
+            QS_CHECK(stats_of(&engine).lost_segments == 1);
+            check_counts(&engine, "q", MESSAGES - 16 - (held - 1) + 1, 0);
+            engine_stop(&engine);
+        }
+    }
+}
+
+/* The first journal file begins with the declarations. */
+static void
+test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(enum place place)
+{
+    struct engine engine;
+    qs_queue_status status;
+    qs_slice recovered;
+    char name[32] = "";
+    uint32_t found = 0;
+
+    engine_init(&engine, place);
+    engine.options.checkpoint_bytes = 0;
+    engine_open(&engine);
+    declare(&engine, "whole", QS_DURABLE);
+    declare(&engine, "lost name", QS_DURABLE);
+    declare_exchange(&engine, "exchange", "fanout", QS_DURABLE);
+    bind_queue(&engine, "lost name", "exchange", "");
+    for (uint32_t i = 0; i < 200; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        publish(&engine, i % 2 == 0 ? "lost name" : "whole", body);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    }
+    get(&engine, "lost name", "0");
+    ack(&engine, 1, 0);
+    engine_close(&engine);
+    damage_first(&engine, "journal", "0000000001.jnl", "lost name", 9, 1);
+    engine.options.recovery = QS_RECOVERY_STRICT;
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_store_open(&engine.store, engine.path, &engine.options,
+                                               engine.env, QS_ERROR));
+    open_salvaged(&engine);
+    for (uint64_t id = 1; id < 10 && found == 0; id++) {
+        snprintf(name, sizeof name, "recovered.%" PRIu64, id);
+        found = has_queue(&engine, name);
+    }
+    QS_CHECK(found == 1 && !has_queue(&engine, "lost name"));
+    QS_CHECK(stats_of(&engine).recovered_queues == 1 && stats_of(&engine).lost_ranges > 0);
+    recovered = text(name);
+    QS_CHECK_OK(qs_store_queue_status(engine.store, recovered, &status, QS_ERROR));
+    QS_CHECK(status.durable && status.messages_ready == 99);
+    for (uint32_t i = 2; i < 200; i += 2) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        get(&engine, name, body);
+    }
+    check_counts(&engine, "whole", 100, 0);
+    ack(&engine, 50, QS_MULTIPLE);
+    engine_reopen(&engine);
+    check_counts(&engine, name, 49, 0);
+    engine_stop(&engine);
+}
+
+int main(void)
+{
+    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
+        test_a_damaged_segment_took_everything_behind_it((enum place)place);
+        test_consumers_pass_over_a_damaged_segment((enum place)place);
+        test_salvage_stopped_where_a_segment_was_damaged((enum place)place);
+        test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged((enum place)place);
+    }
+    return 0;
+}

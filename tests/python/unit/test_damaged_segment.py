@@ -1,0 +1,102 @@
+"""One damaged unit costs what it holds: segments of a queue, and its declaration."""
+
+from pathlib import Path
+
+import pytest
+
+import pyqstore
+
+from ..support import PERSISTENT
+
+COUNT = 1000
+ENTRIES = 64
+
+
+@pytest.fixture
+def segmented(path: Path) -> Path:
+    """A thousand messages in sixteen segments."""
+    with pyqstore.open(path, segment_entries=ENTRIES) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(COUNT):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        store.queue_status("q")  # waits until they are in segments
+        store.checkpoint()
+    assert len(list(path.glob("index/*.seg"))) == 16
+    return path
+
+
+def damage(path: Path, how: str) -> None:
+    file = sorted(path.glob("index/*.seg"))[7]
+    if how == "header":
+        contents = bytearray(file.read_bytes())
+        contents[64] ^= 1
+        file.write_bytes(contents)
+    elif how == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+
+
+WHOLE = [b"%d" % number for number in range(COUNT) if number // ENTRIES != 7]
+
+
+@pytest.mark.parametrize("how", ["header", "empty", "missing"])
+def test_damaged_segment_took_everything_behind_it(segmented: Path, how: str) -> None:
+    damage(segmented, how)
+    assert pyqstore.verify(segmented).damages == 1
+    with pyqstore.open(segmented) as store:
+        for _ in range(2):  # told once in each channel
+            with store.channel() as channel:
+                bodies = []
+                refusals = []
+                while True:
+                    try:
+                        message = channel.basic_get("q")
+                    except pyqstore.StoreCorrupt as error:
+                        refusals.append(error)
+                        continue
+                    if message is None:
+                        break
+                    bodies.append(message.body)
+                assert bodies == WHOLE
+                (error,) = refusals
+                assert "64 messages cannot be delivered" in str(error)
+                assert error.path is not None
+                assert error.path.startswith("index/")
+        assert store.queue_status("q")["messages_ready"] == COUNT
+
+
+@pytest.mark.parametrize("how", ["header", "empty", "missing"])
+def test_salvage_stopped_at_a_damaged_segment(segmented: Path, how: str) -> None:
+    damage(segmented, how)
+    with pyqstore.open(segmented, recovery="salvage") as store, store.channel() as channel:
+        report = store.recovery_report
+        assert (report.lost_segments, report.lost_messages) == (1, ENTRIES)
+        bodies: list[bytes] = []
+        while len(batch := channel.get_batch("q")) > 0:
+            bodies += batch["body"].to_pylist()
+        assert bodies == WHOLE
+
+
+def test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(path: Path) -> None:
+    with pyqstore.open(path, checkpoint_bytes=0) as store, store.channel() as channel:
+        channel.queue_declare("the lost one", durable=True)
+        channel.queue_declare("other", durable=True)
+        channel.confirm_select()
+        for number in range(2000):
+            channel.basic_publish("", "the lost one", b"%d" % number, PERSISTENT)
+        assert channel.wait_for_confirms(30)
+    (journal,) = path.glob("journal/*1.jnl")
+    contents = bytearray(journal.read_bytes())
+    contents[contents.index(b"the lost one")] ^= 1  # its declaration is the first to name it
+    journal.write_bytes(contents)
+    with pytest.raises(pyqstore.StoreCorrupt):
+        pyqstore.open(path)
+    with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
+        report = store.recovery_report
+        assert report.recovered_queues == 1
+        assert report.queues == {"other": 0, "recovered.1": 2000}
+        assert store.queue_status("recovered.1")["durable"]
+        assert channel.get_batch("recovered.1")["body"].to_pylist() == [
+            b"%d" % number for number in range(2000)
+        ]
