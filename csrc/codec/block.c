@@ -1,7 +1,8 @@
 /* Commit block headers.
  *
  *  0 magic u32 | 4 flags u32 | 8 lsn u64 | 16 durable_upto u64 | 24 salt u64 | 32 file_number u32
- * 36 payload_bytes u32 | 40 record_count u32 | 44 reserved, 16 bytes of zeros | 60 crc32c u32 of all before and the payload */
+ * 36 payload_bytes u32 | 40 record_count u32 | 44 next_file u32 | 48 reserved, 12 bytes of zeros
+ * 60 crc32c u32 of all before and the payload */
 #include "block.h"
 
 #include "qstore/codec.h"
@@ -29,6 +30,7 @@ void qsi_block_encode(uint8_t header_out[QSI_BLOCK_HEADER_BYTES], const struct q
     qsi_put_u32(header_out + 32, block->file_number);
     qsi_put_u32(header_out + 36, block->payload_bytes);
     qsi_put_u32(header_out + 40, block->record_count);
+    qsi_put_u32(header_out + 44, block->next_file);
     crc = qs_crc32c(0, header_out, CRC_AT);
     for (size_t i = 0; i < payload_count; i++) {
         crc = qs_crc32c(crc, payload[i].data, payload[i].bytes);
@@ -49,6 +51,7 @@ bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOC
         .file_number = qsi_get_u32(header + 32),
         .payload_bytes = qsi_get_u32(header + 36),
         .record_count = qsi_get_u32(header + 40),
+        .next_file = qsi_get_u32(header + 44),
     };
     return qsi_get_u32(header) == BLOCK_MAGIC && block_out->salt == salt;
 }

@@ -15,7 +15,10 @@
 #define QSI_BLOCK_ALIGN 4096
 #define QSI_BLOCK_HEADER_BYTES 64
 
-enum { QSI_BLOCK_MORE = 1 }; /* the atomic group goes on in the next block */
+enum {
+    QSI_BLOCK_MORE = 1, /* the atomic group goes on in the next block */
+    QSI_BLOCK_LAST = 2, /* no records: the session goes on in another file, which has its header */
+};
 
 struct qsi_block {
     uint64_t lsn;          /* of the first payload byte */
@@ -25,6 +28,7 @@ struct qsi_block {
     uint32_t payload_bytes;
     uint32_t record_count;
     uint32_t flags;
+    uint32_t next_file; /* with QSI_BLOCK_LAST: the number of that file; else 0 */
 };
 
 /* Bytes a block takes in the file. */

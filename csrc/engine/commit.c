@@ -283,6 +283,24 @@ static bool has_work(const struct qs_store *store)
     return !store->failed && qsi_journal_unsealed_bytes(store->journal) > 0;
 }
 
+void qsi_commit_mark(struct qs_store *store)
+{
+    qs_error error = {0};
+    qs_status status;
+
+    QS_ASSERT(!store->leading && !store->failed);
+    store->leading = true;
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_journal_mark(store->journal, &error);
+    qsi_mutex_lock(&store->mutex);
+    store->leading = false;
+    if (status != QS_OK) {
+        qsi_store_fail(store, &error);
+    } else if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->durable);
+    }
+}
+
 /* How long the committer should nap before it looks again; 0: it should lead now. */
 static uint64_t committer_nap(struct qs_store *store, bool just_led)
 {
@@ -310,6 +328,8 @@ static void *run_committer(void *argument)
             lead(store);
         } else if (idle_ns < IDLE_NS) {
             qsi_cond_wait(&store->work, &store->mutex, nap_ns);
+        } else if (!store->leading && !store->failed && qsi_journal_has_unmarked(store->journal)) {
+            qsi_commit_mark(store);
         } else {
             store->committer_sleeps = true;
             qsi_cond_wait(&store->work, &store->mutex, QSI_WAIT_FOREVER);

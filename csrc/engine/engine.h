@@ -302,10 +302,22 @@ struct qs_channel {
     struct qsi_buf tx_settles;  /* struct tx_settle */
 };
 
-/* ---- entering and leaving (store.c) ---- */
+/* ---- files that are missing (lost_files.c) ---- */
 
-/* QS_ESTORE_NOT_FOUND; QS_ECORRUPT when there was a store, as its journal shows. */
+/* Where there is no MANIFEST: QS_ECORRUPT when there was one. */
+qs_status qsi_check_never_was(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+/* The same; else QS_ESTORE_NOT_FOUND. */
 qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
+/* MANIFEST has no session: QS_ESTORE_NOT_FOUND to who does not create. */
+qs_status qsi_fail_not_created(qs_error *error) QS_MUST_CHECK;
+/* Where there is a MANIFEST: QS_ECORRUPT when it is missing. */
+qs_status qsi_require_directory(qs_env *env, qs_dir *root, const char *name, qs_dir **dir_out,
+                                qs_error *error) QS_MUST_CHECK;
+/* Is there a checkpoint that proves that MANIFEST is an older copy, or that the journal does not end at end_lsn? */
+qs_status qsi_check_checkpoints(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                                uint64_t end_lsn, qs_error *error) QS_MUST_CHECK;
+
+/* ---- entering and leaving (store.c) ---- */
 
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
@@ -353,6 +365,9 @@ void qsi_commit_stop_threads(struct qs_store *store); /* without the lock */
 /* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QS_MUST_CHECK;
+/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who leads, no failure, and something that is
+ * unmarked; releases the lock meanwhile. */
+void qsi_commit_mark(struct qs_store *store);
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
 /* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
@@ -593,11 +608,18 @@ void *qsi_run_checkpointer(void *store);
 
 /* ---- restore.c ---- */
 
-/* Loads the checkpoint that the manifest names, if it does, and removes what no checkpoint names. */
+/* Loads the checkpoint that the manifest names, if it does. */
 qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 /* The state of one segment, which has none in memory. */
 qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
                                  struct qsi_segment *segment, qs_error *error) QS_MUST_CHECK;
+/* Which segment files the checkpoint does not name.  Asked right after it was restored. */
+qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
+                             qs_error *error) QS_MUST_CHECK;
+/* Removes those that were not made again meanwhile, checkpoints that do not count, and what ended with its process; salvage only the
+ * last. */
+qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files,
+                               qs_error *error) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
                           const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;

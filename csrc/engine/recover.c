@@ -24,7 +24,36 @@ struct replay {
     uint32_t held_capacity;
     uint32_t session; /* of the last applied block */
     uint64_t end_lsn; /* of the last one that was visited */
+    bool is_checked;  /* the journal is whole, as far as that can be told */
 };
+
+/* ---- before anything is written ---- */
+
+static qs_status pass_over(void *context, const struct qsi_scan_block *block, qs_error *error)
+{
+    (void)context;
+    (void)block;
+    (void)error;
+    return QS_OK;
+}
+
+/* An open that refuses the store changes nothing in it: before replaying writes the first segment, the whole journal is read once. */
+static qs_status check_journal(struct replay *replay, qs_error *error)
+{
+    struct qs_store *store = replay->store;
+    static const struct qsi_scan_options options;
+    struct qsi_scan_result result;
+
+    if (replay->is_checked || store->options.recovery == QS_RECOVERY_SALVAGE) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options, pass_over,
+                            NULL, &result, error));
+    QS_TRY(qsi_check_checkpoints(store->env, store->checkpoint_dir, &store->manifest,
+                                 result.end_lsn, error));
+    replay->is_checked = true;
+    return QS_OK;
+}
 
 /* ---- records ---- */
 
@@ -272,12 +301,15 @@ static void enter_session(struct replay *replay, uint32_t session)
 }
 
 /* A journal that holds more than the budget is replayed all the same: what is behind goes to segments. */
-static qs_status relieve_memory(struct qs_store *store, qs_error *error)
+static qs_status relieve_memory(struct replay *replay, qs_error *error)
 {
+    struct qs_store *store = replay->store;
+
     if (store->options.read_only ||
         qsi_budget_bytes(store->budget) <= store->options.memory_budget / 2) {
         return QS_OK;
     }
+    QS_TRY(check_journal(replay, error));
     qsi_mutex_lock(&store->mutex);
     while (qsi_budget_bytes(store->budget) > store->options.memory_budget / 2 &&
            qsi_pager_step(store)) {
@@ -303,7 +335,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
         }
         at += qsi_record_length(block->chunk->data + at);
     }
-    QS_TRY(relieve_memory(store, error));
+    QS_TRY(relieve_memory(replay, error));
     replay->store->recovered_records += block->block.record_count;
     replay->store->recovered_bytes += block->block.payload_bytes;
     return QS_OK;
@@ -529,6 +561,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
         .file_bytes = store->options.journal_file_bytes,
         .sync = store->options.sync == QS_SYNC_FDATASYNC,
         .anew = store->manifest.failed,
+        .salvage = store->options.recovery == QS_RECOVERY_SALVAGE,
         .lock = lock_store,
         .unlock = unlock_store,
         .lock_context = store,
@@ -553,19 +586,33 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,
                                 qs_error *error)
 {
-    struct replay replay = {.store = store, .end_lsn = store->manifest.sessions[0].base_lsn};
+    struct replay replay = {.store = store};
     struct qsi_scan_options options = {
         .salvage = store->options.recovery == QS_RECOVERY_SALVAGE,
         .progress = store->options.progress,
         .progress_context = store->options.progress_context,
     };
-    qs_status status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options,
-                                        visit_block, &replay, result, error);
+    qs_status status = QS_OK;
 
+    if (options.salvage) {
+        status =
+            qsi_journal_adopt_sessions(store->env, store->journal_dir, &store->manifest, error);
+    }
+    if (status == QS_OK) {
+        if (store->manifest.session_count > 0) {
+            replay.end_lsn = store->manifest.sessions[0].base_lsn;
+        }
+        status = qsi_journal_scan(store->env, store->journal_dir, &store->manifest, &options,
+                                  visit_block, &replay, result, error);
+    }
     if (status == QS_OK) {
         status = finish_tail(&replay, result, error);
     }
-    if (status == QS_OK) {
+    if (status == QS_OK && !options.salvage) {
+        status = qsi_check_checkpoints(store->env, store->checkpoint_dir, &store->manifest,
+                                       result->end_lsn, error);
+    }
+    if (status == QS_OK && store->manifest.session_count > 0) {
         enter_session(&replay, store->manifest.session_count - 1);
         if (!store->manifest.clean) {
             mark_all_seen(store);
@@ -585,26 +632,36 @@ static void count_recovered(struct qs_store *store)
     }
 }
 
+/* Nothing is removed, cut or named anew before all that could refuse the store was read. */
+static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
+                         struct qsi_buf *leftovers, qs_error *error)
+{
+    QS_TRY(qsi_restore(store, error));
+    QS_TRY(qsi_note_leftovers(store, leftovers, error));
+    QS_TRY(replay_journal(store, result, error));
+    store->read_lsn = result->end_lsn;
+    store->torn_bytes = result->torn_bytes;
+    store->lost_ranges += result->lost_ranges;
+    store->lost_bytes += result->lost_bytes;
+    count_recovered(store);
+    if (store->options.read_only) {
+        return QS_OK;
+    }
+    QS_TRY(sync_tail(store, result->last_file, error));
+    QS_TRY(retain_bodies(store, error));
+    QS_TRY(begin_session(store, result, error));
+    QS_TRY(qsi_message_store_trim_counted(store->messages, error));
+    return qsi_remove_leftovers(store, leftovers, error);
+}
+
 qs_status qsi_recover(struct qs_store *store, qs_error *error)
 {
     uint64_t began_ns = store->env->monotonic_ns(store->env);
     struct qsi_scan_result result = {0};
+    struct qsi_buf leftovers = {0};
+    qs_status status = recover(store, &result, &leftovers, error);
 
-    QS_TRY(qsi_restore(store, error));
-    if (store->manifest.session_count > 0) {
-        QS_TRY(replay_journal(store, &result, error));
-    }
-    store->read_lsn = result.end_lsn;
-    store->torn_bytes = result.torn_bytes;
-    store->lost_ranges += result.lost_ranges;
-    store->lost_bytes += result.lost_bytes;
-    count_recovered(store);
-    if (!store->options.read_only) {
-        QS_TRY(sync_tail(store, result.last_file, error));
-        QS_TRY(retain_bodies(store, error));
-        QS_TRY(begin_session(store, &result, error));
-        QS_TRY(qsi_message_store_trim_counted(store->messages, error));
-    }
+    qsi_buf_fini(&leftovers);
     store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
-    return QS_OK;
+    return status;
 }

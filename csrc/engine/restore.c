@@ -289,16 +289,28 @@ static bool remove_old_checkpoint(void *context, const char *name)
     return true;
 }
 
-/* What a cut left behind that nothing names. */
-static qs_status remove_leftovers(struct qs_store *store, qs_error *error)
+qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out, qs_error *error)
+{
+    return qsi_index_note_others(store->index, is_named, store, files_out, error);
+}
+
+static bool keep_none(void *context, const struct qsi_segment_file *file)
+{
+    (void)context;
+    (void)file;
+    return false;
+}
+
+qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files, qs_error *error)
 {
     struct old_checkpoints old = {store, QS_OK};
     uint64_t removed;
 
-    if (store->options.recovery == QS_RECOVERY_SALVAGE || store->options.read_only) {
+    QS_TRY(qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error));
+    if (store->options.recovery == QS_RECOVERY_SALVAGE) {
         return QS_OK;
     }
-    QS_TRY(qsi_index_remove_others(store->index, is_named, store, &removed, error));
+    QS_TRY(qsi_index_remove_noted(store->index, files, is_named, store, &removed, error));
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
@@ -311,7 +323,7 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     qs_status status;
 
     if (store->manifest.checkpoint_number == 0) {
-        return remove_leftovers(store, error);
+        return QS_OK;
     }
     qsi_checkpoint_path(path, store->manifest.checkpoint_number);
     status = qsi_checkpoint_load(store->env, store->checkpoint_dir, &store->manifest, &header,
@@ -326,5 +338,5 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     QS_TRY(status);
     QS_TRY(skip_to_next(store, error));
     store->checkpoint_lsn = store->recovered_lsn = store->manifest.checkpoint_lsn;
-    return remove_leftovers(store, error);
+    return QS_OK;
 }

@@ -314,11 +314,11 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
-    qs_status status = store->options.read_only
-                           ? qsi_env_lock_shared(store->env, store->root, LOCK_NAME,
-                                                 &store->lock_file, &pid, error)
-                           : qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file,
-                                          &pid, error);
+    qs_status status =
+        store->options.read_only
+            ? qsi_env_lock_shared(store->env, store->root, LOCK_NAME, &store->lock_file, &pid,
+                                  error)
+            : qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
 
     if (status == QS_ESTORE_LOCKED) {
         return qsi_fail(error, status,
@@ -328,61 +328,69 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
     return status;
 }
 
-/* A directory without MANIFEST is a store whose creation was cut off (begin again), or one that lost its MANIFEST: there are
- * journal files with contents then, and beginning again would bury them.  Nothing is journalled before the manifest is durable,
- * so what a creation leaves is zeros, or whatever a power cut made of them, but never a header. */
-static qs_status check_no_journal(qs_env *env, qs_dir *journal_dir, qs_error *error)
-{
-    bool has_contents;
+/* The store's directories, in the order of directories_of. */
+static const char *const directory_names[] = {"journal", "messages", "index", "transient",
+                                              "checkpoint"};
+#define DIRECTORIES (sizeof directory_names / sizeof directory_names[0])
 
-    QS_TRY(qsi_journal_has_contents(env, journal_dir, &has_contents, error));
-    return has_contents
-               ? qsi_fail_corrupt(error, "MANIFEST", 0,
-                                  "missing, but the journal has contents: restore it from a backup")
-               : QS_OK;
+static void directories_of(struct qs_store *store, qs_dir **dirs_out[DIRECTORIES])
+{
+    dirs_out[0] = &store->journal_dir;
+    dirs_out[1] = &store->messages_dir;
+    dirs_out[2] = &store->index_dir;
+    dirs_out[3] = &store->transient_dir;
+    dirs_out[4] = &store->checkpoint_dir;
 }
 
-qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error)
+/* Where there is a MANIFEST they were durable before it, and one that is missing is damage: unless nothing in it outlives a process, or
+ * what can be saved is to be saved. */
+static qs_status open_directories(struct qs_store *store, bool creates, qs_error *error)
 {
-    qs_dir *journal_dir = NULL;
-    bool created;
-    qs_status status = qsi_env_dir_open(env, root, "journal", false, &journal_dir, &created, error);
+    qs_dir **dirs[DIRECTORIES];
 
-    if (status == QS_OK) {
-        status = check_no_journal(env, journal_dir, error);
-        env->dir_close(env, journal_dir);
+    directories_of(store, dirs);
+    for (size_t i = 0; i < DIRECTORIES; i++) {
+        bool may_make = creates || store->options.recovery == QS_RECOVERY_SALVAGE ||
+                        dirs[i] == &store->transient_dir;
+        QS_TRY(may_make ? qsi_dir_open(store->env, store->root, directory_names[i], dirs[i], error)
+                        : qsi_require_directory(store->env, store->root, directory_names[i],
+                                                dirs[i], error));
     }
-    return status == QS_OK || status == QS_ENOENT
-               ? qsi_fail(error, QS_ESTORE_NOT_FOUND, "no store here (no MANIFEST)")
-               : status;
+    /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
+    QS_TRY(qsi_dir_sync(store->env, store->root, error));
+    for (size_t i = 0; i < DIRECTORIES; i++) {
+        if (dirs[i] != &store->transient_dir) {
+            QS_TRY(qsi_dir_sync(store->env, *dirs[i], error));
+        }
+    }
+    return QS_OK;
 }
 
-static qs_status create_manifest(struct qs_store *store, qs_error *error)
+static void choose_segment_entries(struct qs_store *store)
 {
-    QS_TRY(check_no_journal(store->env, store->journal_dir, error));
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = SEGMENT_ENTRIES;
     }
     store->manifest.segment_entries = store->options.segment_entries;
-    return qsi_env_random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error);
 }
 
-static qs_status load_manifest(struct qs_store *store, qs_error *error)
+/* No file is made before a MANIFEST says that there is a store. */
+static qs_status create_manifest(struct qs_store *store, qs_error *error)
 {
-    qs_status status = qsi_manifest_load(&store->manifest, store->env, store->root, error);
+    choose_segment_entries(store);
+    QS_TRY(qsi_env_random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error));
+    QS_TRY(open_directories(store, true, error));
+    return qsi_manifest_store(&store->manifest, store->env, store->root, error);
+}
 
-    if (status == QS_ENOENT) {
-        if (!store->options.create || store->options.read_only) {
-            return qsi_fail_no_manifest(store->env, store->root, error);
-        }
-        return create_manifest(store, error);
-    }
-    if (status != QS_OK) {
-        return status;
-    }
+static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
+{
     if (!is_segment_size(store->manifest.segment_entries)) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries",
                                 store->manifest.segment_entries);
+    }
+    if (store->manifest.session_count == 0) { /* nothing was stored yet */
+        choose_segment_entries(store);
     }
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = store->manifest.segment_entries;
@@ -394,31 +402,51 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-static qs_status open_present(struct qs_store *store, const char *name, qs_dir **dir_out,
-                              qs_error *error)
+/* Nothing is made, and nothing is synced: whatever is read may be gone after a power cut. */
+static qs_status open_directories_to_read(struct qs_store *store, qs_error *error)
 {
-    bool created;
-    qs_status status =
-        qsi_env_dir_open(store->env, store->root, name, false, dir_out, &created, error);
+    qs_dir **dirs[DIRECTORIES];
 
-    return status == QS_ENOENT ? qsi_fail_corrupt(error, name, 0, "the directory is missing")
-                               : status;
+    directories_of(store, dirs);
+    for (size_t i = 0; i < DIRECTORIES; i++) {
+        if (dirs[i] != &store->transient_dir) {
+            QS_TRY(
+                qsi_require_directory(store->env, store->root, directory_names[i], dirs[i], error));
+        }
+    }
+    return QS_OK;
 }
 
-/* Nothing is made, and nothing is synced: whatever is read may be gone after a power cut. */
-static qs_status open_directories_to_read(struct qs_store *store, const char *path, qs_error *error)
+static qs_status load_manifest(struct qs_store *store, qs_error *error)
+{
+    bool creates = store->options.create && !store->options.read_only;
+    qs_status status = qsi_manifest_load(&store->manifest, store->env, store->root, error);
+
+    if (status == QS_ENOENT) {
+        if (!creates) {
+            return qsi_fail_no_manifest(store->env, store->root, error);
+        }
+        QS_TRY(qsi_check_never_was(store->env, store->root, error));
+        return create_manifest(store, error);
+    }
+    QS_TRY(status);
+    QS_TRY(check_segment_entries(store, error));
+    if (store->manifest.session_count == 0 && !creates) {
+        return qsi_fail_not_created(error);
+    }
+    return store->options.read_only ? open_directories_to_read(store, error)
+                                    : open_directories(store, false, error);
+}
+
+static qs_status open_root_to_read(struct qs_store *store, const char *path, qs_error *error)
 {
     bool created;
 
     QS_TRY(qsi_env_dir_open_root(store->env, path, false, &store->root, &created, error));
-    QS_TRY(take_lock(store, path, error));
-    QS_TRY(open_present(store, "journal", &store->journal_dir, error));
-    QS_TRY(open_present(store, "messages", &store->messages_dir, error));
-    QS_TRY(open_present(store, "index", &store->index_dir, error));
-    return open_present(store, "checkpoint", &store->checkpoint_dir, error);
+    return take_lock(store, path, error);
 }
 
-static qs_status open_directories(struct qs_store *store, const char *path, qs_error *error)
+static qs_status open_root(struct qs_store *store, const char *path, qs_error *error)
 {
     bool created = false;
     qs_status status = qsi_env_dir_open_root(store->env, path, store->options.create, &store->root,
@@ -436,32 +464,13 @@ static qs_status open_directories(struct qs_store *store, const char *path, qs_e
     }
     QS_TRY(take_lock(store, path, error));
     /* Also when an earlier open made it and was cut off before this. */
-    QS_TRY(qsi_dir_sync_parent(store->env, store->root, error));
-    QS_TRY(qsi_dir_open(store->env, store->root, "journal", &store->journal_dir, error));
-    QS_TRY(qsi_dir_open(store->env, store->root, "messages", &store->messages_dir, error));
-    QS_TRY(qsi_dir_open(store->env, store->root, "index", &store->index_dir, error));
-    QS_TRY(qsi_dir_open(store->env, store->root, "transient", &store->transient_dir, error));
-    QS_TRY(qsi_dir_open(store->env, store->root, "checkpoint", &store->checkpoint_dir, error));
-    /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
-    QS_TRY(qsi_dir_sync(store->env, store->root, error));
-    QS_TRY(qsi_dir_sync(store->env, store->journal_dir, error));
-    QS_TRY(qsi_dir_sync(store->env, store->index_dir, error));
-    QS_TRY(qsi_dir_sync(store->env, store->checkpoint_dir, error));
-    return qsi_dir_sync(store->env, store->messages_dir, error);
+    return qsi_dir_sync_parent(store->env, store->root, error);
 }
 
-static bool keep_none(void *context, const struct qsi_segment_file *file)
-{
-    (void)context;
-    (void)file;
-    return false;
-}
-
-/* The index of durable queues; that of transient messages begins empty. */
+/* The index of durable queues, and that of messages that end with the process. */
 static qs_status open_index(struct qs_store *store, qs_error *error)
 {
     uint32_t entries = store->manifest.segment_entries;
-    uint64_t removed;
 
     store->shared.entries = entries;
     store->shared.messages = store->messages;
@@ -471,9 +480,8 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
     if (store->options.read_only) { /* what is transient ended with its process */
         return QS_OK;
     }
-    QS_TRY(qsi_index_open(&store->transient_index, store->env, store->transient_dir,
-                          store->manifest.uuid, entries, error));
-    return qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error);
+    return qsi_index_open(&store->transient_index, store->env, store->transient_dir,
+                          store->manifest.uuid, entries, error);
 }
 
 /* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has its lock. */
@@ -488,8 +496,14 @@ static qs_status check_is_there(struct qs_store *store, const char *path, qs_err
     }
     QS_TRY(status);
     status = qsi_manifest_load(&store->manifest, store->env, root, error);
+    if (status == QS_ENOENT) {
+        status = qsi_fail_no_manifest(store->env, root, error);
+    } else if (status == QS_OK && store->manifest.session_count == 0) {
+        status = qsi_fail_not_created(error);
+    } else {
+        status = QS_OK;
+    }
     qsi_manifest_fini(&store->manifest);
-    status = status == QS_ENOENT ? qsi_fail_no_manifest(store->env, root, error) : QS_OK;
     store->env->dir_close(store->env, root);
     return status;
 }
@@ -502,8 +516,8 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     if (!store->options.create || store->options.read_only) {
         QS_TRY(check_is_there(store, path, error));
     }
-    QS_TRY(store->options.read_only ? open_directories_to_read(store, path, error)
-                                    : open_directories(store, path, error));
+    QS_TRY(store->options.read_only ? open_root_to_read(store, path, error)
+                                    : open_root(store, path, error));
     QS_TRY(load_manifest(store, error));
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));

@@ -715,8 +715,11 @@ static qs_status scan(struct verify *verify, qsi_scan_visitor *visit, qs_error *
     struct qsi_scan_result result;
 
     verify->bytes_before = verify->bytes_done;
-    return qsi_journal_scan(verify->env, verify->journal_dir, &verify->manifest, &options, visit,
-                            verify, &result, error);
+    QS_TRY(qsi_journal_scan(verify->env, verify->journal_dir, &verify->manifest, &options, visit,
+                            verify, &result, error));
+    return verify->salvage ? QS_OK
+                           : qsi_check_checkpoints(verify->env, verify->checkpoint_dir,
+                                                   &verify->manifest, result.end_lsn, error);
 }
 
 /* Damage of the journal is told once; what is whole behind it is read all the same. */
@@ -737,17 +740,6 @@ static qs_status note_journal(struct verify *verify, qs_error *error)
 }
 
 /* ---- all of it ---- */
-
-static qs_status open_directory(struct verify *verify, const char *name, qs_dir **dir_out,
-                                qs_error *error)
-{
-    bool created;
-    qs_status status =
-        qsi_env_dir_open(verify->env, verify->root, name, false, dir_out, &created, error);
-
-    return status == QS_ENOENT ? qsi_fail_corrupt(error, name, 0, "the directory is missing")
-                               : status;
-}
 
 static qs_status open_root(struct verify *verify, const char *path, qs_error *error)
 {
@@ -779,6 +771,9 @@ static qs_status load_manifest(struct verify *verify, qs_error *error)
     uint32_t entries;
 
     QS_TRY(qsi_manifest_load(&verify->manifest, verify->env, verify->root, error));
+    if (verify->manifest.session_count == 0) {
+        return qsi_fail_not_created(error);
+    }
     entries = verify->manifest.segment_entries;
     if (entries < ENTRIES_MIN || entries > ENTRIES_MAX || (entries & (entries - 1)) != 0) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries", entries);
@@ -793,10 +788,13 @@ static qs_status open_all(struct verify *verify, const char *path, qs_error *err
 
     QS_TRY(open_root(verify, path, error));
     QS_TRY(load_manifest(verify, error));
-    QS_TRY(open_directory(verify, "journal", &verify->journal_dir, error));
-    QS_TRY(open_directory(verify, "messages", &verify->messages_dir, error));
-    QS_TRY(open_directory(verify, "index", &verify->index_dir, error));
-    QS_TRY(open_directory(verify, "checkpoint", &verify->checkpoint_dir, error));
+    QS_TRY(
+        qsi_require_directory(verify->env, verify->root, "journal", &verify->journal_dir, error));
+    QS_TRY(
+        qsi_require_directory(verify->env, verify->root, "messages", &verify->messages_dir, error));
+    QS_TRY(qsi_require_directory(verify->env, verify->root, "index", &verify->index_dir, error));
+    QS_TRY(qsi_require_directory(verify->env, verify->root, "checkpoint", &verify->checkpoint_dir,
+                                 error));
     words = qsi_bitmap_words(verify->manifest.segment_entries);
     verify->settled = qsi_zalloc(words * sizeof *verify->settled);
     verify->live = qsi_zalloc(words * sizeof *verify->live);

@@ -16,6 +16,7 @@
 #include "qstore/status.h"
 
 #include "body_ref.h"
+#include "buf.h"
 #include "chunk.h"
 #include "slice.h"
 
@@ -159,9 +160,16 @@ qs_status qsi_index_sync(struct qsi_index *index, qs_error *error) QS_MUST_CHECK
 /* Removes the name; QS_OK when there is none. */
 qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_file *file,
                              qs_error *error) QS_MUST_CHECK;
-/* Removes every segment file that keep says no to (queue_id, number and generation are set).  What an earlier session left
- * behind; unknown names are left alone. */
+/* What an earlier session left behind: the segment files that keep says no to (queue_id, number and generation are set), as an array of
+ * struct qsi_segment_file.  Unknown names are left alone. */
 typedef bool qsi_segment_filter(void *context, const struct qsi_segment_file *file);
+qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
+                                struct qsi_buf *files_out, qs_error *error) QS_MUST_CHECK;
+/* Removes those of them that keep says no to by now. */
+qs_status qsi_index_remove_noted(struct qsi_index *index, const struct qsi_buf *files,
+                                 qsi_segment_filter *keep, void *context, uint64_t *removed_out,
+                                 qs_error *error) QS_MUST_CHECK;
+/* Both at once. */
 qs_status qsi_index_remove_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                   uint64_t *removed_out, qs_error *error) QS_MUST_CHECK;
 /* Verifies header, state, and every slot and body among live (NULL: those that are not settled); visits nothing. */

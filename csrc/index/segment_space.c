@@ -217,7 +217,7 @@ qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_f
 struct others {
     qsi_segment_filter *keep;
     void *context;
-    struct qsi_buf files; /* those to remove */
+    struct qsi_buf *files;
     qs_status status;
 };
 
@@ -227,21 +227,36 @@ static bool note_other(void *context, const char *name)
     struct qsi_segment_file file;
 
     if (qsi_segment_name_parse(&file, name) && !others->keep(others->context, &file)) {
-        others->status = qsi_buf_append(&others->files, &file, sizeof file);
+        others->status = qsi_buf_append(others->files, &file, sizeof file);
     }
     return others->status == QS_OK;
 }
 
-static qs_status remove_noted(struct qsi_index *index, const struct others *others,
-                              uint64_t *removed_out, qs_error *error)
+qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
+                                struct qsi_buf *files_out, qs_error *error)
 {
-    const struct qsi_segment_file *files =
-        (const struct qsi_segment_file *)(const void *)others->files.data;
-    size_t count = others->files.bytes / sizeof *files;
+    struct others others = {keep, context, files_out, QS_OK};
+    qs_status status = qsi_env_dir_list(index->env, index->dir, note_other, &others, error);
 
+    return status == QS_OK && others.status != QS_OK
+               ? qsi_fail(error, others.status, "index: list of files to remove")
+               : status;
+}
+
+qs_status qsi_index_remove_noted(struct qsi_index *index, const struct qsi_buf *files,
+                                 qsi_segment_filter *keep, void *context, uint64_t *removed_out,
+                                 qs_error *error)
+{
+    const struct qsi_segment_file *items =
+        (const struct qsi_segment_file *)(const void *)files->data;
+    size_t count = files->bytes / sizeof *items;
+
+    *removed_out = 0;
     for (size_t i = 0; i < count; i++) {
-        QS_TRY(qsi_segment_remove(index, &files[i], error));
-        ++*removed_out;
+        if (!keep(context, &items[i])) {
+            QS_TRY(qsi_segment_remove(index, &items[i], error));
+            ++*removed_out;
+        }
     }
     return QS_OK;
 }
@@ -250,17 +265,14 @@ static qs_status remove_noted(struct qsi_index *index, const struct others *othe
 qs_status qsi_index_remove_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                   uint64_t *removed_out, qs_error *error)
 {
-    struct others others = {.keep = keep, .context = context, .status = QS_OK};
-    qs_status status = qsi_env_dir_list(index->env, index->dir, note_other, &others, error);
+    struct qsi_buf files = {0};
+    qs_status status = qsi_index_note_others(index, keep, context, &files, error);
 
     *removed_out = 0;
-    if (status == QS_OK && others.status != QS_OK) {
-        status = qsi_fail(error, others.status, "index: list of files to remove");
-    }
     if (status == QS_OK) {
-        status = remove_noted(index, &others, removed_out, error);
+        status = qsi_index_remove_noted(index, &files, keep, context, removed_out, error);
     }
-    qsi_buf_fini(&others.files);
+    qsi_buf_fini(&files);
     return status;
 }
 

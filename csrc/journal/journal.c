@@ -12,6 +12,7 @@
 #define STREAM_BYTES_MIN (1u << 20)
 #define STREAM_PART_BYTES_MIN (16u << 10)
 #define PAYLOAD_BYTES_MAX (256u << 20) /* of a block that holds more than one entry */
+#define MARK_NS 10000000u /* between marks in one file while commits follow each other */
 
 static const uint8_t zeros[QSI_BLOCK_ALIGN];
 
@@ -35,8 +36,7 @@ static qs_status reserve_entries(struct qsi_entries *entries, uint32_t count)
         return QS_ENOMEM;
     }
     entries->items = items;
-    parts = qsi_realloc(entries->parts,
-                        (capacity + 3) * sizeof *parts); /* file header, block header, padding */
+    parts = qsi_realloc(entries->parts, (capacity + 2) * sizeof *parts); /* block header, padding */
     if (parts == NULL) {
         return QS_ENOMEM;
     }
@@ -224,52 +224,113 @@ void qsi_journal_finish(struct qsi_journal *journal)
 /* ---- writing ---- */
 
 /* "journal/0000000001.jnl: " in front.  Returns status. */
-static qs_status name_file(const struct qsi_journal *journal, qs_status status, qs_error *error)
+static qs_status name_file(uint32_t number, qs_status status, qs_error *error)
 {
     char path[QSI_JOURNAL_PATH_BYTES];
 
     if (status != QS_OK) {
-        qsi_journal_path(path, journal->header.number);
+        qsi_journal_path(path, number);
         qsi_error_prefix(error, "%s", path);
     }
     return status;
 }
 
-static qs_status sync_file(struct qsi_journal *journal, qs_error *error)
+static qs_status sync_file(struct qsi_journal *journal, qs_file *file, uint32_t number,
+                           qs_error *error)
 {
     if (!journal->options.sync) {
         return QS_OK;
     }
     journal->written.fdatasyncs += 1;
-    return name_file(journal, qsi_file_sync(journal->env, journal->file, error), error);
+    return name_file(number, qsi_file_sync(journal->env, file, error), error);
 }
 
-/* Goes on in the next file.  The old one is synced first: a file with a header proves that the ones before it are whole. */
+/* Data at the begin of a page, zeros behind it. */
+static qs_status write_page(struct qsi_journal *journal, qs_file *file, uint32_t number,
+                            const void *data, size_t bytes, uint64_t at, qs_error *error)
+{
+    const qs_part parts[2] = {{data, bytes}, {zeros, QSI_JOURNAL_PAGE_BYTES - bytes}};
+
+    journal->written.bytes_written += QSI_JOURNAL_PAGE_BYTES;
+    return name_file(number, qsi_file_write(journal->env, file, parts, 2, at, error), error);
+}
+
+/* ---- from file to file ---- */
+
+qs_status qsi_journal_begin_file(struct qsi_journal *journal, qs_error *error)
+{
+    uint8_t header[QSI_JOURNAL_FIELD_BYTES];
+
+    journal->header.pages = (uint32_t)(journal->file_bytes / QSI_BLOCK_ALIGN);
+    qsi_journal_header_encode(header, &journal->header);
+    journal->write_at = QSI_JOURNAL_HEADER_BYTES;
+    journal->marked_upto = journal->header.base_lsn;
+    journal->mark_count = 0;
+    QS_TRY(write_page(journal, journal->file, journal->header.number, header, sizeof header, 0,
+                      error));
+    return sync_file(journal, journal->file, journal->header.number, error);
+}
+
+/* The end block of a file.  It vouches for no block of its own commit: the disk may get it before them. */
+static qs_status end_file(struct qsi_journal *journal, qs_file *file, const struct qsi_block *end,
+                          uint64_t at, qs_error *error)
+{
+    uint8_t header[QSI_BLOCK_HEADER_BYTES];
+
+    qsi_block_encode(header, end, NULL, 0);
+    QS_TRY(write_page(journal, file, end->file_number, header, sizeof header, at, error));
+    return sync_file(journal, file, end->file_number, error);
+}
+
+static void note_begun(struct qsi_journal *journal)
+{
+    struct qsi_session start = {
+        .salt = journal->header.salt,
+        .base_lsn = journal->header.base_lsn,
+        .first_file = journal->header.number,
+    };
+
+    note_start(&journal->begun, &start);
+}
+
+/* Goes on in the next file.  Its header is durable before the end block of the old one names it; and that is durable, along with all
+ * blocks before it, before a block is written to the new file.  So no crash leaves an end block without the file that it
+ * names, or a block behind a file that is not whole. */
 static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_error *error)
 {
+    struct qsi_block end = {
+        .lsn = journal->block_lsn,
+        .durable_upto = journal->durable_upto,
+        .salt = journal->header.salt,
+        .file_number = journal->header.number,
+        .flags = QSI_BLOCK_LAST,
+    };
+    uint64_t end_at = journal->write_at;
+    qs_file *old_file = journal->file;
     struct qsi_spare spare;
     uint64_t next_salt;
+    qs_status status;
 
-    if (journal->header_written) {
-        QS_TRY(sync_file(journal, error));
-    }
+    QS_ASSERT(end_at + QSI_BLOCK_ALIGN <= journal->file_bytes);
     QS_TRY(qsi_env_random(journal->env, &next_salt, sizeof next_salt, error));
     journal->wants_file = true;
     QS_TRY(qsi_journal_next_file(journal, &spare, entry_bytes, error));
     journal->wants_file = false;
-    journal->env->close(journal->env, journal->file);
+    end.next_file = spare.number;
     journal->file = spare.file;
     journal->file_bytes = spare.bytes;
-    journal->write_at = QSI_JOURNAL_HEADER_BYTES;
     journal->header.number = spare.number;
-    if (journal
-            ->header_written) { /* else the file was too small, and its successor takes its place */
-        journal->header.salt = journal->header.next_salt;
-        journal->header.next_salt = next_salt;
-        journal->header.base_lsn = journal->block_lsn;
-        journal->header_written = false;
+    journal->header.index += 1;
+    journal->header.salt = journal->header.next_salt;
+    journal->header.next_salt = next_salt;
+    journal->header.base_lsn = journal->block_lsn;
+    status = qsi_journal_begin_file(journal, error);
+    if (status == QS_OK) {
+        status = end_file(journal, old_file, &end, end_at, error);
     }
-    return QS_OK;
+    journal->env->close(journal->env, old_file);
+    note_begun(journal);
+    return status;
 }
 
 /* The entries of one block: [first, first + count). */
@@ -283,7 +344,8 @@ struct span {
 
 static bool fits(const struct qsi_journal *journal, uint64_t payload_bytes)
 {
-    return journal->write_at + qsi_block_bytes(payload_bytes) <= journal->file_bytes;
+    return journal->write_at + qsi_block_bytes(payload_bytes) + QSI_BLOCK_ALIGN <=
+           journal->file_bytes; /* the end block has room for ever */
 }
 
 /* The rest of the group that entry index is in, itself alone if it is in none. */
@@ -343,18 +405,6 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
     return span;
 }
 
-static void note_begun(struct qsi_journal *journal)
-{
-    struct qsi_session start = {
-        .salt = journal->header.salt,
-        .base_lsn = journal->header.base_lsn,
-        .first_file = journal->header.number,
-    };
-
-    note_start(&journal->begun, &start);
-    journal->header_written = true;
-}
-
 /* A long block of long records is on its way to the device while its rest is copied; small ones go in one call. */
 static qs_status write_parts(const struct qsi_journal *journal, const qs_part *parts, size_t count,
                              uint64_t at, uint64_t bytes, qs_error *error)
@@ -368,7 +418,6 @@ static qs_status write_parts(const struct qsi_journal *journal, const qs_part *p
 
 static qs_status write_block(struct qsi_journal *journal, const struct span *span, qs_error *error)
 {
-    uint8_t file_header[QSI_JOURNAL_HEADER_BYTES];
     uint8_t block_header[QSI_BLOCK_HEADER_BYTES];
     struct qsi_block block = {
         .lsn = journal->block_lsn,
@@ -380,16 +429,9 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
         .flags = span->more ? QSI_BLOCK_MORE : 0,
     };
     qs_part *parts = journal->sealed.parts;
-    uint64_t at = journal->write_at;
     uint64_t block_bytes = qsi_block_bytes(span->bytes);
     size_t count = 0;
 
-    if (!journal->header_written) {
-        journal->header.pages = (uint32_t)(journal->file_bytes / QSI_BLOCK_ALIGN);
-        qsi_journal_header_encode(file_header, &journal->header);
-        parts[count++] = (qs_part){file_header, sizeof file_header};
-        at = 0;
-    }
     parts[count++] = (qs_part){block_header, sizeof block_header};
     for (uint32_t i = 0; i < span->count; i++) {
         const struct qsi_entry *entry = &journal->sealed.items[span->first + i];
@@ -397,16 +439,59 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     }
     qsi_block_encode(block_header, &block, parts + count - span->count, span->count);
     parts[count++] = (qs_part){zeros, block_bytes - QSI_BLOCK_HEADER_BYTES - span->bytes};
-    QS_TRY(name_file(journal, write_parts(journal, parts, count, at, block_bytes, error), error));
-    journal->written.bytes_written += journal->write_at + block_bytes - at;
+    QS_TRY(name_file(journal->header.number,
+                     write_parts(journal, parts, count, journal->write_at, block_bytes, error),
+                     error));
+    journal->written.bytes_written += block_bytes;
     journal->written.blocks += 1;
-    if (!journal->header_written) {
-        note_begun(journal);
-    }
     journal->write_at += block_bytes;
     journal->block_lsn += span->bytes;
     return QS_OK;
 }
+
+/* ---- marks ---- */
+
+static qs_status write_mark(struct qsi_journal *journal, uint64_t durable_upto, qs_error *error)
+{
+    uint8_t mark[QSI_JOURNAL_MARK_BYTES];
+
+    qsi_journal_mark_encode(mark, journal->header.salt, durable_upto);
+    QS_TRY(write_page(journal, journal->file, journal->header.number, mark, sizeof mark,
+                      qsi_journal_mark_at(journal->mark_count), error));
+    journal->mark_count += 1;
+    journal->marked_upto = durable_upto;
+    return QS_OK;
+}
+
+/* The sync that follows is the commit's own. */
+static qs_status mark_if_due(struct qsi_journal *journal, qs_error *error)
+{
+    uint64_t now;
+
+    if (!journal->options.sync || journal->durable_upto <= journal->marked_upto) {
+        return QS_OK;
+    }
+    now = journal->env->monotonic_ns(journal->env);
+    if (now - journal->marked_ns < MARK_NS) {
+        return QS_OK;
+    }
+    journal->marked_ns = now;
+    return write_mark(journal, journal->durable_upto, error);
+}
+
+bool qsi_journal_has_unmarked(const struct qsi_journal *journal)
+{
+    return journal->options.sync && journal->durable_lsn > journal->marked_upto;
+}
+
+qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
+{
+    QS_ASSERT(journal->sealed.count == 0);
+    QS_TRY(write_mark(journal, journal->block_lsn, error));
+    return sync_file(journal, journal->file, journal->header.number, error);
+}
+
+/* ---- a commit ---- */
 
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
 {
@@ -420,12 +505,12 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
         QS_TRY(write_block(journal, &span, error));
         journal->sealed_done += span.count;
     }
-    return QS_OK;
+    return mark_if_due(journal, error);
 }
 
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error)
 {
-    return sync_file(journal, error);
+    return sync_file(journal, journal->file, journal->header.number, error);
 }
 
 bool qsi_journal_wants_file(const struct qsi_journal *journal)

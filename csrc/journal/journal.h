@@ -25,6 +25,7 @@ struct qsi_journal_options {
     bool sync; /* false: no fdatasync (benchmarks) */
     bool
         anew; /* use no file again: some may carry headers of a session that ended in front of them */
+    bool salvage; /* remove no file that a session may have used */
     /* The lock that is meant below, for release, which takes it by itself.  NULL: only one thread uses the journal. */
     void (*lock)(void *context);
     void (*unlock)(void *context);
@@ -84,6 +85,12 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUS
  * repeated, and goes on where it was. */
 bool qsi_journal_wants_file(const struct qsi_journal *journal);
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
+
+/* A mark in the file tells how far it was durable, wherever its blocks are.  One is written along with a commit, about the ones before
+ * it, when the last one was written some ms ago.  When the journal goes quiet, mark says the same of the last
+ * commit: has_unmarked REQUIRES the lock and that nobody leads, mark that nothing is sealed; a failure of it is final. */
+bool qsi_journal_has_unmarked(const struct qsi_journal *journal);
+qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
 /* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on
  * showing what it failed to write, and report later syncs of it as done; so nothing behind that place must be read again. */

@@ -1,7 +1,12 @@
 /* Journal file header, little-endian, in a page of its own:
  *
  *  0 magic "QSJOURN1" | 8 version u32 | 12 number u32 | 16 uuid 16 bytes | 32 salt u64 | 40 next_salt u64
- * 48 base_lsn u64 | 56 pages u32 | 60 crc32c u32 of the 60 bytes before; the rest of the page is zeros */
+ * 48 base_lsn u64 | 56 pages u32 | 60 index u32 | 64 session u64 | 72 zero u32
+ * 76 crc32c u32 of the 76 bytes before; the rest of the page is zeros
+ *
+ * Marks, each at the begin of a page of its own:
+ *
+ *  0 magic "QSJMARK1" | 8 salt u64 | 16 durable_upto u64 | 24 zero u32 | 28 crc32c u32 of the 28 bytes before */
 #include "journal_file.h"
 
 #include "qstore/codec.h"
@@ -18,8 +23,10 @@
 #include <string.h>
 
 #define FILE_MAGIC "QSJOURN1"
-#define FILE_VERSION 1
-#define CRC_AT 60
+#define FILE_VERSION 2
+#define CRC_AT 76
+#define MARK_MAGIC "QSJMARK1"
+#define MARK_CRC_AT 28
 #define NUMBER_DIGITS 10
 
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number)
@@ -106,49 +113,16 @@ qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env,
     return QS_OK;
 }
 
-static qs_status is_begun(qs_env *env, qs_dir *dir, uint32_t number, bool *begun_out,
-                          qs_error *error)
-{
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
-    char name[QSI_JOURNAL_NAME_BYTES];
-    qs_file *file = NULL;
-    size_t bytes = 0;
-    qs_status status;
-
-    qsi_journal_name(name, number);
-    QS_TRY(qsi_env_open(env, dir, name, QS_OPEN_READ, &file, error));
-    status = qsi_file_read(env, file, page, sizeof page, 0, &bytes, error);
-    env->close(env, file);
-    *begun_out = bytes == sizeof page && qsi_journal_header_is_begun(page);
-    return status;
-}
-
-qs_status qsi_journal_has_contents(qs_env *env, qs_dir *dir, bool *has_contents_out,
-                                   qs_error *error)
-{
-    struct qsi_journal_numbers numbers;
-    qs_status status;
-
-    *has_contents_out = false;
-    QS_TRY(qsi_journal_list(&numbers, env, dir, error));
-    status = QS_OK;
-    for (uint32_t i = 0; status == QS_OK && !*has_contents_out && i < numbers.count; i++) {
-        status = is_begun(env, dir, numbers.items[i], has_contents_out, error);
-    }
-    qsi_journal_numbers_fini(&numbers);
-    return status;
-}
-
 void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers)
 {
     qsi_free(numbers->items);
     memset(numbers, 0, sizeof *numbers);
 }
 
-void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
+void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_FIELD_BYTES],
                                const struct qsi_journal_header *header)
 {
-    memset(out, 0, QSI_JOURNAL_HEADER_BYTES);
+    memset(out, 0, QSI_JOURNAL_FIELD_BYTES);
     memcpy(out, FILE_MAGIC, 8);
     qsi_put_u32(out + 8, FILE_VERSION);
     qsi_put_u32(out + 12, header->number);
@@ -157,21 +131,18 @@ void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
     qsi_put_u64(out + 40, header->next_salt);
     qsi_put_u64(out + 48, header->base_lsn);
     qsi_put_u32(out + 56, header->pages);
+    qsi_put_u32(out + 60, header->index);
+    qsi_put_u64(out + 64, header->session);
     qsi_put_u32(out + CRC_AT, qs_crc32c(0, out, CRC_AT));
 }
 
-uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_HEADER_BYTES])
+uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_FIELD_BYTES])
 {
     return qsi_get_u64(in + 32);
 }
 
-bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES])
-{
-    return memcmp(in, FILE_MAGIC, 8) == 0;
-}
-
 bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
-                               const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
+                               const uint8_t in[QSI_JOURNAL_FIELD_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt)
 {
     memset(header_out, 0, sizeof *header_out);
@@ -181,8 +152,28 @@ bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
     header_out->next_salt = qsi_get_u64(in + 40);
     header_out->base_lsn = qsi_get_u64(in + 48);
     header_out->pages = qsi_get_u32(in + 56);
-    return qsi_journal_header_is_begun(in) && qsi_get_u32(in + 8) == FILE_VERSION &&
+    header_out->index = qsi_get_u32(in + 60);
+    header_out->session = qsi_get_u64(in + 64);
+    return memcmp(in, FILE_MAGIC, 8) == 0 && qsi_get_u32(in + 8) == FILE_VERSION &&
            qs_crc32c(0, in, CRC_AT) == qsi_get_u32(in + CRC_AT) &&
            memcmp(header_out->uuid, uuid, QSI_UUID_BYTES) == 0 && header_out->number == number &&
            header_out->salt == salt;
+}
+
+void qsi_journal_mark_encode(uint8_t out[QSI_JOURNAL_MARK_BYTES], uint64_t salt,
+                             uint64_t durable_upto)
+{
+    memset(out, 0, QSI_JOURNAL_MARK_BYTES);
+    memcpy(out, MARK_MAGIC, 8);
+    qsi_put_u64(out + 8, salt);
+    qsi_put_u64(out + 16, durable_upto);
+    qsi_put_u32(out + MARK_CRC_AT, qs_crc32c(0, out, MARK_CRC_AT));
+}
+
+uint64_t qsi_journal_mark_decode(const uint8_t in[QSI_JOURNAL_MARK_BYTES], uint64_t salt)
+{
+    return memcmp(in, MARK_MAGIC, 8) == 0 && qsi_get_u64(in + 8) == salt &&
+                   qs_crc32c(0, in, MARK_CRC_AT) == qsi_get_u32(in + MARK_CRC_AT)
+               ? qsi_get_u64(in + 16)
+               : 0;
 }

@@ -10,7 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QSI_JOURNAL_HEADER_BYTES QSI_BLOCK_ALIGN /* of a file, before its first block */
+#define QSI_JOURNAL_PAGE_BYTES QSI_BLOCK_ALIGN
+#define QSI_JOURNAL_FIELD_BYTES 80 /* of a header that carry information */
+#define QSI_JOURNAL_MARKS 2 /* pages behind the header: written in turn, so that one is whole */
+#define QSI_JOURNAL_HEADER_BYTES \
+    ((1 + QSI_JOURNAL_MARKS) * QSI_JOURNAL_PAGE_BYTES) /* of a file, before its first block */
 #define QSI_JOURNAL_FILE_BYTES_MIN (64u << 10)
 #define QSI_JOURNAL_NAME_BYTES 16 /* "0000000001.jnl" and a NUL */
 #define QSI_JOURNAL_PATH_BYTES 24 /* "journal/0000000001.jnl": what errors call a file */
@@ -24,6 +28,8 @@ struct qsi_journal_header {
     uint64_t base_lsn;  /* of the first block */
     uint32_t
         pages; /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
+    uint32_t index;   /* how many files of the session are before it */
+    uint64_t session; /* its number, counted in MANIFEST */
 };
 
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number);
@@ -39,20 +45,26 @@ struct qsi_journal_numbers {
 };
 qs_status qsi_journal_list(struct qsi_journal_numbers *numbers_out, qs_env *env, qs_dir *dir,
                            qs_error *error) QS_MUST_CHECK;
-/* Was any of them written to? */
-qs_status qsi_journal_has_contents(qs_env *env, qs_dir *dir, bool *has_contents_out,
-                                   qs_error *error) QS_MUST_CHECK;
 void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers);
 
-void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_HEADER_BYTES],
+void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_FIELD_BYTES],
                                const struct qsi_journal_header *header);
 /* The salt it says it has: to be compared with the one expected, or believed for want of another. */
-uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
-/* Do these bytes begin as the header of any journal file does? */
-bool qsi_journal_header_is_begun(const uint8_t in[QSI_JOURNAL_HEADER_BYTES]);
+uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_FIELD_BYTES]);
 /* False: not a whole header of this file number and salt. */
 bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
-                               const uint8_t in[QSI_JOURNAL_HEADER_BYTES],
+                               const uint8_t in[QSI_JOURNAL_FIELD_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt);
+
+/* A mark says that the journal was durable up to an LSN.  It lies apart from the blocks, and so outlasts them. */
+#define QSI_JOURNAL_MARK_BYTES 32
+static inline uint64_t qsi_journal_mark_at(uint64_t index)
+{
+    return (1 + index % QSI_JOURNAL_MARKS) * QSI_JOURNAL_PAGE_BYTES;
+}
+void qsi_journal_mark_encode(uint8_t out[QSI_JOURNAL_MARK_BYTES], uint64_t salt,
+                             uint64_t durable_upto);
+/* 0: not a whole mark of a file with this salt. */
+uint64_t qsi_journal_mark_decode(const uint8_t in[QSI_JOURNAL_MARK_BYTES], uint64_t salt);
 
 #endif

@@ -74,11 +74,13 @@ struct qsi_journal {
     qs_file *file;
     struct qsi_journal_header header;
     struct qsi_starts begun; /* since seal */
-    bool header_written;
     uint64_t file_bytes;
     uint64_t write_at;
     uint64_t block_lsn;
     uint64_t durable_upto;
+    uint64_t marked_upto; /* what the last mark in the file says, or the file's base_lsn */
+    uint64_t marked_ns;
+    uint64_t mark_count;               /* in the file */
     struct qsi_journal_counts written; /* since seal */
 };
 
@@ -96,6 +98,8 @@ qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_er
 
 /* ---- journal.c ---- */
 
+/* Writes the header of the file, which is complete but for its size, and syncs it. */
+qs_status qsi_journal_begin_file(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 void qsi_entries_fini(struct qsi_entries *entries);
 
 #endif

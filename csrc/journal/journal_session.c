@@ -10,7 +10,8 @@
 
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small */
 
-/* An unused file of an earlier session serves again, stale bytes and all: they carry another salt. */
+/* An unused file of an earlier session serves again, stale bytes and all: they carry another salt.  A small one is left to
+ * remove_others. */
 static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -27,7 +28,7 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     if (journal->file_bytes < QSI_JOURNAL_FILE_BYTES_MIN) {
         journal->env->close(journal->env, journal->file);
         journal->file = NULL;
-        return qsi_env_remove(journal->env, journal->dir, name, error);
+        return QS_OK;
     }
     /* Its size and name may be news to the disk. */
     QS_TRY(qsi_file_sync(journal->env, journal->file, error));
@@ -37,17 +38,13 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
 }
 
 /* Which of the files there are of no use to anybody: those behind the sessions, made ahead and never used, or begun and cut off;
- * and those before the first session, whose contents a checkpoint took over. */
+ * those before the first session, whose contents a checkpoint took over; and the file of a session that journalled nothing. */
 struct leftovers {
     struct qsi_journal_numbers files;
     uint32_t used_from; /* what lies between these two belongs to sessions */
     uint32_t used_upto;
+    uint32_t needed_upto; /* the same, once the new session is in the manifest */
 };
-
-static bool is_leftover(const struct leftovers *leftovers, uint32_t number)
-{
-    return number < leftovers->used_from || number > leftovers->used_upto;
-}
 
 /* The lowest one behind the sessions; 0: there is none. */
 static uint32_t first_unused(const struct leftovers *leftovers)
@@ -66,7 +63,8 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
 {
     for (uint32_t i = 0; i < leftovers->files.count; i++) {
         uint32_t number = leftovers->files.items[i];
-        if (is_leftover(leftovers, number) && number != journal->header.number) {
+        if ((number < leftovers->used_from || number > leftovers->needed_upto) &&
+            number != journal->header.number) {
             QS_TRY(qsi_journal_remove(journal, number, error));
         }
     }
@@ -110,6 +108,7 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     return QS_OK;
 }
 
+/* The file's header is durable before the manifest names the session: without it the file is damaged. */
 static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest,
                                uint64_t end_lsn, qs_error *error)
 {
@@ -119,6 +118,10 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
 
     QS_TRY(qsi_env_random(journal->env, &session.salt, sizeof session.salt, error));
     QS_TRY(qsi_env_random(journal->env, &journal->header.next_salt, sizeof session.salt, error));
+    journal->header.salt = session.salt;
+    journal->header.base_lsn = end_lsn;
+    journal->header.session = manifest->session_number + 1;
+    QS_TRY(qsi_journal_begin_file(journal, error));
     session.after_crash = last != NULL && !manifest->clean;
     if (last != NULL && last->base_lsn == end_lsn) { /* nothing was journalled in it */
         session.after_crash = session.after_crash || last->after_crash;
@@ -126,12 +129,31 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     } else if (qsi_manifest_add_session(manifest, &session) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "manifest");
     }
+    manifest->session_number += 1;
     manifest->clean = manifest->failed = false;
     manifest->end_lsn = end_lsn;
     journal->session = session;
-    journal->header.salt = session.salt;
-    journal->header.base_lsn = end_lsn;
     return qsi_manifest_store(manifest, journal->env, journal->root, error);
+}
+
+/* Which files are whose before the new session begins. */
+static void judge_files(const struct qsi_journal *journal, const struct qsi_manifest *manifest,
+                        uint64_t end_lsn, struct leftovers *leftovers)
+{
+    const struct qsi_session *last =
+        manifest->session_count > 0 ? &manifest->sessions[manifest->session_count - 1] : NULL;
+
+    if (manifest->checkpoint_number != 0 && last != NULL) {
+        leftovers->used_from = manifest->sessions[0].first_file;
+        if (leftovers->used_upto + 1 < leftovers->used_from) {
+            leftovers->used_upto = leftovers->used_from - 1;
+        }
+    }
+    leftovers->needed_upto = leftovers->used_upto;
+    if (last != NULL && last->base_lsn == end_lsn && !journal->options.salvage &&
+        last->first_file <= leftovers->needed_upto) {
+        leftovers->needed_upto = last->first_file - 1;
+    }
 }
 
 /* What is journalled at LSNs that the checkpoint covers, the next open would pass over. */
@@ -163,26 +185,20 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     journal->options = *options;
     memcpy(journal->header.uuid, options->uuid, QSI_UUID_BYTES);
     journal->appended_lsn = journal->durable_lsn = journal->block_lsn = end_lsn;
-    journal->write_at = QSI_JOURNAL_HEADER_BYTES;
     status = check_end(manifest, end_lsn, error);
     if (status != QS_OK) {
         goto out;
     }
-    if (manifest->checkpoint_number != 0 && manifest->session_count > 0) {
-        leftovers.used_from = manifest->sessions[0].first_file;
-        if (leftovers.used_upto + 1 < leftovers.used_from) {
-            leftovers.used_upto = leftovers.used_from - 1;
-        }
-    }
+    judge_files(journal, manifest, end_lsn, &leftovers);
     status = first_file(journal, &leftovers, error);
     if (status != QS_OK) {
         goto out;
     }
-    journal->room_bytes = journal->file_bytes - journal->write_at;
     status = begin_session(journal, manifest, end_lsn, error);
     if (status != QS_OK) {
         goto out;
     }
+    journal->room_bytes = journal->file_bytes - journal->write_at;
     status = remove_others(journal, &leftovers, error);
     if (status != QS_OK) {
         goto out;
@@ -247,9 +263,6 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
     manifest->clean = true;
     manifest->end_lsn = journal->durable_lsn;
     QS_TRY(qsi_manifest_store(manifest, journal->env, journal->root, error));
-    if (journal->header_written) {
-        /* Only a gift of space: if it is lost, the next session leaves the tail unread all the same. */
-        return qsi_env_truncate(journal->env, journal->file, journal->write_at, error);
-    }
-    return QS_OK;
+    /* Only a gift of space: if it is lost, the next session leaves the tail unread all the same. */
+    return qsi_env_truncate(journal->env, journal->file, journal->write_at, error);
 }

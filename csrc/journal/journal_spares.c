@@ -17,10 +17,10 @@
 
 /* ---- room ---- */
 
-/* What a file offers for sure, when a block may leave one entry's worth of it unused. */
+/* What a file offers for sure, when a block may leave one entry's worth of it unused.  A page is the end block's. */
 static uint64_t usable(uint64_t room, uint64_t entry_bytes)
 {
-    uint64_t waste = entry_bytes + 2 * (uint64_t)QSI_BLOCK_ALIGN;
+    uint64_t waste = entry_bytes + 3 * (uint64_t)QSI_BLOCK_ALIGN;
 
     return room > waste ? room - waste : 0;
 }

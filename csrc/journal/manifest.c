@@ -3,7 +3,8 @@
  *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features u32 | 20 flags u32
  * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
  * 56 checkpoint: number u64, lsn u64, bytes u64, crc32c u32, zero u32
- * 88 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
+ * 88 session_number u64
+ * 96 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
 
 #include "qstore/codec.h"
@@ -18,8 +19,8 @@
 
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
-#define MANIFEST_VERSION 3
-#define FIXED_BYTES 88
+#define MANIFEST_VERSION 4
+#define FIXED_BYTES 96
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
@@ -70,6 +71,9 @@ static qs_status decode_checkpoint(struct qsi_manifest *manifest, const uint8_t 
     if (manifest->checkpoint_number == 0) {
         return QS_OK;
     }
+    if (manifest->session_count == 0) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 52, "a checkpoint, and no session");
+    }
     if (manifest->checkpoint_lsn < manifest->sessions[0].base_lsn) {
         return qsi_fail_corrupt(error, MANIFEST_NAME, 64,
                                 "checkpoint at LSN %llu; the journal begins behind it at %llu",
@@ -102,8 +106,7 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
             qsi_get_u32(data + 8), qsi_get_u32(data + 12), MANIFEST_VERSION);
     }
     session_count = qsi_get_u32(data + 52);
-    if (session_count == 0 ||
-        bytes != FIXED_BYTES + (uint64_t)session_count * SESSION_BYTES + CRC_BYTES) {
+    if (bytes != FIXED_BYTES + (uint64_t)session_count * SESSION_BYTES + CRC_BYTES) {
         return qsi_fail_corrupt(error, MANIFEST_NAME, 52, "%u sessions in %zu bytes", session_count,
                                 bytes);
     }
@@ -112,7 +115,12 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
     memcpy(manifest->uuid, data + 24, QSI_UUID_BYTES);
     manifest->end_lsn = qsi_get_u64(data + 40);
     manifest->segment_entries = qsi_get_u32(data + 48);
-    manifest->sessions = qsi_alloc(session_count * sizeof *manifest->sessions);
+    manifest->session_number = qsi_get_u64(data + 88);
+    if (manifest->session_number < session_count) {
+        return qsi_fail_corrupt(error, MANIFEST_NAME, 88, "%u sessions, the last is number %llu",
+                                session_count, (unsigned long long)manifest->session_number);
+    }
+    manifest->sessions = qsi_alloc((session_count + 1) * sizeof *manifest->sessions);
     if (manifest->sessions == NULL) {
         return qsi_fail(error, QS_ENOMEM, "%u sessions", session_count);
     }
@@ -185,6 +193,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     qsi_put_u64(data + 64, manifest->checkpoint_lsn);
     qsi_put_u64(data + 72, manifest->checkpoint_bytes);
     qsi_put_u32(data + 80, manifest->checkpoint_crc);
+    qsi_put_u64(data + 88, manifest->session_number);
     for (uint32_t i = 0; i < manifest->session_count; i++) {
         uint8_t *at = data + FIXED_BYTES + (size_t)i * SESSION_BYTES;
         qsi_put_u64(at, manifest->sessions[i].salt);

@@ -4,6 +4,9 @@
  * manifest lists the sessions, so the salt that a reader expects of a file comes from outside that file, and the end of a session
  * that was cut off is written down, once, before anything is journalled behind it.
  *
+ * Sessions are counted: a journal file tells the number of its session, so that a MANIFEST which is older than the journal shows
+ * (scan.h).  A store whose creation is under way has a MANIFEST without sessions: with no MANIFEST at all there was never a file.
+ *
  * It also names the checkpoint: what the journal says up to the checkpoint's LSN is in other files, and the sessions begin at the
  * journal file in which that LSN lies.  A checkpoint counts from when a manifest that names it is durable. */
 #ifndef QSI_MANIFEST_H
@@ -20,7 +23,7 @@
 struct qsi_session {
     uint64_t salt;       /* of its first file */
     uint64_t base_lsn;   /* where it begins, and so where the one before it ends */
-    uint32_t first_file; /* the lowest file number it may use */
+    uint32_t first_file; /* durable, with its header, before a manifest names the session */
     bool after_crash; /* the session before it was not closed: what it had delivered nobody knows */
 };
 
@@ -35,8 +38,9 @@ struct qsi_manifest {
     uint64_t checkpoint_lsn;    /* what the journal says before it is in the checkpoint */
     uint64_t checkpoint_bytes;  /* of the checkpoint's file, and their checksum */
     uint32_t checkpoint_crc;
+    uint64_t session_number; /* of the last session: how often the store was opened */
     struct qsi_session *sessions;
-    uint32_t session_count;
+    uint32_t session_count; /* 0: the store is being created */
 };
 
 /* Does the manifest say where the last session ends? */
@@ -58,7 +62,7 @@ qs_status qsi_manifest_load(struct qsi_manifest *manifest_out, qs_env *env, qs_d
 /* Durable when it returns QS_OK; otherwise the old one or the new one stands. */
 qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, qs_dir *root,
                              qs_error *error) QS_MUST_CHECK;
-/* Begins a session behind the others. */
+/* Adds a session behind the others; its number is the caller's affair. */
 qs_status qsi_manifest_add_session(struct qsi_manifest *manifest,
                                    const struct qsi_session *session) QS_MUST_CHECK;
 /* Makes start, a later place in the last session, the place at which the journal begins: what lies before it is not needed any

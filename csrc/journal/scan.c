@@ -1,44 +1,16 @@
 /* Scanning the journal.  Memory: one chunk that small blocks share, and one block. */
-#include "scan.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "record.h"
+#include "scan_internal.h"
 
 #include <string.h>
 
 #define ARENA_BYTES (256u << 10)
-#define SEARCH_BYTES (256u << 10)
 #define PROGRESS_BYTES (4u << 20)
-
-struct scan {
-    qs_env *env;
-    qs_dir *dir;
-    const struct qsi_manifest *manifest;
-    const struct qsi_scan_options *options;
-    qsi_scan_visitor *visit;
-    void *context;
-    struct qsi_scan_result *result;
-    struct qsi_journal_numbers files; /* those there */
-    struct qsi_chunk *arena;
-    uint64_t needed_from; /* the checkpoint's LSN */
-    uint64_t lsn;         /* of the next block */
-    uint64_t
-        end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
-    uint64_t bytes_total;  /* of all files that may be read */
-    uint64_t bytes_before; /* of those that were read */
-    uint64_t bytes_reported;
-};
-
-struct scan_file {
-    struct qsi_journal_header header;
-    qs_file *file;
-    uint64_t bytes;
-    char path[QSI_JOURNAL_PATH_BYTES];
-};
 
 /* ---- the files ---- */
 
@@ -51,14 +23,14 @@ static qs_status list_files(struct scan *scan, qs_error *error)
     return QS_OK;
 }
 
-static void close_file(struct scan *scan, struct scan_file *file)
+void qsi_scan_close_file(struct scan *scan, struct scan_file *file)
 {
     scan->env->close(scan->env, file->file);
     file->file = NULL;
 }
 
-static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t number,
-                           qs_error *error)
+qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t number,
+                             qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
     qs_status status;
@@ -71,7 +43,7 @@ static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t n
     }
     status = qsi_env_size(scan->env, file->file, &file->bytes, error);
     if (status != QS_OK) {
-        close_file(scan, file);
+        qsi_scan_close_file(scan, file);
     }
     return status;
 }
@@ -80,9 +52,9 @@ static qs_status open_file(struct scan *scan, struct scan_file *file, uint32_t n
 static qs_status open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
                                  uint64_t salt, qs_error *error)
 {
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+    uint8_t page[QSI_JOURNAL_PAGE_BYTES];
     size_t bytes = 0;
-    qs_status status = open_file(scan, file, number, error);
+    qs_status status = qsi_scan_open_file(scan, file, number, error);
 
     if (status != QS_OK) {
         return status;
@@ -94,7 +66,7 @@ static qs_status open_generation(struct scan *scan, struct scan_file *file, uint
         status = QS_EEMPTY;
     }
     if (status != QS_OK) {
-        close_file(scan, file);
+        qsi_scan_close_file(scan, file);
     }
     return status;
 }
@@ -121,8 +93,8 @@ static qs_status measure(struct scan *scan, qs_error *error)
     for (uint32_t i = 0; i < scan->files.count; i++) {
         struct scan_file file = {0};
         if (scan->files.items[i] >= scan->manifest->sessions[0].first_file) {
-            QS_TRY(open_file(scan, &file, scan->files.items[i], error));
-            close_file(scan, &file);
+            QS_TRY(qsi_scan_open_file(scan, &file, scan->files.items[i], error));
+            qsi_scan_close_file(scan, &file);
             scan->bytes_total += file.bytes;
         }
     }
@@ -148,13 +120,13 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
                              uint32_t limit, qs_error *error)
 {
     for (uint32_t i = 0; i < scan->files.count; i++) {
-        uint8_t page[QSI_JOURNAL_HEADER_BYTES];
+        uint8_t page[QSI_JOURNAL_PAGE_BYTES];
         size_t bytes = 0;
         qs_status status;
         if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
             continue;
         }
-        status = open_file(scan, file, scan->files.items[i], error);
+        status = qsi_scan_open_file(scan, file, scan->files.items[i], error);
         if (status == QS_OK) {
             status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
             if (status == QS_OK && bytes == sizeof page &&
@@ -163,7 +135,7 @@ static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t
                 file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
                 return QS_OK;
             }
-            close_file(scan, file);
+            qsi_scan_close_file(scan, file);
         }
         if (status != QS_OK) {
             return status;
@@ -308,7 +280,7 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
         if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
             continue;
         }
-        QS_TRY(open_file(scan, file, scan->files.items[i], error));
+        QS_TRY(qsi_scan_open_file(scan, file, scan->files.items[i], error));
         file->header = (struct qsi_journal_header){
             .number = scan->files.items[i], .salt = salt, .base_lsn = lsn};
         status = skip_damage(scan, file, &offset, error);
@@ -316,11 +288,11 @@ static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint
         scan->lsn = lsn;
         if (status != QS_EEMPTY) {
             if (status != QS_OK) {
-                close_file(scan, file);
+                qsi_scan_close_file(scan, file);
             }
             return status;
         }
-        close_file(scan, file);
+        qsi_scan_close_file(scan, file);
     }
     return QS_EEMPTY;
 }
@@ -356,6 +328,7 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
 
     result->last_file = file->header.number;
     result->end_offset = QSI_JOURNAL_HEADER_BYTES;
+    scan->next_file = 0;
     while (scan->lsn < scan->end_lsn) {
         status = read_block(scan, file, result->end_offset, &block, error);
         if (status == QS_EEMPTY && scan->options->salvage) {
@@ -367,6 +340,10 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
         if (status != QS_OK) {
             return status == QS_EEMPTY ? QS_OK : status;
         }
+        if ((block.block.flags & QSI_BLOCK_LAST) != 0) {
+            scan->next_file = block.block.next_file;
+            return QS_OK;
+        }
         QS_TRY(check_records(file, &block, error));
         QS_TRY(hand_over(scan, &block, error));
         scan->lsn += block.block.payload_bytes;
@@ -376,115 +353,7 @@ static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, ui
     return QS_OK;
 }
 
-/* ---- torn or damaged? ---- */
-
-/* Is there, from offset on, the header of a block that proves that what lies at the current LSN had been durable? */
-static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset,
-                            uint64_t salt, uint64_t *proof_out, qs_error *error)
-{
-    uint8_t *window = qsi_alloc(SEARCH_BYTES);
-    qs_status status = QS_EEMPTY;
-
-    if (window == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "search buffer");
-    }
-    for (; status == QS_EEMPTY && offset < file->bytes; offset += SEARCH_BYTES) {
-        size_t bytes = 0;
-        qs_status read =
-            qsi_file_read(scan->env, file->file, window, SEARCH_BYTES, offset, &bytes, error);
-        if (read != QS_OK) {
-            status = read;
-            break;
-        }
-        for (size_t at = 0; at + QSI_BLOCK_HEADER_BYTES <= bytes; at += QSI_BLOCK_ALIGN) {
-            struct qsi_block block;
-            if (qsi_block_decode(&block, window + at, salt) && block.durable_upto > scan->lsn) {
-                *proof_out = offset + at;
-                status = QS_OK;
-                break;
-            }
-        }
-    }
-    qsi_free(window);
-    return status;
-}
-
-/* Looks for proof in one file, named number, whose header may be gone. */
-static qs_status check_file_tail(struct scan *scan, uint32_t number, uint64_t offset, uint64_t salt,
-                                 const char *bad_path, uint64_t bad_offset, qs_error *error)
-{
-    struct scan_file file = {0};
-    uint64_t proof = 0;
-    qs_status status = open_file(scan, &file, number, error);
-
-    if (status != QS_OK) {
-        return status;
-    }
-    status = find_proof(scan, &file, offset, salt, &proof, error);
-    close_file(scan, &file);
-    if (status == QS_EEMPTY) {
-        return QS_OK;
-    }
-    if (status != QS_OK) {
-        return status;
-    }
-    return qsi_fail_corrupt(error, bad_path, bad_offset,
-                            "the journal is damaged from LSN %llu on: the block at %s:%llu was "
-                            "written when this was durable",
-                            (unsigned long long)scan->lsn, file.path, (unsigned long long)proof);
-}
-
-/* A whole header proves as much: the files before it were synced when it was written.  Its salt is believed, because the one who
- * told it may be what is damaged; and no file from low on carries the header of an earlier session: one that is used again has another
- * number than its old header tells. */
-static qs_status check_later_file(struct scan *scan, uint32_t number, const char *bad_path,
-                                  uint64_t bad_offset, qs_error *error)
-{
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES];
-    struct scan_file file = {0};
-    size_t bytes = 0;
-    qs_status status = open_file(scan, &file, number, error);
-
-    if (status != QS_OK) {
-        return status;
-    }
-    status = qsi_file_read(scan->env, file.file, page, sizeof page, 0, &bytes, error);
-    close_file(scan, &file);
-    if (status == QS_OK && bytes == sizeof page &&
-        qsi_journal_header_decode(&file.header, page, scan->manifest->uuid, number,
-                                  qsi_journal_header_salt(page)) &&
-        file.header.base_lsn > scan->lsn) {
-        return qsi_fail_corrupt(error, bad_path, bad_offset,
-                                "the journal is damaged from LSN %llu on: %s was begun at LSN %llu",
-                                (unsigned long long)scan->lsn, file.path,
-                                (unsigned long long)file.header.base_lsn);
-    }
-    return status;
-}
-
-/* The end of the last session: nothing behind it may prove that there was more. */
-static qs_status check_tail(struct scan *scan, const struct scan_file *last, uint32_t low,
-                            uint64_t next_salt, qs_error *error)
-{
-    char path[QSI_JOURNAL_PATH_BYTES];
-    uint64_t offset = QSI_JOURNAL_HEADER_BYTES;
-
-    qsi_journal_path(path, low);
-    if (last != NULL) {
-        memcpy(path, last->path, sizeof path);
-        offset = scan->result->end_offset;
-        QS_TRY(check_file_tail(scan, last->header.number, offset, last->header.salt, path, offset,
-                               error));
-    }
-    for (uint32_t i = 0; i < scan->files.count; i++) {
-        if (scan->files.items[i] >= low) {
-            QS_TRY(check_file_tail(scan, scan->files.items[i], QSI_JOURNAL_HEADER_BYTES, next_salt,
-                                   path, offset, error));
-            QS_TRY(check_later_file(scan, scan->files.items[i], path, offset, error));
-        }
-    }
-    return QS_OK;
-}
+/* ---- sessions ---- */
 
 /* How much of a begun block lies behind the end. */
 static qs_status measure_torn(struct scan *scan, const struct scan_file *last, qs_error *error)
@@ -493,7 +362,7 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
     struct scan_file file = {0};
     struct qsi_block block;
     size_t bytes = 0;
-    qs_status status = open_file(scan, &file, last->header.number, error);
+    qs_status status = qsi_scan_open_file(scan, &file, last->header.number, error);
 
     if (status != QS_OK) {
         return status;
@@ -506,11 +375,38 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
         uint64_t begun = qsi_block_bytes(block.payload_bytes);
         scan->result->torn_bytes = begun < left ? begun : left;
     }
-    close_file(scan, &file);
+    qsi_scan_close_file(scan, &file);
     return status;
 }
 
-/* ---- sessions ---- */
+/* Files are made in full size and durable before anything refers to them, and lose their ends when their session is closed: a
+ * session that was not closed shows by that what is missing of a file. */
+static bool is_cut(const struct scan_file *file)
+{
+    return file->bytes < (uint64_t)file->header.pages * QSI_BLOCK_ALIGN;
+}
+
+/* Salvage: what is known to have been there and was not found.  Of a file that is gone nobody knows how much it held: that
+ * counts as the least that can be, and puts on record that the session did not end here. */
+static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint64_t known_end,
+                           qs_error *error)
+{
+    uint64_t marked_upto = 0;
+
+    if (scan->end_lsn == UINT64_MAX) {
+        if (last != NULL) {
+            QS_TRY(qsi_scan_marked_upto(scan, last, &marked_upto, error));
+        }
+        if (marked_upto <= scan->lsn && (last == NULL || scan->next_file != 0 || is_cut(last))) {
+            marked_upto = scan->lsn + QSI_RECORD_ALIGN;
+        }
+    }
+    known_end = marked_upto > known_end ? marked_upto : known_end;
+    if (scan->lsn < known_end) {
+        lose(scan, known_end);
+    }
+    return QS_OK;
+}
 
 static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low,
                              uint64_t salt, qs_error *error)
@@ -523,10 +419,7 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
         return QS_OK;
     }
     if (scan->options->salvage) {
-        if (scan->lsn < known_end) {
-            lose(scan, known_end);
-        }
-        return QS_OK;
+        return lose_rest(scan, last, known_end, error);
     }
     if (scan->lsn < known_end) {
         qsi_journal_path(path, last != NULL ? last->header.number : low);
@@ -537,25 +430,24 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
                                         : "durable when a checkpoint was made at",
             (unsigned long long)known_end);
     }
-    QS_TRY(check_tail(scan, last, low, salt, error));
+    QS_TRY(qsi_scan_check_tail(scan, last, low, salt, error));
     return last != NULL ? measure_torn(scan, last, error) : QS_OK;
 }
 
-/* Files are made in full size and durable before anything refers to them, and lose their ends when their session is closed: a
- * session that was not closed shows by that what is missing of a file. */
-static qs_status check_size(const struct scan *scan, const struct scan_file *file,
-                            uint64_t bytes_min, qs_error *error)
+static qs_status check_size(const struct scan *scan, const struct scan_file *file, qs_error *error)
 {
-    if (scan->end_lsn != UINT64_MAX || scan->options->salvage || file->bytes >= bytes_min) {
+    if (scan->end_lsn != UINT64_MAX || scan->options->salvage || !is_cut(file)) {
         return QS_OK;
     }
     return qsi_fail_corrupt(error, file->path, file->bytes,
                             "the file has %llu bytes; it was made with %llu and not closed",
-                            (unsigned long long)file->bytes, (unsigned long long)bytes_min);
+                            (unsigned long long)file->bytes,
+                            (unsigned long long)file->header.pages * QSI_BLOCK_ALIGN);
 }
 
-/* The first file of a session is there before MANIFEST names it. */
-static qs_status check_first_file(struct scan *scan, uint32_t number, qs_error *error)
+/* The first file of a session is there, with its header, before MANIFEST names it. */
+static qs_status check_first_file(struct scan *scan, uint32_t number, uint64_t salt,
+                                  qs_error *error)
 {
     struct scan_file file = {0};
     qs_status status;
@@ -563,15 +455,24 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, qs_error *
     if (scan->end_lsn != UINT64_MAX || scan->options->salvage) {
         return QS_OK;
     }
-    status = open_file(scan, &file, number, error);
-    if (status == QS_ENOENT) {
-        return qsi_fail_corrupt(error, file.path, 0, "the file is missing");
+    status = open_generation(scan, &file, number, salt, error);
+    if (status == QS_ENOENT || status == QS_EEMPTY) {
+        return qsi_fail_corrupt(
+            error, file.path, 0, "%s, and MANIFEST says that the journal begins with it",
+            status == QS_ENOENT ? "the file is missing" : "the file's header is damaged");
     }
-    if (status != QS_OK) {
-        return status;
+    if (status == QS_OK) {
+        qsi_scan_close_file(scan, &file);
     }
-    close_file(scan, &file);
-    return check_size(scan, &file, QSI_JOURNAL_FILE_BYTES_MIN, error);
+    return status;
+}
+
+/* The next file of an undecided session was begun when the one before it was not whole yet: the crash came before its end block was
+ * durable, unless what check_tail finds says otherwise. */
+static bool is_begun_too_early(const struct scan *scan, const struct scan_file *file)
+{
+    return scan->end_lsn == UINT64_MAX && !scan->options->salvage && scan->next_file == 0 &&
+           file->header.base_lsn > scan->lsn;
 }
 
 static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *error)
@@ -588,12 +489,17 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     scan->end_lsn = !is_last                          ? manifest->sessions[session + 1].base_lsn
                     : qsi_manifest_is_ended(manifest) ? manifest->end_lsn
                                                       : UINT64_MAX;
-    QS_TRY(check_first_file(scan, low, error));
+    scan->next_file = 0;
+    QS_TRY(check_first_file(scan, low, salt, error));
     for (;;) {
         struct scan_file file = {0};
         qs_status status = QS_EEMPTY;
         if (scan->lsn < scan->end_lsn) {
             status = find_generation(scan, &file, low, limit, salt, error);
+        }
+        if (status == QS_OK && is_begun_too_early(scan, &file)) {
+            qsi_scan_close_file(scan, &file);
+            status = QS_EEMPTY;
         }
         if (status == QS_EEMPTY && scan->options->salvage && scan->lsn < scan->end_lsn) {
             status = find_to_salvage(scan, &file, low, limit, salt, error);
@@ -608,18 +514,18 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
             lose(scan, file.header.base_lsn);
         }
         if (file.header.base_lsn != scan->lsn) {
-            close_file(scan, &file);
+            qsi_scan_close_file(scan, &file);
             qsi_journal_path(file.path, any ? last.header.number : low);
             return qsi_fail_corrupt(
                 error, file.path, any ? scan->result->end_offset : 0,
                 "the journal breaks off at LSN %llu; its next file begins at %llu",
                 (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
         }
-        status = check_size(scan, &file, (uint64_t)file.header.pages * QSI_BLOCK_ALIGN, error);
+        status = check_size(scan, &file, error);
         if (status == QS_OK) {
             status = scan_blocks(scan, &file, session, error);
         }
-        close_file(scan, &file);
+        qsi_scan_close_file(scan, &file);
         if (status != QS_OK) {
             return status;
         }
@@ -649,6 +555,9 @@ qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *
     status = list_files(&scan, error);
     if (status == QS_OK) {
         status = measure(&scan, error);
+    }
+    if (status == QS_OK && !options->salvage) {
+        status = qsi_journal_check_sessions(env, dir, manifest, &scan.files, error);
     }
     for (uint32_t session = 0; status == QS_OK && session < manifest->session_count; session++) {
         status = scan_session(&scan, session, error);

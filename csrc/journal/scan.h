@@ -1,8 +1,8 @@
 /* The reading side of the journal: every valid block of every session behind the checkpoint, in order.  Blocks before it are read and
  * checked as well where they share a file with others.
  *
- * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else is refused.  The two are told apart by
- * evidence: a later block, or a later file, that was written when the bad place was durable already. */
+ * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else is refused, and so is a manifest
+ * that is older than the journal.  They are told apart by evidence (scan_tail.c, scan_sessions.c). */
 #ifndef QSI_SCAN_H
 #define QSI_SCAN_H
 
@@ -38,6 +38,26 @@ struct qsi_scan_options {
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
 };
+
+/* What the pages before a file's blocks say. */
+struct qsi_journal_head {
+    struct qsi_journal_header header;
+    uint64_t marked_upto; /* the session was durable up to here; 0: no mark */
+    bool
+        is_whole; /* else the rest says nothing: this is no header of a file of this store with this number */
+    bool is_used; /* something was journalled in the file, which began with its first block */
+};
+qs_status qsi_journal_head_read(struct qsi_journal_head *head_out, qs_env *env, qs_dir *dir,
+                                uint32_t number, const uint8_t uuid[QSI_UUID_BYTES],
+                                qs_error *error) QS_MUST_CHECK;
+
+/* Does no file know of a session that the manifest should know of?  Part of each scan that does not salvage. */
+qs_status qsi_journal_check_sessions(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                                     const struct qsi_journal_numbers *files,
+                                     qs_error *error) QS_MUST_CHECK;
+/* Before a scan that salvages: adds to the manifest what files know of such sessions. */
+qs_status qsi_journal_adopt_sessions(qs_env *env, qs_dir *dir, struct qsi_manifest *manifest,
+                                     qs_error *error) QS_MUST_CHECK;
 
 /* Visits the blocks that end behind the checkpoint's LSN; the first of them may begin before it.  Whatever the visitor returns but
  * QS_OK ends the scan.  A journal that ends before the checkpoint is damaged: it was durable to there. */

@@ -600,8 +600,23 @@ static inline void crash_work_wait_confirms(struct crash_work *work)
     }
 }
 
+/* What the committer does when the store goes quiet. */
+static inline void crash_work_mark(struct crash_work *work)
+{
+    qs_store *store = work->store;
+
+    qsi_mutex_lock(&store->mutex);
+    if (!store->failed && qsi_journal_has_unmarked(store->journal)) {
+        qsi_commit_mark(store);
+    }
+    qsi_mutex_unlock(&store->mutex);
+}
+
 static inline void crash_work_sync(struct crash_work *work)
 {
+    if (crash_chance(work, 30)) {
+        crash_work_mark(work);
+    }
     if (crash_done(work, qs_store_sync(work->store, QS_ERROR), "sync")) {
         crash_note_durable(work);
         if (crash_appended_lsn(work) != work->model->durable_lsn) {

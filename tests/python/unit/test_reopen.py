@@ -131,7 +131,7 @@ def test_salvage_opens_what_is_whole_behind_damage(path: Path) -> None:
             assert channel.wait_for_confirms(10)
     journal = path / "journal" / "0000000001.jnl"
     contents = bytearray(journal.read_bytes())
-    contents[4096 * 17 + 100] ^= 0xFF  # a block begins at each multiple of 4096
+    contents[4096 * 17 + 100] ^= 0xFF  # blocks begin at multiples of 4096
     journal.write_bytes(contents)
     with pytest.raises(pyqstore.StoreCorrupt) as caught:
         pyqstore.open(path)

@@ -121,7 +121,7 @@ def in_segment_body(paged: Path) -> tuple[Path, int]:
     [
         pytest.param(lambda paged: (paged / "MANIFEST", 50), id="manifest"),
         pytest.param(lambda paged: (first(paged, "checkpoint/*"), 200), id="checkpoint"),
-        pytest.param(lambda paged: (first(paged, "journal/*"), 4096 + 80), id="journal"),
+        pytest.param(lambda paged: (first(paged, "journal/*"), 3 * 4096 + 80), id="journal"),
         pytest.param(in_body, id="body"),
         pytest.param(in_segment_body, id="segment body"),
         pytest.param(lambda paged: (first(paged, "index/*"), 20), id="segment header"),

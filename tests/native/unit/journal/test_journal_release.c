@@ -9,7 +9,7 @@
 #include <sched.h>
 
 #define RECORD_BYTES 4000 /* a page each, in commits of one */
-#define RECORDS_IN_A_FILE 15
+#define RECORDS_IN_A_FILE 12
 
 static struct seen seen;
 

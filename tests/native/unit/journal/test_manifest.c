@@ -38,7 +38,7 @@ static void fill(struct qsi_manifest *manifest, uint32_t sessions)
     manifest->clean = sessions % 2 == 0;
     manifest->failed = sessions % 3 == 0;
     manifest->end_lsn = UINT64_C(1) << 50;
-    if (sessions != 1) { /* 1: without a checkpoint */
+    if (sessions > 1) {
         manifest->checkpoint_number = (UINT64_C(1) << 40) + sessions;
         manifest->checkpoint_lsn = (UINT64_C(1) << 50) - sessions;
         manifest->checkpoint_bytes = (UINT64_C(1) << 33) + sessions;
@@ -49,6 +49,7 @@ static void fill(struct qsi_manifest *manifest, uint32_t sessions)
                                       i % 2 == 1};
 
         QS_CHECK_OK(qsi_manifest_add_session(manifest, &session));
+        manifest->session_number = 1000 + i;
     }
 }
 
@@ -57,7 +58,7 @@ static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest 
     QS_CHECK(memcmp(a->uuid, b->uuid, QSI_UUID_BYTES) == 0);
     QS_CHECK(a->segment_entries == b->segment_entries && a->clean == b->clean &&
              a->failed == b->failed && a->end_lsn == b->end_lsn &&
-             a->session_count == b->session_count);
+             a->session_number == b->session_number && a->session_count == b->session_count);
     QS_CHECK(a->checkpoint_number == b->checkpoint_number &&
              a->checkpoint_lsn == b->checkpoint_lsn && a->checkpoint_bytes == b->checkpoint_bytes &&
              a->checkpoint_crc == b->checkpoint_crc);
@@ -71,7 +72,7 @@ static void check_equal(const struct qsi_manifest *a, const struct qsi_manifest 
 
 static void test_manifest_round_trips(void)
 {
-    static const uint32_t counts[] = {1, 2, 3, 6, 500};
+    static const uint32_t counts[] = {0, 1, 2, 3, 6, 500};
 
     open_root();
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -326,35 +327,53 @@ static void test_names_of_journal_files(void)
 
 static void test_headers_of_journal_files(void)
 {
-    struct qsi_journal_header header = {.number = 7, .salt = 11, .next_salt = 12, .base_lsn = 13};
+    struct qsi_journal_header header = {
+        .number = 7, .salt = 11, .next_salt = 12, .base_lsn = 13, .index = 2, .session = 3};
     struct qsi_journal_header read;
-    uint8_t page[QSI_JOURNAL_HEADER_BYTES], uuid[QSI_UUID_BYTES];
+    uint8_t page[QSI_JOURNAL_FIELD_BYTES], uuid[QSI_UUID_BYTES];
 
     memcpy(header.uuid, "0123456789abcdef", QSI_UUID_BYTES);
     memcpy(uuid, header.uuid, sizeof uuid);
     qsi_journal_header_encode(page, &header);
     QS_CHECK(qsi_journal_header_decode(&read, page, uuid, 7, 11));
-    QS_CHECK(read.number == 7 && read.salt == 11 && read.next_salt == 12 && read.base_lsn == 13);
-    QS_CHECK(qsi_journal_header_salt(page) == 11 && qsi_journal_header_is_begun(page));
+    QS_CHECK(read.number == 7 && read.salt == 11 && read.next_salt == 12 && read.base_lsn == 13 &&
+             read.index == 2 && read.session == 3);
+    QS_CHECK(qsi_journal_header_salt(page) == 11);
     QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 8, 11));
     QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 12));
     uuid[3] ^= 1;
     QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 11));
     uuid[3] ^= 1;
-    for (int bit = 0; bit < 8 * 64; bit++) {
+    for (int bit = 0; bit < 8 * QSI_JOURNAL_FIELD_BYTES; bit++) {
         page[bit / 8] ^= (uint8_t)(1u << bit % 8);
         QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 7, 11));
         page[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     memset(page, 0, sizeof page);
     QS_CHECK(!qsi_journal_header_decode(&read, page, uuid, 0, 0));
-    QS_CHECK(!qsi_journal_header_is_begun(page));
+}
+
+static void test_marks_of_journal_files(void)
+{
+    uint8_t mark[QSI_JOURNAL_MARK_BYTES];
+
+    qsi_journal_mark_encode(mark, 11, 12345);
+    QS_CHECK(qsi_journal_mark_decode(mark, 11) == 12345 && qsi_journal_mark_decode(mark, 12) == 0);
+    for (int bit = 0; bit < 8 * QSI_JOURNAL_MARK_BYTES; bit++) {
+        mark[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        QS_CHECK(qsi_journal_mark_decode(mark, 11) == 0);
+        mark[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    QS_CHECK(qsi_journal_mark_at(0) != qsi_journal_mark_at(1));
+    QS_CHECK(qsi_journal_mark_at(1) < QSI_JOURNAL_HEADER_BYTES);
+    QS_CHECK(qsi_journal_mark_at(2) == qsi_journal_mark_at(0));
 }
 
 int main(void)
 {
     test_names_of_journal_files();
     test_headers_of_journal_files();
+    test_marks_of_journal_files();
     test_manifest_round_trips();
     test_a_missing_manifest_is_told_apart();
     test_every_damage_is_refused();

@@ -218,12 +218,7 @@ static void test_a_missing_file_is_damage(bool clean)
     for (uint32_t number = 1; number <= good.result.last_file; number++) {
         fixture_copy(&copy, &fixture);
         remove_file(&copy, number);
-        if (number == good.result.last_file && !clean) {
-            QS_CHECK_OK(scan(&copy, &seen)); /* nothing that is left tells of it */
-            QS_CHECK(seen.count < RECORDS);
-        } else {
-            check_breaks_before(&copy, number);
-        }
+        check_breaks_before(&copy, number); /* the last one: the file before it tells of it */
         fixture_stop(&copy);
     }
     fixture_stop(&fixture);
@@ -235,7 +230,7 @@ static void test_a_damaged_header_is_damage(bool clean)
 
     start_good(&fixture, clean);
     for (uint32_t number = 1; number <= good.result.last_file; number++) {
-        static const uint64_t places[] = {0, 8, 12, 16, 32, 40, 48, 60};
+        static const uint64_t places[] = {0, 8, 12, 16, 32, 40, 48, 60, 64, 76};
 
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
             fixture_copy(&copy, &fixture);
@@ -293,7 +288,7 @@ static void test_files_of_another_store_are_not_read(void)
     start_good(&fixture, false);
     fixture.manifest.uuid[0] ^= 1;
     fixture.manifest.sessions[0].salt ^= 1;
-    QS_CHECK_OK(scan(&fixture, &seen));
+    QS_CHECK_STATUS(QS_ECORRUPT, scan(&fixture, &seen)); /* its own first file is not there */
     QS_CHECK(seen.count == 0 && seen.result.last_file == 0);
     fixture_stop(&fixture);
 }

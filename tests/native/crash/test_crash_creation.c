@@ -1,0 +1,161 @@
+/* The creation of a store, cut off before each step: whatever the cut leaves becomes a store, once more and to the end, and is
+ * never taken for damage.  And the other way about: with a MANIFEST that is lost later, no step of creation begins over what is there.
+ *
+ * Arguments: seed. */
+#include "qstore/qstore.h"
+
+#include "env_test.h"
+#include "qs_test.h"
+
+#define CUTS 6 /* random ones, besides the two extremes */
+
+struct cuts {
+    qs_env *sim;
+    uint64_t seed;
+    uint64_t count, not_there;
+};
+
+static qs_options options_for(bool create)
+{
+    qs_options options;
+
+    qs_options_default(&options);
+    options.background = false;
+    options.create = create;
+    options.journal_file_bytes = 64 << 10;
+    options.message_file_bytes = 64 << 10;
+    return options;
+}
+
+static qs_status open_and_close(qs_env *env, bool create)
+{
+    qs_options options = options_for(create);
+    qs_store *store;
+    qs_status status = qs_store_open(&store, "store", &options, env, QS_ERROR);
+
+    return status == QS_OK ? qs_store_close(store, QS_ERROR) : status;
+}
+
+static void take_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+{
+    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
+    qs_verified verified;
+    qs_status status;
+
+    QS_CHECK(disk != NULL);
+    status = qs_store_verify("store", disk, NULL, &verified, QS_ERROR);
+    QS_CHECK(status == QS_OK || status == QS_ESTORE_NOT_FOUND);
+    cuts->not_there += status != QS_OK;
+    QS_CHECK_STATUS(status, open_and_close(disk, false));
+    QS_CHECK_OK(open_and_close(disk, true));
+    QS_CHECK_OK(qs_store_verify("store", disk, NULL, &verified, QS_ERROR));
+    cuts->count += 1;
+    qsi_env_mem_destroy(disk);
+}
+
+static void take_cuts(void *context, uint64_t step)
+{
+    struct cuts *cuts = context;
+
+    take_cut(cuts, QSI_CUT_KEEP_ALL, step);
+    take_cut(cuts, QSI_CUT_DROP_ALL, step);
+    for (uint64_t i = 0; i < CUTS; i++) {
+        take_cut(cuts, QSI_CUT_RANDOM, cuts->seed + CUTS * step + i);
+    }
+}
+
+static void test_a_creation_that_was_cut_off_begins_again(uint64_t seed)
+{
+    struct cuts cuts = {.sim = qsi_env_sim_create(seed), .seed = seed * UINT64_C(1000003)};
+
+    QS_CHECK(cuts.sim != NULL);
+    qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
+    QS_CHECK_OK(open_and_close(cuts.sim, true));
+    qsi_env_sim_on_step(cuts.sim, NULL, NULL);
+    printf("%" PRIu64 " cuts, %" PRIu64 " before there was a store\n", cuts.count, cuts.not_there);
+    QS_CHECK(cuts.count > 150 && cuts.not_there > 50 && cuts.not_there < cuts.count);
+    qsi_env_sim_destroy(cuts.sim);
+}
+
+/* A creation that is cut off, goes on, and is cut off again. */
+static void test_a_creation_that_was_cut_off_twice_begins_again(uint64_t seed)
+{
+    for (uint64_t i = 0; i < 60; i++) {
+        qs_env *sim = qsi_env_sim_create(seed + i);
+        struct cuts cuts = {.seed = seed * UINT64_C(7919) + i};
+        qs_env *disk, *fault;
+
+        QS_CHECK(sim != NULL);
+        fault = qsi_env_fault_create(sim);
+        QS_CHECK(fault != NULL);
+        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 1 + i, true);
+        (void)!open_and_close(fault, true);
+        qsi_env_fault_destroy(fault);
+        disk = qsi_env_sim_cut(sim, QSI_CUT_RANDOM, seed + i);
+        qsi_env_sim_destroy(sim);
+        QS_CHECK(disk != NULL);
+        cuts.sim = qsi_env_sim_from_mem(disk, seed + i);
+        QS_CHECK(cuts.sim != NULL);
+        qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
+        QS_CHECK_OK(open_and_close(cuts.sim, true));
+        qsi_env_sim_on_step(cuts.sim, NULL, NULL);
+        qsi_env_sim_destroy(cuts.sim);
+    }
+}
+
+/* ---- MANIFEST lost at each step of what follows ---- */
+
+static void lose_manifest(qs_env *disk)
+{
+    qs_dir *root;
+    bool created;
+
+    QS_CHECK_OK(disk->dir_open_root(disk, "store", false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(disk->remove(disk, root, "MANIFEST", QS_ERROR));
+    disk->dir_close(disk, root);
+}
+
+static void take_cut_without_manifest(void *context, uint64_t step)
+{
+    struct cuts *cuts = context;
+    qs_env *disk = qsi_env_sim_cut(cuts->sim, QSI_CUT_KEEP_ALL, step);
+    qs_verified verified;
+
+    QS_CHECK(disk != NULL);
+    lose_manifest(disk);
+    QS_CHECK_STATUS(QS_ECORRUPT, open_and_close(disk, true));
+    QS_CHECK(strcmp(qs_test_error.path, "MANIFEST") == 0);
+    QS_CHECK_STATUS(QS_ECORRUPT, open_and_close(disk, false));
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_store_verify("store", disk, NULL, &verified, QS_ERROR));
+    cuts->count += 1;
+    qsi_env_mem_destroy(disk);
+}
+
+static void test_a_store_that_lost_its_manifest_is_not_created_again(uint64_t seed)
+{
+    struct cuts cuts = {.sim = qsi_env_sim_create(seed)};
+    qs_options options = options_for(true);
+    qs_store *store;
+
+    QS_CHECK(cuts.sim != NULL);
+    QS_CHECK_OK(open_and_close(cuts.sim, true));
+    qsi_env_sim_on_step(cuts.sim, take_cut_without_manifest, &cuts);
+    for (int i = 0; i < 3; i++) {
+        QS_CHECK_OK(qs_store_open(&store, "store", &options, cuts.sim, QS_ERROR));
+        QS_CHECK_OK(qs_store_checkpoint(store, QS_ERROR));
+        QS_CHECK_OK(qs_store_close(store, QS_ERROR));
+    }
+    qsi_env_sim_on_step(cuts.sim, NULL, NULL);
+    QS_CHECK(cuts.count > 50);
+    qsi_env_sim_destroy(cuts.sim);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = qs_test_seed(argc, argv);
+
+    test_a_creation_that_was_cut_off_begins_again(seed);
+    test_a_creation_that_was_cut_off_twice_begins_again(seed);
+    test_a_store_that_lost_its_manifest_is_not_created_again(seed);
+    return 0;
+}
