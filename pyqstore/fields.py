@@ -236,7 +236,10 @@ def seconds(value: datetime) -> int:
 
 
 def decode_table(data: bytes) -> dict[str, Any]:
-    """The table in ``data``, as :func:`encode_table` makes it.  ValueError if it is malformed."""
+    """The table in ``data``, as :func:`encode_table` makes it.  ValueError if it is malformed,
+    TypeError for anything but bytes."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"data must be bytes, not {type(data).__name__}")
     table, _ = _read_table(data, 0, len(data), 1)
     return table
 

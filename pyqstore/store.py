@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import sys
 import warnings
@@ -235,15 +236,16 @@ class Store(_core.Store):
         distance from the highest priority stands above bit 56 of ``sequence``.  Messages that come
         or go meanwhile may be shown or not.
 
-        Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``.
+        Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``,
+        TypeError for one that is no whole number.
         A message, or a part of the queue, that cannot be read raises StoreCorrupt where it comes;
         with ``damaged`` that is called with the error, and what is behind follows.
         """
         import pyarrow
 
-        if start < 0 or (limit is not None and limit < 0):
+        position, left = operator.index(start), None if limit is None else operator.index(limit)
+        if position < 0 or (left is not None and left < 0):
             raise ValueError("start and limit must not be negative")
-        position, left = start, limit
         while left is None or left > 0:
             most = _BROWSE_ROWS if left is None else min(left, _BROWSE_ROWS)
             position, batch, error = self._browse(queue, position, most, _BROWSE_BYTES)

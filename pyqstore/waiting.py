@@ -17,7 +17,11 @@ def check_timeout(timeout: float | None) -> float:
     """
     if timeout is None:
         return math.inf
-    if not timeout >= 0:
+    try:
+        waits = timeout >= 0
+    except ArithmeticError:  # decimal's NaN compares with nothing
+        waits = False
+    if not waits:
         raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
     return float(timeout) if timeout < _FOR_EVER else math.inf
 

@@ -26,16 +26,18 @@ from pathlib import Path
 
 SILENCE_SECONDS = 120.0
 CASES_PER_CHILD = 400
-_SETTLED = 100  # cases after which a child has loaded what it will ever load
+SETTLED = 100
+"""Cases after which a child has loaded what it will ever load."""
 _LENGTH = struct.Struct("<I")
 
 
 @dataclass
 class Outcome:
-    """What came of a case: words to count, and what was wrong."""
+    """What came of a case: words to count, what was wrong, numbers to add up."""
 
     counts: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
 
 
 Work = Callable[[int], Outcome]
@@ -62,7 +64,7 @@ def run_watched(
                 if told is None:
                     errors.seek(0)
                     said = errors.read().decode(errors="replace").strip()
-                    outcome.violations[0] += f": {said[-2000:]}" if said else ""
+                    outcome.violations[0] += f": {said[:2000]}" if said else ""
                 yield case, outcome
                 case += 1
 
@@ -127,7 +129,7 @@ def _child(
 def _work(work: Work, batch: range, end: float, patience: float, writing: int) -> None:
     before: tuple[set[str], int] | None = None
     for index, case in enumerate(batch):
-        if index == _SETTLED:
+        if index == SETTLED:
             before = _held()
         outcome = work(case)
         over = time.monotonic() > end or index == len(batch) - 1

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def test_browse_begins_at_a_sequence_and_ends_at_a_limit(path: Path) -> None:
         assert bodies(store, "q", start=sequences[-1] + 1) == []
         with pytest.raises(ValueError, match="negative"):
             bodies(store, "q", start=-1)
+        for number in (Decimal("NaN"), 1.5, "1"):
+            with pytest.raises(TypeError):
+                bodies(store, "q", start=number)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                bodies(store, "q", limit=number)  # type: ignore[arg-type]
         with pytest.raises(pyqstore.NotFound):
             bodies(store, "missing")
 

@@ -128,6 +128,12 @@ def nested(depth: int) -> dict[str, Any]:
     return {"t": value}
 
 
+@pytest.mark.parametrize("data", [{"a": 1}, [1, 2], "text", None, bytearray(b"\1at\1")])
+def test_table_to_decode_must_be_bytes(data: Any) -> None:
+    with pytest.raises(TypeError, match=f"data must be bytes, not {type(data).__name__}"):
+        decode_table(data)
+
+
 def test_depth_128_is_taken_and_129_is_not() -> None:
     assert decode_table(encode_table(nested(128))) == nested(128)
     with pytest.raises(ValueError, match="128 deep"):

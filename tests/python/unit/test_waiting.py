@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,9 +20,10 @@ def test_what_no_clock_can_count_is_for_ever() -> None:
         deadline = Deadline(timeout)
         assert (deadline.slice_ns(), deadline.over) == (SLICE_NS, False)
     assert check_timeout(3) == 3
-    for timeout in (-1, -math.inf, math.nan):
+    for timeout in (-1, -math.inf, math.nan, Decimal("NaN"), Decimal(-1)):
         with pytest.raises(ValueError):
-            Deadline(timeout)
+            Deadline(timeout)  # type: ignore[arg-type]
+    assert check_timeout(Decimal("0.5")) == 0.5  # type: ignore[arg-type]
 
 
 def test_a_timeout_too_long_for_the_clock_is_accepted(channel: pyqstore.Channel) -> None:

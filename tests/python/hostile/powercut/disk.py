@@ -39,9 +39,7 @@ FILE_SYSTEMS = {
         ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"),
         "loop",
     ),
-    "xfs": FileSystem(
-        "xfs", 320 * 2**20, ("mkfs.xfs", "-q", "-f", "-K"), "loop,nouuid"
-    ),
+    "xfs": FileSystem("xfs", 320 * 2**20, ("mkfs.xfs", "-q", "-f", "-K"), "loop,nouuid"),
 }
 
 
