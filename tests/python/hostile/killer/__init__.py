@@ -43,8 +43,17 @@ def run(seed: int, seconds: float, plant: Plant | None = None) -> Report:
             path.mkdir()
             lives = chance.randrange(20, 60)
             _kill_repeatedly(path, chance, workers, report, lives, end, plant)
-            shutil.rmtree(path)
+            if report.violations and plant is None:
+                report.violations.append(f"the store is kept in {_keep(path)}")
+            else:
+                shutil.rmtree(path)
     return report
+
+
+def _keep(path: Path) -> str:
+    kept = tempfile.mkdtemp(prefix="qs-killed-")
+    shutil.move(path, kept)
+    return kept
 
 
 def _kill_repeatedly(

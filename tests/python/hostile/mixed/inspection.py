@@ -1,4 +1,5 @@
-"""Looks at a store that nobody uses: verifies it, opens it, and hands itself every message once."""
+"""Looks at a store that nobody uses: verifies it, browses it, opens it, and hands itself every
+message once."""
 
 from __future__ import annotations
 
@@ -12,9 +13,13 @@ import pyqstore
 from pyqstore.store import StoreOptions
 
 from .messages import Copy, body_of, copy_of, priority_of
-from .queues import DEAD
+from .queues import DEAD, kind_of
 
-_OPTIONS: StoreOptions = {"journal_file_bytes": "64KiB", "message_file_bytes": "64KiB"}
+_OPTIONS: StoreOptions = {
+    "create": False,
+    "journal_file_bytes": "64KiB",
+    "message_file_bytes": "64KiB",
+}
 _SECONDS = 60.0  # a wait that only a fault reaches
 
 
@@ -47,18 +52,33 @@ def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> F
     try:
         verified = pyqstore.verify(path)
         found.wrong += [f"verify: {damage}" for damage in verified.damage]
-        with pyqstore.open(path, create=False, **_OPTIONS) as store:
+        shown = _browse(path)
+        with pyqstore.open(path, **_OPTIONS) as store:
             found.torn_bytes = store.recovery_report.torn_bytes
             found.lost_bytes = store.recovery_report.lost_bytes
             found.keys = {key: store.transaction_known(key) for key in keys}
             with store.channel() as channel:
                 _take_all(store, channel, found)
+        for queue, names in shown.items():
+            if names != found.order[queue]:
+                found.wrong.append(f"{queue}: recovery gives other messages than browse shows")
     except pyqstore.StoreNotFound as error:
         if was_open:
             found.wrong.append(f"the store is not there: {error}")
     except pyqstore.StoreError as error:
         found.wrong.append(f"{type(error).__name__}: {error}")
     return found
+
+
+def _browse(path: Path) -> dict[str, list[str]]:
+    """The names in the queues that messages leave only to consumers, as a reader shows them."""
+    shown = {}
+    with pyqstore.open(path, create=False, read_only=True) as store:
+        for queue in store.queues():
+            if kind_of(queue).keeps and queue != DEAD:
+                batches = [batch.column("message_id").to_pylist() for batch in store.browse(queue)]
+                shown[queue] = [str(name) for batch in batches for name in batch]
+    return shown
 
 
 def _take_all(store: pyqstore.Store, channel: pyqstore.Channel, found: Found) -> None:

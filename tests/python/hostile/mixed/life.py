@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 _PROGRAM = Path(__file__).with_name("worker.py")
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 _SECONDS = 240.0  # a wait that only a fault reaches
+
+
+def die_with_parent() -> None:
+    """Called in a child before it becomes another program."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Worker:
@@ -23,6 +32,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=die_with_parent,
         )
         self._said = bytearray()
         self._errors = b""
@@ -60,17 +70,21 @@ class Worker:
     def wait_for_phase(self, phase: str) -> None:
         """Return when the worker is in ``phase``, or over."""
         wanted = f'"phase","{phase}"'.encode()
-        with self._news:
-            self._news.wait_for(lambda: self._is_over or wanted in self._said, _SECONDS)
+        self._wait_for(lambda: wanted in self._said)
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def wait_until_over(self) -> None:
+        self._wait_for(lambda: False)
+
+    def _wait_for(self, happened: Callable[[], bool]) -> None:
+        """Until it happened or the worker is over.  One that hangs is aborted, and tells where."""
         with self._news:
-            over = self._news.wait_for(lambda: self._is_over, _SECONDS)
-        if not over:
-            self._process.send_signal(signal.SIGABRT)
+            in_time = self._news.wait_for(lambda: self._is_over or happened(), _SECONDS)
+            if not in_time:
+                self._process.send_signal(signal.SIGABRT)
+                self._news.wait_for(lambda: self._is_over, _SECONDS)
 
     def end(self) -> None:
         """Kill it if it lives; read what is left of its words."""

@@ -339,8 +339,6 @@ class Model:
         taken: Counter[str] = Counter()
         for copy, state in self.copies.items():
             due = state.confirmed and not state.gone and state.leaving is None
-            if state.refused and not state.gone:
-                due = copy[1] == "over" and state.leaving is None
             if not due or copy in places:
                 continue
             taken[copy[1]] += 1

@@ -6,6 +6,7 @@ It reads a line of JSON, the plan, from its standard input, and ends in good ord
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import os
 import random
@@ -81,14 +82,20 @@ async def work_in_tasks(plan: dict[str, Any], story: Story, stop: threading.Even
     story.tell("phase", "closed")
 
 
+def stop_at_next_line(stop: threading.Event) -> None:
+    sys.stdin.readline()
+    stop.set()
+
+
 def main() -> None:
+    faulthandler.enable()  # who kills this one for its slowness learns where it was
     pa.table({"body": [b""]})  # the first one imports what takes as long as a life may last
     plan = json.loads(sys.stdin.readline())
     chance = random.Random(plan["seed"])
     plan["options"] = {**random_options(chance), **plan["options"]}
     story = Story(1, position_in(plan["recorder"]))
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+    threading.Thread(target=stop_at_next_line, args=(stop,), daemon=True).start()
     if chance.random() < 0.5:
         work_in_threads(plan, story, stop)
     else:

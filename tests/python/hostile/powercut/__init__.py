@@ -20,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..mixed.life import die_with_parent
 from ..report import Report
 from .disk import FILE_SYSTEMS
 
@@ -68,6 +69,7 @@ def run(
                 stdout=subprocess.PIPE,
                 check=True,
                 text=True,
+                preexec_fn=die_with_parent,
             )
         part = json.loads(done.stdout.splitlines()[-1])
         for name, count in part["figures"].items():

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hostile.mixed.inspection import inspect
 from hostile.mixed.life import Workers
+from hostile.mixed.messages import Copy
 from hostile.mixed.model import Model
 from hostile.mixed.story import Event, events
 from hostile.powercut.disk import (
@@ -85,7 +86,7 @@ class Recording:
             raise RuntimeError(worker.failure)
         self.lives.append(list(events(worker.said)))
 
-    def _repeats(self) -> list[Any]:
+    def _repeats(self) -> list[tuple[str, list[Copy]]]:
         return self.model_at(None).repeats()
 
     def model_at(self, position: int | None) -> Model:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shlex
-import signal
 import struct
 import subprocess
 import time
@@ -14,11 +12,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..mixed.life import die_with_parent
+
 _SOURCE = Path(__file__).with_name("blockrec.c")
 _HEADER = struct.Struct("=QQQ")
 _FLUSH = 2
 _SECTOR = 512
-_PR_SET_PDEATHSIG = 1
 _SECONDS = 60.0
 
 
@@ -64,10 +63,6 @@ def unmount(at: Path) -> None:
     subprocess.run(["umount", str(at)], check=True, capture_output=True, text=True)
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Recorder:
     """A disk that is recorded from now on, in a folder of its own."""
 
@@ -77,7 +72,7 @@ class Recorder:
         self.log = folder / "log"
         self._process = subprocess.Popen(
             [str(program), str(self._folder), str(disk_bytes), str(self.log)],
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         end = time.monotonic() + _SECONDS
         while not self.position_file.exists():
