@@ -51,6 +51,7 @@ def run(seed: int, seconds: float, plant: Plant | None = None) -> Report:
 
 
 def _keep(path: Path) -> str:
+    """The store and what its workers told, as evidence."""
     kept = tempfile.mkdtemp(prefix="qs-killed-")
     shutil.move(path, kept)
     return kept
@@ -111,6 +112,7 @@ def _live(
         _follow_to_death(worker, chance, report)
     finally:
         worker.end()
+    Path(plan["path"]).with_name(f"life-{model.life}.json").write_bytes(worker.said)
     model.read(events(worker.said))
     report.add(f"ends while {model.phase}")
     if worker.failure:

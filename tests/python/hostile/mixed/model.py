@@ -305,8 +305,7 @@ class Model:
             return
         else:
             happened = any(copy in places for copy in transaction.published) or any(
-                copy not in places and copy in self.copies and self.copies[copy].confirmed
-                for copy in transaction.acked
+                copy not in places and self._is_due(copy) for copy in transaction.acked
             )
         if was is None:
             self.counts["undecided transactions"] += 1
@@ -338,12 +337,16 @@ class Model:
     def _check_missing(self, places: dict[Copy, list[Holding]]) -> None:
         taken: Counter[str] = Counter()
         for copy, state in self.copies.items():
-            due = state.confirmed and not state.gone and state.leaving is None
-            if not due or copy in places:
+            if copy in places or not self._is_due(copy):
                 continue
             taken[copy[1]] += 1
             if taken[copy[1]] > self._takers(copy[1]):
                 self.blame(f"{copy} is LOST: {state}")
+
+    def _is_due(self, copy: Copy) -> bool:
+        """Whether it must be there: later lives may have settled what a transaction left."""
+        state = self.copies.get(copy)
+        return state is not None and state.confirmed and not state.gone and state.leaving is None
 
     def _takers(self, home: str) -> int:
         """How many copies of a home gets that were cut off may have: from it, and as letters."""
