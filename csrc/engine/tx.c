@@ -299,8 +299,10 @@ bool qs_store_transaction_known(qs_store *store, qs_slice key)
 
     if (qsi_store_enter(store, NULL) == QS_OK) {
         uint64_t lsn = key_lsn(store, qsi_slice_of(key));
-        /* One that is on its way to the disk may yet fail, or be gone after a power cut. */
-        known = lsn != 0 && qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK;
+        /* One that is on its way to the disk may yet fail, or be gone after a power cut. Of a store
+         * that is open to be read none is: it has no journal. */
+        known = lsn != 0 && (store->options.read_only ||
+                             qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK);
         qsi_store_leave(store);
     }
     return known;

@@ -203,6 +203,17 @@ def test_a_crashed_store_is_read_without_recovering_it(path: Path) -> None:
         assert os.path.exists(path / "MANIFEST")
 
 
+def test_a_store_that_is_open_to_be_read_knows_its_transactions(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        channel.tx_select()
+        channel.basic_publish("", "q", b"1", PERSISTENT)
+        channel.tx_commit(key="once")
+    with pyqstore.open(path, read_only=True) as store:
+        assert store.transaction_known("once")
+        assert not store.transaction_known("never")
+
+
 def test_browse_for_asyncio(path: Path) -> None:
     async def main() -> list[bytes]:
         async with await pyqstore.aio.open(path) as store:

@@ -81,7 +81,7 @@ def _kill_repeatedly(
         }
         _live(workers.take(), plan, chance, model, report)
         planted = plant is not None and model.life > 2 and plant(path / "store")
-        last = time.monotonic() > end
+        last = time.monotonic() > end and model.counts["confirmed"] > 0
         if last or planted or chance.random() < 0.7:
             _look(path, chance, model)
         report.add("lives")

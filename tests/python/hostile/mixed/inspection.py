@@ -4,7 +4,7 @@ message once."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Found:
     lost_bytes: int = 0
 
 
-def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> Found:
+def inspect(path: Path, keys: Sequence[str] = (), *, was_open: bool = True) -> Found:
     """What is in the store at ``path``.  All is back in its place afterwards.
 
     A store that no worker had open need not be there yet.
@@ -52,7 +52,7 @@ def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> F
     try:
         verified = pyqstore.verify(path)
         found.wrong += [f"verify: {damage}" for damage in verified.damage]
-        shown = _browse(path)
+        shown, known = _read(path, keys)
         with pyqstore.open(path, **_OPTIONS) as store:
             found.torn_bytes = store.recovery_report.torn_bytes
             found.lost_bytes = store.recovery_report.lost_bytes
@@ -62,6 +62,8 @@ def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> F
         for queue, names in shown.items():
             if names != found.order[queue]:
                 found.wrong.append(f"{queue}: recovery gives other messages than browse shows")
+        if known != found.keys:
+            found.wrong.append("recovery knows other transactions than a reader does")
     except pyqstore.StoreNotFound as error:
         if was_open:
             found.wrong.append(f"the store is not there: {error}")
@@ -70,15 +72,15 @@ def inspect(path: Path, keys: Iterable[str] = (), *, was_open: bool = True) -> F
     return found
 
 
-def _browse(path: Path) -> dict[str, list[str]]:
-    """The names in the queues that messages leave only to consumers, as a reader shows them."""
+def _read(path: Path, keys: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, bool]]:
+    """As a reader shows it: names in the queues that messages leave only to consumers, and keys."""
     shown = {}
     with pyqstore.open(path, create=False, read_only=True) as store:
         for queue in store.queues():
             if kind_of(queue).keeps and queue != DEAD:
                 batches = [batch.column("message_id").to_pylist() for batch in store.browse(queue)]
                 shown[queue] = [str(name) for batch in batches for name in batch]
-    return shown
+        return shown, {key: store.transaction_known(key) for key in keys}
 
 
 def _take_all(store: pyqstore.Store, channel: pyqstore.Channel, found: Found) -> None:

@@ -75,6 +75,10 @@ class Worker:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def wait_for_confirm(self) -> None:
+        """Return when the worker told of one, or is over."""
+        self._wait_for(lambda: b',"confirm",' in self._said)
+
     def wait_until_over(self) -> None:
         self._wait_for(lambda: False)
 

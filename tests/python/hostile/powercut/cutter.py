@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -75,8 +76,8 @@ class Recording:
         worker = workers.take()
         try:
             worker.say(json.dumps(plan))
-            worker.wait_for_phase("open")
-            time.sleep(chance.uniform(0.2, 2.5))
+            worker.wait_for_confirm()
+            time.sleep(chance.uniform(0, 2))
             if chance.random() < 0.3:
                 worker.say("end")
                 worker.wait_until_over()
@@ -137,9 +138,10 @@ class Recording:
 
 
 def cut_some(
-    recording: Recording, folder: Path, chance: random.Random, report: Report, end: float
+    recording: Recording, folder: Path, chance: random.Random, report: Report, end: float = math.inf
 ) -> None:
-    """Cut at some positions, the first first: the disk before the cut is built only once."""
+    """Cut at some positions, in their order: the disk before the cuts is built once.  Stop at
+    ``end``, if there is one."""
     base = Image(folder / "base", recording.kind.disk_bytes)
     applied = 0
     for position in recording.positions(_CUTS, chance):
@@ -163,11 +165,10 @@ def attack(plan: dict[str, Any], report: Report) -> None:
             recording = Recording(program, plan, workers, chance)
             report.add("recordings")
             report.add("writes and flushes", len(recording.log))
+            cut_some(recording, folder, chance, report)
             for _ in range(_PASSES):
-                if not report.violations and (
-                    time.monotonic() < end or "cuts" not in report.figures
-                ):
-                    cut_some(recording, folder, chance, report, max(end, time.monotonic() + 1))
+                if not report.violations and time.monotonic() < end:
+                    cut_some(recording, folder, chance, report, end)
             (folder / "mounted").rmdir()
 
 
