@@ -189,7 +189,12 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t damages
     qs_status qs_store_verify(const char *path, qs_env *env, const qs_verify_callbacks *callbacks,
                               qs_verified *verified_out, qs_error *error)
-    c_bool qs_store_transaction_known(qs_store *store, qs_slice key)
+    qs_status qs_store_transaction_known(qs_store *store, qs_slice key, c_bool *known_out,
+                                         qs_error *error)
+    qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *count_out,
+                                          qs_error *error)
+    qs_status qs_store_forget_transactions(qs_store *store, uint64_t older_than_us,
+                                           uint64_t *count_out, qs_error *error)
 
     # Connections.
     qs_status qs_connection_open(qs_connection **connection_out, qs_store *store, qs_error *error)

@@ -9,6 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 
@@ -61,6 +62,7 @@ class Binding(NamedTuple):
 _DAMAGE_MOST = 10_000
 _BROWSE_ROWS = 65_536
 _BROWSE_BYTES = 16 << 20
+_U64_MAX = 2**64 - 1
 _MODES = {"default": 0, "lazy": 1}
 
 
@@ -284,6 +286,26 @@ class Store(_core.Store):
         for another mode.
         """
         self._set_queue_mode(name, bool(number_of("mode", mode, _MODES)))
+
+    def forget_transaction(
+        self, key: str | None = None, *, older_than: timedelta | float | None = None
+    ) -> int:
+        """Forget the ``key`` of a transaction, or all that were committed longer ago than
+        ``older_than`` (a timedelta, or seconds; 0: all); returns how many were known.
+
+        Keys are kept until they are forgotten here.  What is forgotten may be committed again, and
+        ``transaction_known`` says False.  Durable when this returns.  By age, all keys are read,
+        by wall time.  StoreCorrupt: a file of keys is damaged, and nothing was forgotten.
+        TypeError unless there is either a key or an age, ValueError for a negative one.
+        """
+        if (key is None) == (older_than is None):
+            raise TypeError("give either a key or older_than")
+        if older_than is None:
+            return self._forget_key(key)  # type: ignore[arg-type]
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        if not 0 <= seconds < _U64_MAX / 1e6:
+            raise ValueError(f"older_than must be 0 seconds or more, not {older_than!r}")
+        return self._forget_older(int(seconds * 1_000_000))
 
     def stats(self) -> dict[str, Any]:
         """Counters since the store was opened.

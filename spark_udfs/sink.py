@@ -54,12 +54,14 @@ class Job:
         name: unique; names the staging folder.
         key: the transaction's key in the store.
         repeated: the key was committed before the job began: tasks stage nothing.
+        forgets_key: the key was made up for this job, and serves nobody after its commit.
     """
 
     options: WriteOptions
     name: str
     key: str
     repeated: bool = False
+    forgets_key: bool = False
 
     @property
     def folder(self) -> StagingFolder:
@@ -111,7 +113,12 @@ def open_store(path: str, *, wait_s: float) -> pyqstore.Store:
 
 
 def prepare(
-    options: WriteOptions, columns: Sequence[tuple[str, str]], *, job: str, key: str
+    options: WriteOptions,
+    columns: Sequence[tuple[str, str]],
+    *,
+    job: str,
+    key: str,
+    forgets_key: bool = False,
 ) -> Job:
     """Everything that can be refused before a row is computed.
 
@@ -119,6 +126,7 @@ def prepare(
         columns: (name, Spark's simple name of the type) of the frame.
         job: unique name for the staging folder.
         key: the transaction's key.
+        forgets_key: forget it when the commit is done.
 
     Raises:
         ColumnError, OptionError: the frame or the options do not make messages.
@@ -148,7 +156,7 @@ def prepare(
             ):
                 channel.queue_declare(options.routing_key, passive=True)
         repeated = store.transaction_known(key)
-    prepared = Job(options=options, name=job, key=key, repeated=repeated)
+    prepared = Job(options=options, name=job, key=key, repeated=repeated, forgets_key=forgets_key)
     if not repeated:
         prepared.folder.create()
     return prepared
@@ -204,6 +212,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
                 committed = _publish(channel, job, files, returned)
         job.folder.sweep()
         job.folder.sweep_stale()
+        if job.forgets_key:
+            # What was staged is gone, so nothing can be published twice any more.
+            store.forget_transaction(job.key)
         stats = dict(store.stats())
     rows = sum(file.rows for file in files) if committed else 0
     report = CommitReport(

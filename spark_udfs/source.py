@@ -41,7 +41,13 @@ class QStoreWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, columns: Sequence[tuple[str, str]]) -> None:
         """Check all that can be checked before a row is computed; raises as ``sink.prepare``."""
         name = uuid.uuid4().hex
-        self.job = sink.prepare(options, columns, job=name, key=options.txnid or f"spark-{name}")
+        self.job = sink.prepare(
+            options,
+            columns,
+            job=name,
+            key=options.txnid or f"spark-{name}",
+            forgets_key=options.txnid is None,
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one attempt at one partition."""

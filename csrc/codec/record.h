@@ -28,10 +28,12 @@ enum qsi_record_type {
     QSI_RECORD_EXCHANGE_BIND = 11, /* exchange to exchange */
     QSI_RECORD_EXCHANGE_UNBIND = 12,
     QSI_RECORD_PRIORITY_QUEUE_DECLARE = 13, /* of a queue with levels */
+    QSI_RECORD_TRANSACTION_FORGET = 14,
     /* in checkpoints only */
     QSI_RECORD_MESSAGE_FILE = 16,
     QSI_RECORD_QUEUE_STATE = 17,
     QSI_RECORD_STORE_STATE = 18,
+    QSI_RECORD_KEY_FILE = 19,
 };
 
 #define QSI_RECORD_ALIGN 8
@@ -315,7 +317,8 @@ qs_status qsi_message_file_record_decode(struct qsi_message_file_record *file_ou
  *   QUEUE_DECLARE     flags, queue id; name, arguments    QUEUE_DELETE     queue id
  *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key
  *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination
- *   PRIORITY_QUEUE_DECLARE              as QUEUE_DECLARE */
+ *   PRIORITY_QUEUE_DECLARE              as QUEUE_DECLARE
+ *   TRANSACTION_FORGET                  key; or no key, and all committed before that wall time in us */
 #define QSI_TOPOLOGY_STRINGS 4
 struct qsi_topology {
     uint8_t type;

@@ -172,12 +172,25 @@ static void free_checkpoint(struct checkpoint *checkpoint)
     qsi_buf_fini(&checkpoint->states);
 }
 
+/* REQUIRES lock; releases it meanwhile.  Many keys of transactions go to a file of their own; without space the checkpoint carries
+ * them. */
+static qs_status spill_keys(struct qs_store *store, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    if (qsi_transactions_are_many(store)) {
+        status = qsi_transactions_spill(store, error);
+    }
+    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
+}
+
 /* REQUIRES lock; releases it meanwhile.  Everything before the snapshot that may take its time. */
 static qs_status prepare(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_store_check_failed(store, error));
     promote_all(store);
     QS_TRY(flush_bulk(store, error));
+    QS_TRY(spill_keys(store, error));
     store->snapshot_waits = true;
     for (;;) {
         QS_TRY(qsi_store_check_failed(store, error));

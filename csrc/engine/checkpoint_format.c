@@ -12,6 +12,7 @@
 #define STATE_BYTES 40u
 #define ENTRY_BYTES 48u
 #define STORE_STATE_BYTES 16u
+#define KEY_FILE_BYTES 40u
 
 enum { ENTRY_AREA = 3, ENTRY_PACKED = 4, ENTRY_HAS_STORED = 8, ENTRY_HAS_EXPIRIES = 16 };
 
@@ -188,4 +189,37 @@ qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *rec
     }
     *next_queue_id_out = qsi_get_u64(record + 8);
     return QS_OK;
+}
+
+qs_status qsi_key_file_encode(struct qsi_buf *out, const struct qsi_key_file_entry *entry)
+{
+    uint8_t *at;
+
+    QS_TRY(qsi_buf_reserve(out, KEY_FILE_BYTES, &at));
+    out->bytes += KEY_FILE_BYTES;
+    put_head(at, KEY_FILE_BYTES, QSI_RECORD_KEY_FILE);
+    qsi_put_u64(at + 8, entry->number);
+    qsi_put_u64(at + 16, entry->key_count);
+    qsi_put_u64(at + 24, entry->bytes);
+    qsi_put_u32(at + 32, entry->header_crc);
+    qsi_put_u32(at + 36, 0);
+    return QS_OK;
+}
+
+qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
+                              qs_error *error)
+{
+    if (qsi_record_length(record) != KEY_FILE_BYTES) {
+        return qsi_fail(error, QS_ECORRUPT, "key file in %u bytes", qsi_record_length(record));
+    }
+    *entry_out = (struct qsi_key_file_entry){
+        .number = qsi_get_u64(record + 8),
+        .key_count = qsi_get_u64(record + 16),
+        .bytes = qsi_get_u64(record + 24),
+        .header_crc = qsi_get_u32(record + 32),
+    };
+    return entry_out->number > 0 && entry_out->number < UINT32_MAX
+               ? QS_OK
+               : qsi_fail(error, QS_ECORRUPT, "key file %llu",
+                          (unsigned long long)entry_out->number);
 }

@@ -50,6 +50,18 @@ qs_status qsi_queue_state_decode(struct qsi_queue_state *state_out, const uint8_
 void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t *record,
                               uint32_t index);
 
+/* A file of transaction keys. */
+struct qsi_key_file_entry {
+    uint64_t number;
+    uint64_t key_count;
+    uint64_t bytes; /* of the file */
+    uint32_t header_crc;
+};
+qs_status qsi_key_file_encode(struct qsi_buf *out,
+                              const struct qsi_key_file_entry *entry) QS_MUST_CHECK;
+qs_status qsi_key_file_decode(struct qsi_key_file_entry *entry_out, const uint8_t *record,
+                              qs_error *error) QS_MUST_CHECK;
+
 /* What no other record tells: the next queue's id. */
 qs_status qsi_store_state_encode(struct qsi_buf *out, uint64_t next_queue_id) QS_MUST_CHECK;
 qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *record,

@@ -1,18 +1,14 @@
 /* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in one hold of the lock.  Of messages that are
  * only in the journal it decides which are flushed to segments and which the checkpoint carries itself; the jobs for both are begun
  * here and run by checkpoint_write.c. */
-#include "alloc.h"
 #include "check.h"
 #include "checkpoint.h"
 #include "error.h"
-
-#include <stdlib.h>
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)
 #define CARRIED_BYTES_MAX (16u << 20)
 #define FLUSH_ALL UINT64_MAX
-#define KEYS_MAX 65536 /* transaction keys that are remembered: the latest */
 
 /* ---- what is flushed, and what is carried ---- */
 
@@ -46,7 +42,7 @@ static bool ends_on_page(const struct qs_store *store, const struct qsi_queue *q
            segment->file.heap_end == 0;
 }
 
-/* ---- the snapshot: topology and keys ---- */
+/* ---- the snapshot: topology ---- */
 
 static qs_status put_topology(struct checkpoint *checkpoint, const struct qsi_topology *topology)
 {
@@ -125,59 +121,6 @@ static qs_status put_all_topology(struct checkpoint *checkpoint)
     }
     qsi_router_visit_bindings(&store->router, put_binding, &visit);
     return visit.status;
-}
-
-static int later_first(const void *a, const void *b)
-{
-    uintptr_t x = *(const uintptr_t *)a;
-    uintptr_t y = *(const uintptr_t *)b;
-
-    return x > y ? -1 : x < y;
-}
-
-/* The LSN from which on keys are kept: all of them, unless there are more than are remembered. */
-static qs_status oldest_key(const struct qs_store *store, uintptr_t *oldest_out)
-{
-    size_t count = 0;
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->transactions);
-    uintptr_t *lsns;
-
-    *oldest_out = 0;
-    if (store->transactions.count <= KEYS_MAX) {
-        return QS_OK;
-    }
-    lsns = qsi_alloc(store->transactions.count * sizeof *lsns);
-    if (lsns == NULL) {
-        return QS_ENOMEM;
-    }
-    while (qsi_map_next(&store->transactions, &cursor)) {
-        lsns[count++] = (uintptr_t)cursor.value;
-    }
-    qsort(lsns, count, sizeof *lsns, later_first);
-    *oldest_out = lsns[KEYS_MAX - 1];
-    qsi_free(lsns);
-    return QS_OK;
-}
-
-static qs_status put_keys(struct checkpoint *checkpoint)
-{
-    struct qs_store *store = checkpoint->store;
-    struct qsi_map_cursor cursor;
-    uintptr_t oldest;
-
-    QS_TRY(oldest_key(store, &oldest));
-    cursor = qsi_map_begin(&store->transactions);
-    while (qsi_map_next(&store->transactions, &cursor)) {
-        struct qsi_topology topology = {
-            .type = QSI_RECORD_TRANSACTION,
-            .strings = {qsi_slice_make(cursor.key, (uint32_t)cursor.key_bytes)}};
-        if ((uintptr_t)cursor.value < oldest) {
-            qsi_map_remove(&store->transactions, cursor.key, cursor.key_bytes);
-            continue;
-        }
-        QS_TRY(put_topology(checkpoint, &topology));
-    }
-    return QS_OK;
 }
 
 /* ---- the snapshot: queues ---- */
@@ -381,6 +324,7 @@ void qsi_seal_dead_files(struct qs_store *store, bool sealed)
          node = node->next) {
         QSI_LIST_OWNER(node, struct dead_file, in_store)->sealed = sealed;
     }
+    qsi_transactions_seal(store, sealed);
 }
 
 /* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
@@ -392,7 +336,7 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     checkpoint->lsn = qsi_journal_appended_lsn(store->journal);
     status = put_all_topology(checkpoint);
     if (status == QS_OK) {
-        status = put_keys(checkpoint);
+        status = qsi_transactions_snapshot(checkpoint);
     }
     if (status == QS_OK) {
         status = put_all_messages(checkpoint);

@@ -398,6 +398,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
     }
     remove_dead_files(store);
+    qsi_transactions_remove_dead(store);
     qsi_mutex_unlock(&store->mutex);
     checkpoint->sealed = false;
     status = qsi_message_store_unseal(store->messages, true, error);

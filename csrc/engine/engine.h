@@ -23,6 +23,7 @@
 #include "policy.h"
 #include "queue.h"
 #include "route.h"
+#include "transactions.h"
 #include "unacked.h"
 
 #include <pthread.h>
@@ -154,9 +155,8 @@ struct qs_store {
         return_bytes; /* of returned messages that wait to be read; touched with atomics only */
     struct qsi_queue_shared shared;
     struct qsi_router router;
-    struct qsi_map queues_by_id; /* u64 -> store_queue: recovery */
-    struct qsi_map
-        transactions; /* committed keys -> the LSN after which they are durable, as a pointer */
+    struct qsi_map queues_by_id;      /* u64 -> store_queue: recovery */
+    struct transactions transactions; /* keys of those that were committed */
     uint64_t next_queue_id;
     uint64_t next_server_name;
     struct qsi_chunk *arena;           /* open chunk for journalled records */
@@ -640,6 +640,7 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
 /* ---- tx.c ---- */
 
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
+_Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 void qsi_tx_drop(struct qs_channel *channel);
 /* REQUIRES lock; may release it meanwhile.  The channel's open transaction as one group of the journal; *lsn_out: durable when that is. */
 qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out,

@@ -398,6 +398,9 @@ static bool work(struct qs_store *store)
         !qsi_list_is_empty(&store->shared.retired)) {
         progress = qsi_pager_release(store, NULL) == QS_OK || progress;
     }
+    if (qsi_transactions_want_spill(store)) {
+        progress = qsi_transactions_spill(store, NULL) == QS_OK || progress;
+    }
     progress = qsi_pager_step(store) || progress;
     now = store->env->monotonic_ns(store->env);
     if (!progress || now - store->compacted_at_ns >=

@@ -217,18 +217,6 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     return QS_OK;
 }
 
-static qs_status replay_transaction(struct qs_store *store, const struct qsi_topology *record,
-                                    qs_error *error)
-{
-    struct qsi_slice key = record->strings[0];
-
-    if (key.bytes > 0 &&
-        qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)1) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "transaction key");
-    }
-    return QS_OK;
-}
-
 qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                             qs_error *error)
 {
@@ -241,8 +229,9 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
     case QSI_RECORD_SETTLE:
         return replay_settle(store, record, error);
     case QSI_RECORD_TRANSACTION:
+    case QSI_RECORD_TRANSACTION_FORGET:
         QS_TRY(qsi_topology_decode(&topology, record, error));
-        return replay_transaction(store, &topology, error);
+        return qsi_transactions_replay(store, &topology, error);
     case QSI_RECORD_EXCHANGE_DECLARE:
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_QUEUE_DECLARE:
@@ -304,12 +293,21 @@ static void enter_session(struct replay *replay, uint32_t session)
 static qs_status relieve_memory(struct replay *replay, qs_error *error)
 {
     struct qs_store *store = replay->store;
+    bool is_much = qsi_budget_bytes(store->budget) > store->options.memory_budget / 2;
+    qs_status status = QS_OK;
 
-    if (store->options.read_only ||
-        qsi_budget_bytes(store->budget) <= store->options.memory_budget / 2) {
+    if (store->options.read_only || (!is_much && !qsi_transactions_want_spill(store))) {
         return QS_OK;
     }
     QS_TRY(check_journal(replay, error));
+    qsi_mutex_lock(&store->mutex);
+    if (qsi_transactions_want_spill(store)) {
+        status = qsi_transactions_spill(store, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (status != QS_OK) {
+        return status;
+    }
     qsi_mutex_lock(&store->mutex);
     while (qsi_budget_bytes(store->budget) > store->options.memory_budget / 2 &&
            qsi_pager_step(store)) {

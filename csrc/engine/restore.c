@@ -203,6 +203,8 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
         return replay_queue_state(store, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&store->next_queue_id, record, error);
+    case QSI_RECORD_KEY_FILE:
+        return qsi_transactions_replay_file(store, record, error);
     case QSI_RECORD_MESSAGE_FILE:
         return qsi_message_store_restore(store->messages, record, error);
     default:
@@ -282,8 +284,9 @@ static bool remove_old_checkpoint(void *context, const char *name)
     struct old_checkpoints *old = context;
     uint64_t number;
 
-    if (strlen(name) == 14 && qsi_checkpoint_number(name, &number) &&
-        number != old->store->manifest.checkpoint_number) {
+    if ((strlen(name) == 14 && qsi_checkpoint_number(name, &number) &&
+         number != old->store->manifest.checkpoint_number) ||
+        qsi_transactions_is_leftover(old->store, name)) {
         old->status = qsi_env_remove(old->store->env, old->store->checkpoint_dir, name, NULL);
     }
     return true;

@@ -307,6 +307,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     if (store->budget == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
     }
+    qsi_transactions_init(store);
     QS_TRY(qsi_departures_open(store, error));
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
@@ -522,6 +523,8 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
+    store->transactions.dir.dir = store->checkpoint_dir;
+    memcpy(store->transactions.dir.uuid, store->manifest.uuid, sizeof store->transactions.dir.uuid);
     QS_TRY(qsi_recover(store, error));
     return store->options.read_only ? QS_OK : qsi_departures_after_recovery(store, error);
 }
@@ -538,7 +541,7 @@ static void free_store(struct qs_store *store)
     qsi_index_close(store->index);
     qsi_index_close(store->transient_index);
     qsi_map_fini(&store->queues_by_id);
-    qsi_map_fini(&store->transactions);
+    qsi_transactions_free(store);
     qsi_journal_close(store->journal);
     qsi_message_store_close(store->messages);
     qsi_chunk_unref(store->arena);

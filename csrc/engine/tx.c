@@ -145,27 +145,6 @@ static qs_status make_room(struct commit *commit, qs_error *error)
     return QS_OK;
 }
 
-/* 0: no transaction was committed with that key. */
-static uint64_t key_lsn(const struct qs_store *store, struct qsi_slice key)
-{
-    return key.bytes > 0 ? (uintptr_t)qsi_map_get(&store->transactions, key.data, key.bytes) : 0;
-}
-
-static qs_status note_key(struct qs_store *store, struct qsi_slice key, uint64_t lsn)
-{
-    _Static_assert(sizeof(uintptr_t) >= sizeof lsn, "an LSN in a pointer");
-    return qsi_map_put(&store->transactions, key.data, key.bytes, (void *)(uintptr_t)lsn);
-}
-
-/* Of a transaction that was not committed after all. */
-static void forget_key(struct qs_store *store, const struct commit *commit)
-{
-    if (commit->key.strings[0].bytes > 0) {
-        qsi_map_remove(&store->transactions, commit->key.strings[0].data,
-                       commit->key.strings[0].bytes);
-    }
-}
-
 /* Room for the rejected messages of which no letter says what becomes of them, and for letters that a full queue passes on. */
 static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
 {
@@ -187,6 +166,30 @@ static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
 
+/* Memory for all that apply does, and whether full queues take it. */
+static qs_status reserve(struct commit *commit, qs_error *error)
+{
+    struct qs_channel *channel = commit->channel;
+    struct qs_store *store = channel->store;
+    struct qsi_slice key = commit->key.strings[0];
+    qs_status status = QS_OK;
+
+    if (key.bytes > 0) {
+        QS_TRY(qsi_transactions_reserve(store, key, error));
+    }
+    status = qsi_pieces_reserve(store, commit->pieces, 1, error);
+    if (status == QS_OK && channel != store->departures.holder) {
+        status = qsi_refusals_check(store, commit->pieces, error);
+        if (status == QS_OK) {
+            status = reserve_rejects(commit, error);
+        }
+    }
+    if (status != QS_OK && key.bytes > 0) {
+        qsi_transactions_unreserve(store, key);
+    }
+    return status;
+}
+
 /* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
 {
@@ -196,6 +199,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     uint64_t tail_bytes = commit->bytes - commit->pieces->journal_bytes;
     struct qsi_chunk *tail = NULL;
     uint32_t tail_records = 0;
+    qs_status status;
 
     *lsn_out = 0;
     if (tail_bytes > 0) {
@@ -204,31 +208,17 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
             return qsi_fail(error, QS_ENOMEM, "transaction");
         }
     }
-    if (keyed && note_key(store, commit->key.strings[0], UINT64_MAX) != QS_OK) {
+    status = reserve(commit, error);
+    if (status != QS_OK) {
         qsi_chunk_unref(tail);
-        return qsi_fail(error, QS_ENOMEM, "transaction key");
-    }
-    if (qsi_pieces_reserve(store, commit->pieces, 1, error) != QS_OK) {
-        forget_key(store, commit);
-        qsi_chunk_unref(tail);
-        return QS_ENOMEM;
-    }
-    if (channel != store->departures.holder) {
-        qs_status status = qsi_refusals_check(store, commit->pieces, error);
-        if (status == QS_OK) {
-            status = reserve_rejects(commit, error);
-        }
-        if (status != QS_OK) {
-            forget_key(store, commit);
-            qsi_chunk_unref(tail);
-            return status;
-        }
+        return status;
     }
     for (uint32_t i = 0; i < commit->settle_count; i++) {
         tail_records += qsi_settle_into(channel, commit->settles[i].first_tag,
                                         commit->settles[i].last_tag, commit->settles[i].kind, tail);
     }
     if (keyed) {
+        commit->key.number = qsi_transactions_time(store);
         qsi_topology_encode(tail->data + tail->used, &commit->key);
         tail->used += qsi_topology_bytes(&commit->key);
         tail_records += 1;
@@ -237,8 +227,8 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
-    if (keyed && note_key(store, commit->key.strings[0], *lsn_out) != QS_OK) {
-        QS_ASSERT(false); /* it has its entry */
+    if (keyed) {
+        qsi_transactions_note(store, commit->key.strings[0], *lsn_out, commit->key.number, false);
     }
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);
@@ -256,6 +246,27 @@ qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *
     return apply(&commit, lsn_out, error);
 }
 
+/* *lsn_out 0: no transaction was committed with that key. */
+static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, qs_error *error)
+{
+    struct qs_store *store = commit->channel->store;
+    struct qsi_slice key = commit->key.strings[0];
+    struct key_search search = {0};
+    bool paged = false, searched = false;
+
+    *lsn_out = 0;
+    do {
+        if (key.bytes > 0) {
+            QS_TRY(qsi_transactions_make_room(store, &paged, error));
+        }
+        QS_TRY(make_room(commit, error));
+        if (key.bytes > 0) {
+            QS_TRY(qsi_transactions_find(store, key, &search, lsn_out, &searched, error));
+        }
+    } while (searched);
+    return QS_OK;
+}
+
 static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
 {
     struct qs_channel *channel = commit->channel;
@@ -263,8 +274,7 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
 
     QS_TRY(check_selected(channel, error));
     QS_TRY(qsi_dead_letter_in_tx(channel, error));
-    QS_TRY(make_room(commit, error));
-    lsn = key_lsn(channel->store, commit->key.strings[0]);
+    QS_TRY(make_room_and_find(commit, &lsn, error));
     *repeated_out = lsn != 0;
     if (*repeated_out) {
         qsi_tx_drop(channel);
@@ -289,21 +299,5 @@ qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, bool *repeated
                         QSI_TRANSACTION_KEY_BYTES_MAX);
     }
     QS_TRY(qsi_channel_enter(channel, error));
-    commit.key.number = channel->store->env->wall_us(channel->store->env);
     return qsi_channel_leave(channel, commit_locked(&commit, repeated_out, error));
-}
-
-bool qs_store_transaction_known(qs_store *store, qs_slice key)
-{
-    bool known = false;
-
-    if (qsi_store_enter(store, NULL) == QS_OK) {
-        uint64_t lsn = key_lsn(store, qsi_slice_of(key));
-        /* One that is on its way to the disk may yet fail, or be gone after a power cut. Of a store
-         * that is open to be read none is: it has no journal. */
-        known = lsn != 0 && (store->options.read_only ||
-                             qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK);
-        qsi_store_leave(store);
-    }
-    return known;
 }

@@ -20,6 +20,7 @@
 #define ENTRIES_MIN 16
 #define ENTRIES_MAX 65536
 #define WORD_BITS 64
+#define KEY_FILTER_BYTES 512u /* it is read, and not needed */
 
 struct range { /* of sequences */
     uint64_t from, end;
@@ -294,6 +295,7 @@ static qs_status note_record(struct verify *verify, const uint8_t *record, qs_er
     case QSI_RECORD_EXCHANGE_BIND:
     case QSI_RECORD_EXCHANGE_UNBIND:
     case QSI_RECORD_TRANSACTION:
+    case QSI_RECORD_TRANSACTION_FORGET:
     case QSI_RECORD_QUEUE_MODE:
         return qsi_topology_decode(&topology, record, error);
     default:
@@ -552,9 +554,26 @@ static qs_status check_queue_state(struct verify *verify, const uint8_t *record,
 
 /* ---- the checkpoint ---- */
 
+static qs_status check_key_file(struct verify *verify, const uint8_t *record, qs_error *error)
+{
+    struct qsi_key_dir dir = {
+        .env = verify->env, .dir = verify->checkpoint_dir, .filter_bytes_max = KEY_FILTER_BYTES};
+    struct qsi_key_file_entry entry;
+    qs_error detail = {0};
+    qs_status status = qsi_key_file_decode(&entry, record, &detail);
+
+    memcpy(dir.uuid, verify->manifest.uuid, sizeof dir.uuid);
+    if (status == QS_OK) {
+        status = qsi_key_file_check(&dir, entry.number, entry.header_crc, &detail);
+        progress(verify, entry.bytes);
+    }
+    return found(verify, status, &detail, error);
+}
+
 static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *record,
                                         qs_error *error)
 {
+    struct qsi_key_file_entry keys;
     struct qsi_queue_state state;
     uint64_t next_queue_id;
 
@@ -563,6 +582,8 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
         return qsi_queue_state_decode(&state, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&next_queue_id, record, error);
+    case QSI_RECORD_KEY_FILE:
+        return qsi_key_file_decode(&keys, record, error);
     case QSI_RECORD_MESSAGE_FILE:
         return qsi_message_store_restore(verify->messages, record, error);
     default:
@@ -620,7 +641,7 @@ static qs_status load_checkpoint(struct verify *verify, qs_error *error)
     return note_checkpoint(verify, error);
 }
 
-/* Segments, and bodies of the messages that it carries. */
+/* Segments, files of transaction keys, and bodies of the messages that it carries. */
 static qs_status check_checkpoint(struct verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
@@ -630,6 +651,8 @@ static qs_status check_checkpoint(struct verify *verify, qs_error *error)
         const uint8_t *record = verify->checkpoint + at;
         if (qsi_record_type(record) == QSI_RECORD_QUEUE_STATE) {
             QS_TRY(check_queue_state(verify, record, error));
+        } else if (qsi_record_type(record) == QSI_RECORD_KEY_FILE) {
+            QS_TRY(check_key_file(verify, record, error));
         } else {
             qs_error detail = {0};
             qs_status status = check_record_bodies(verify, record, true, &detail);

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -168,7 +169,15 @@ class Store:
 
     async def transaction_known(self, key: str) -> bool:
         """As :meth:`pyqstore.Store.transaction_known`."""
-        return self._store.transaction_known(key)
+        return await self._threads.run(partial(self._store.transaction_known, key))
+
+    async def forget_transaction(
+        self, key: str | None = None, *, older_than: timedelta | float | None = None
+    ) -> int:
+        """As :meth:`pyqstore.Store.forget_transaction`."""
+        return await self._threads.run(
+            partial(self._store.forget_transaction, key, older_than=older_than)
+        )
 
     async def stats(self) -> dict[str, Any]:
         """As :meth:`pyqstore.Store.stats`."""

@@ -321,15 +321,47 @@ cdef class Store:
 
     def transaction_known(self, key):
         """Whether a transaction was committed, durably, with this key: what ``tx_commit(key=...)``
-        asks first."""
+        asks first.
+
+        Keys are kept until ``forget_transaction``.  StoreCorrupt: the file that would tell is
+        damaged.
+        """
         cdef qs_slice name
-        cdef bint known
+        cdef c_bool known = False
+        cdef qs_error error
+        cdef qs_status status
         text_slice(key, "key", &name)
-        self.enter()
+        self.begin(&error)
         with nogil:
-            known = qs_store_transaction_known(self.handle, name)
-        self.leave()
-        return known
+            status = qs_store_transaction_known(self.handle, name, &known, &error)
+        self.end(status, &error)
+        return <bint>known
+
+    def _forget_key(self, key):
+        """How many keys were forgotten: 0 or 1."""
+        cdef qs_slice name
+        cdef uint64_t count = 0
+        cdef qs_error error
+        cdef qs_status status
+        text_slice(key, "key", &name)
+        if name.bytes == 0:
+            raise ValueError("key must not be empty")
+        self.begin(&error)
+        with nogil:
+            status = qs_store_forget_transaction(self.handle, name, &count, &error)
+        self.end(status, &error)
+        return count
+
+    def _forget_older(self, uint64_t older_than_us):
+        """How many keys were forgotten."""
+        cdef uint64_t count = 0
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_forget_transactions(self.handle, older_than_us, &count, &error)
+        self.end(status, &error)
+        return count
 
     def __reduce__(self):
         raise TypeError("a store belongs to its process and cannot be pickled")

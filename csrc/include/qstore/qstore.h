@@ -208,8 +208,24 @@ QS_API QS_MUST_CHECK qs_status qs_store_peek(qs_store *store, qs_slice queue, ui
                                              bool *unacked_out, qs_message *message_out,
                                              qs_error *error);
 
-/* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store? */
-QS_API bool qs_store_transaction_known(qs_store *store, qs_slice key);
+/* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store, and not been forgotten?
+ *
+ * QS_ECORRUPT: the file that would tell is damaged.  Blocks: for a commit with that key that is under way; to read from a file. */
+QS_API QS_MUST_CHECK qs_status qs_store_transaction_known(qs_store *store, qs_slice key,
+                                                          bool *known_out, qs_error *error);
+
+/* qs_store_forget_transaction - a key may be committed again.  Keys are kept until this is called, or the next function.
+ *
+ * Out:      count_out  0: there was no such key
+ * Returns:  QS_ECORRUPT as above, QS_ESTORE_FULL.  Blocks: for a commit; to read from a file
+ * Durable:  when it returns */
+QS_API QS_MUST_CHECK qs_status qs_store_forget_transaction(qs_store *store, qs_slice key,
+                                                           uint64_t *count_out, qs_error *error);
+/* qs_store_forget_transactions - the same of all keys that were committed longer ago than this, in us of wall time; 0: of all.
+ *
+ * Blocks:   to read all keys */
+QS_API QS_MUST_CHECK qs_status qs_store_forget_transactions(qs_store *store, uint64_t older_than_us,
+                                                            uint64_t *count_out, qs_error *error);
 
 /* ---- connections ---- */
 

@@ -175,6 +175,14 @@ static inline qs_slice crash_tx_key(char text[16], uint32_t index)
     return crash_text(text);
 }
 
+static inline bool crash_is_known(qs_store *store, qs_slice key)
+{
+    bool known = false;
+
+    QS_CHECK_OK(qs_store_transaction_known(store, key, &known, QS_ERROR));
+    return known;
+}
+
 /* All queues are durable but the last. */
 static inline void crash_model_init(struct crash_model *model)
 {
@@ -434,7 +442,7 @@ static inline void crash_check_txs(struct crash_check *check)
     for (uint32_t i = 0; i < check->model->tx_count; i++) {
         enum crash_certainty committed = check->model->txs[i];
         char text[16];
-        bool is_known = qs_store_transaction_known(check->store, crash_tx_key(text, i));
+        bool is_known = crash_is_known(check->store, crash_tx_key(text, i));
 
         if (committed == CRASH_UNCERTAIN) {
             crash_check_tx(check, i, is_known);
@@ -582,8 +590,7 @@ static inline void crash_model_adopt(struct crash_model *model, qs_store *store)
     for (uint32_t i = 0; i < model->tx_count; i++) {
         char text[16];
 
-        model->txs[i] =
-            qs_store_transaction_known(store, crash_tx_key(text, i)) ? CRASH_PRESENT : CRASH_ABSENT;
+        model->txs[i] = crash_is_known(store, crash_tx_key(text, i)) ? CRASH_PRESENT : CRASH_ABSENT;
     }
     model->durable_lsn = qs_store_durable_lsn(store);
 }

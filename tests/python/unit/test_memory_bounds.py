@@ -218,3 +218,20 @@ def test_recovering_goes_on_with_a_consumer_whose_backlog_was_full(
     channel.basic_recover()
     messages: list[Any] = [channel.next_delivery("a", timeout=10) for _ in range(300)]
     assert len({message.delivery_tag for message in messages}) == 300
+
+
+def test_transaction_keys_take_no_memory_beyond_the_budget(run_python: Run, path: Path) -> None:
+    grown = growth_mib(
+        run_python,
+        path,
+        'store = pyqstore.open(path, memory_budget="1MiB", sync="none")\n'
+        "channel = store.channel()\n"
+        "channel.tx_select()",
+        "for number in range(60_000):\n"
+        "    channel.tx_commit(key=f'{number} ' + 800 * 'k')\n"
+        "    if number % 1000 == 0:\n"
+        "        assert store.stats()['ram_bytes'] < 1 << 20\n"
+        "assert store.transaction_known('0 ' + 800 * 'k')\n"
+        "assert not store.transaction_known('60000 ' + 800 * 'k')",
+    )
+    assert grown < 24

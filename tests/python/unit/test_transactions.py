@@ -1,10 +1,13 @@
 """Transactions: nothing is seen before the commit, all of it after; rollback; keys are once."""
 
+import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import pyqstore
+from pyqstore import aio
 
 from ..support import PERSISTENT, Take
 
@@ -258,3 +261,88 @@ def test_delivery_to_a_consumer_nobody_knows_is_requeued_in_a_transaction(
     assert store.queue_status(queue)["consumers"] == 0
     channel.tx_rollback()
     assert bodies(channel, queue) == [b"1"]
+
+
+def test_keys_are_kept_until_they_are_forgotten(path: Path) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.tx_select()
+        for key in ("a", "b", "c"):
+            assert channel.tx_commit(key=key)
+        assert store.forget_transaction("a") == 1
+        assert store.forget_transaction("a") == 0
+        assert not store.transaction_known("a")
+        assert store.forget_transaction(older_than=timedelta(days=1)) == 0
+        assert channel.tx_commit(key="a")
+        assert not channel.tx_commit(key="b")
+        assert store.forget_transaction("c") == 1
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert [store.transaction_known(key) for key in "abc"] == [True, True, False]
+        assert store.forget_transaction(older_than=0.0) == 2
+        assert [store.transaction_known(key) for key in "abc"] == [False] * 3
+    with pyqstore.open(path) as store:
+        assert [store.transaction_known(key) for key in "abc"] == [False] * 3
+
+
+def test_forgetting_takes_a_key_or_an_age(store: pyqstore.Store) -> None:
+    with pytest.raises(TypeError, match="either a key or older_than"):
+        store.forget_transaction()
+    with pytest.raises(TypeError, match="either a key or older_than"):
+        store.forget_transaction("key", older_than=1)
+    with pytest.raises(ValueError, match="0 seconds or more"):
+        store.forget_transaction(older_than=timedelta(seconds=-1))
+    with pytest.raises(ValueError, match="0 seconds or more"):
+        store.forget_transaction(older_than=float("nan"))
+    with pytest.raises(ValueError, match="must not be empty"):
+        store.forget_transaction("")
+
+
+async def _forget_in_asyncio(path: Path) -> list[object]:
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.tx_select()
+        await channel.tx_commit(key="key")
+        return [
+            await store.transaction_known("key"),
+            await store.forget_transaction("key"),
+            await store.transaction_known("key"),
+            await store.forget_transaction(older_than=timedelta(0)),
+        ]
+
+
+def test_keys_are_forgotten_in_asyncio(path: Path) -> None:
+    assert asyncio.run(_forget_in_asyncio(path)) == [True, 1, False, 0]
+
+
+def test_damaged_file_of_keys_is_told_and_no_key_is_forgotten(path: Path) -> None:
+    with pyqstore.open(path, memory_budget="64KiB", sync="none") as store:
+        with store.channel() as channel:
+            channel.tx_select()
+            for number in range(300):
+                channel.tx_commit(key=f"key {number}")
+        store.checkpoint()
+    file = max((path / "checkpoint").glob("*.key"), key=lambda file: file.stat().st_size)
+    whole = file.read_bytes()
+    page = bytearray(whole)
+    page[-4000] ^= 1
+    file.write_bytes(page)
+    damage = pyqstore.verify(path).damage
+    assert [found.path for found in damage] == [f"checkpoint/{file.name}"]
+    damaged = f"checkpoint/{file.name}.*page of keys is damaged"
+    refused = []
+    with pyqstore.open(path, memory_budget="64KiB") as store, store.channel() as channel:
+        channel.tx_select()
+        for number in range(300):
+            try:
+                assert store.transaction_known(f"key {number}")
+            except pyqstore.StoreCorrupt:
+                refused.append(number)
+        for number in refused:
+            with pytest.raises(pyqstore.StoreCorrupt, match=damaged):
+                channel.tx_commit(key=f"key {number}")
+    assert 1 <= len(refused) < 300
+    file = max((path / "checkpoint").glob("*.key"), key=lambda file: file.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-4096])
+    with pytest.raises(pyqstore.StoreCorrupt, match="another size than its header says"):
+        pyqstore.open(path)
+    with pyqstore.open(path, recovery="salvage") as store:
+        assert store.recovery_report["lost_ranges"] == 1
+        assert store.recovery_report["lost_bytes"] >= 4096

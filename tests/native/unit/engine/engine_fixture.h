@@ -73,6 +73,14 @@ static inline void engine_start(struct engine *engine, enum place place)
     engine_open(engine);
 }
 
+static inline bool is_known(qs_store *store, qs_slice key)
+{
+    bool known;
+
+    QS_CHECK_OK(qs_store_transaction_known(store, key, &known, QS_ERROR));
+    return known;
+}
+
 static inline void engine_close(struct engine *engine)
 {
     qs_channel_close(engine->channel);

@@ -22,7 +22,7 @@ static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *en
     QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), &repeated, QS_ERROR));
     check_counts(engine, "q", 0, 1);
     engine_reopen(engine);
-    QS_CHECK(qs_store_transaction_known(engine->store, text("key")));
+    QS_CHECK(is_known(engine->store, text("key")));
     check_counts(engine, "q", 1, 0);
 }
 
@@ -302,8 +302,8 @@ static void test_the_key_of_a_transaction_that_failed_was_known(void)
     qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
     QS_CHECK_STATUS(QS_ESTORE_FAILED,
                     qs_channel_tx_commit(engine.channel, text("failed"), &repeated, QS_ERROR));
-    QS_CHECK(qs_store_transaction_known(engine.store, text("durable")));
-    QS_CHECK(!qs_store_transaction_known(engine.store, text("failed")));
+    QS_CHECK(is_known(engine.store, text("durable")));
+    QS_CHECK(!is_known(engine.store, text("failed")));
     qs_channel_close(engine.channel);
     QS_CHECK(qs_store_close(engine.store, QS_ERROR) != QS_OK);
     qsi_env_fault_destroy(engine.env);

@@ -141,19 +141,19 @@ static void test_a_key_is_committed_once(struct engine *engine)
 
     declare(engine, "q", QS_DURABLE);
     select_tx(engine);
-    QS_CHECK(!qs_store_transaction_known(engine->store, text("batch 7")));
+    QS_CHECK(!is_known(engine->store, text("batch 7")));
     publish(engine, "q", "1");
     QS_CHECK(!commit_key(engine, "batch 7"));
-    QS_CHECK(qs_store_transaction_known(engine->store, text("batch 7")));
+    QS_CHECK(is_known(engine->store, text("batch 7")));
     publish(engine, "q", "1 again");
     QS_CHECK(commit_key(engine, "batch 7"));
     commit(engine);
     check_counts(engine, "q", 1, 0);
     engine_reopen(engine);
     select_tx(engine);
-    QS_CHECK(qs_store_transaction_known(engine->store, text("batch 7")));
-    QS_CHECK(!qs_store_transaction_known(engine->store, text("batch 8")));
-    QS_CHECK(!qs_store_transaction_known(engine->store, NONE));
+    QS_CHECK(is_known(engine->store, text("batch 7")));
+    QS_CHECK(!is_known(engine->store, text("batch 8")));
+    QS_CHECK(!is_known(engine->store, NONE));
     publish(engine, "q", "1 again");
     QS_CHECK(commit_key(engine, "batch 7"));
     QS_CHECK_STATUS(QS_EINVAL,
@@ -161,6 +161,70 @@ static void test_a_key_is_committed_once(struct engine *engine)
     QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
     check_counts(engine, "q", 1, 0);
     free(long_key);
+}
+
+/* Once, keys were forgotten behind the latest 65,536: a repetition published again. */
+static void test_a_key_is_known_after_70000_others(struct engine *engine)
+{
+    uint64_t count;
+    char key[32];
+
+    if (engine->memory == NULL) {
+        return; /* as many syncs */
+    }
+    declare(engine, "q", QS_DURABLE);
+    select_tx(engine);
+    publish(engine, "q", "1");
+    QS_CHECK(!commit_key(engine, "the first"));
+    for (uint32_t i = 0; i < 70000; i++) {
+        snprintf(key, sizeof key, "another %u", i);
+        QS_CHECK(!commit_key(engine, key));
+    }
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    select_tx(engine);
+    QS_CHECK(is_known(engine->store, text("the first")));
+    publish(engine, "q", "1 again");
+    QS_CHECK(commit_key(engine, "the first"));
+    check_counts(engine, "q", 1, 0);
+    QS_CHECK(!is_known(engine->store, text("another 70000")));
+    QS_CHECK_OK(qs_store_forget_transaction(engine->store, text("the first"), &count, QS_ERROR));
+    QS_CHECK(count == 1);
+    QS_CHECK_OK(qs_store_forget_transaction(engine->store, text("the first"), &count, QS_ERROR));
+    QS_CHECK(count == 0);
+    publish(engine, "q", "2");
+    QS_CHECK(!commit_key(engine, "the first"));
+    check_counts(engine, "q", 2, 0);
+    QS_CHECK_OK(qs_store_forget_transactions(engine->store, 0, &count, QS_ERROR));
+    QS_CHECK(count == 70001);
+    QS_CHECK(!is_known(engine->store, text("another 69999")));
+    engine_reopen(engine);
+    QS_CHECK(!is_known(engine->store, text("another 1")));
+    select_tx(engine);
+}
+
+static void test_keys_of_an_age_are_forgotten(struct engine *engine)
+{
+    uint64_t count;
+
+    if (engine->memory == NULL) {
+        return; /* time passes there by itself */
+    }
+    select_tx(engine);
+    QS_CHECK(!commit_key(engine, "old"));
+    qsi_env_mem_advance(engine->memory, 10 * SECOND);
+    QS_CHECK(!commit_key(engine, "new"));
+    QS_CHECK_OK(qs_store_forget_transactions(engine->store, 11000000, &count, QS_ERROR));
+    QS_CHECK(count == 0 && is_known(engine->store, text("old")));
+    QS_CHECK_OK(qs_store_forget_transactions(engine->store, 10000000, &count, QS_ERROR));
+    QS_CHECK(count == 1 && !is_known(engine->store, text("old")));
+    QS_CHECK(is_known(engine->store, text("new")));
+    QS_CHECK_OK(qs_store_forget_transactions(engine->store, 10000000, &count, QS_ERROR));
+    QS_CHECK(count == 0);
+    QS_CHECK(!commit_key(engine, "old"));
+    engine_reopen(engine);
+    select_tx(engine);
+    QS_CHECK(is_known(engine->store, text("old")) && is_known(engine->store, text("new")));
 }
 
 static void test_a_queue_deleted_meanwhile_gets_nothing(struct engine *engine)
@@ -249,12 +313,12 @@ static void check_disk(struct cutting *cutting, qs_env *disk)
     QS_CHECK_OK(qs_store_queue_status(engine.store, text("old"), &old, QS_ERROR));
     if (a.messages_ready == 0) {
         QS_CHECK(b.messages_ready == 0 && old.messages_ready == 2);
-        QS_CHECK(!qs_store_transaction_known(engine.store, text("key")));
+        QS_CHECK(!is_known(engine.store, text("key")));
         cutting->nothing += 1;
     } else {
         QS_CHECK(a.messages_ready == CUT_MESSAGES && b.messages_ready == CUT_MESSAGES);
         QS_CHECK(old.messages_ready == (cutting->has_acks ? 0 : 2));
-        QS_CHECK(qs_store_transaction_known(engine.store, text("key")) == cutting->has_key);
+        QS_CHECK(is_known(engine.store, text("key")) == cutting->has_key);
         cutting->whole += 1;
     }
     engine_close(&engine);
@@ -320,7 +384,8 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 
 int main(void)
 {
-    RUN_TESTS(test_work_shows_at_the_commit, test_rollback_drops_publishes_and_forgets_acks,
+    RUN_TESTS(test_a_key_is_known_after_70000_others, test_keys_of_an_age_are_forgotten,
+              test_work_shows_at_the_commit, test_rollback_drops_publishes_and_forgets_acks,
               test_closing_the_channel_rolls_back, test_acks_are_checked_when_they_come,
               test_modes_exclude_each_other, test_returns_arrive_at_the_commit,
               test_a_key_is_committed_once, test_a_queue_deleted_meanwhile_gets_nothing,

@@ -1,0 +1,368 @@
+/* Keys of transactions: what is in memory, and asking. */
+#include "transactions.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "engine.h"
+#include "error.h"
+#include "topology.h"
+
+#define NOTE_BYTES 128u   /* in memory, about, besides the key */
+#define FILTERS_SHARE 32u /* of memory_budget: one filter at most */
+#define FILTER_BYTES_MIN 512u
+
+void qsi_transactions_init(struct qs_store *store)
+{
+    struct transactions *keys = &store->transactions;
+    uint64_t share = store->options.memory_budget / FILTERS_SHARE;
+
+    keys->dir.env = store->env;
+    keys->dir.filter_bytes_max = FILTER_BYTES_MIN;
+    while (keys->dir.filter_bytes_max <= share / 2) {
+        keys->dir.filter_bytes_max *= 2;
+    }
+    keys->generation = 1;
+    keys->next_number = 1;
+    qsi_list_init(&keys->dead);
+}
+
+void qsi_key_table_free(struct qs_store *store, struct key_table *table)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&table->notes);
+
+    while (qsi_map_next(&table->notes, &cursor)) {
+        qsi_free(cursor.value);
+    }
+    qsi_map_fini(&table->notes);
+    qsi_budget_sub(store->budget, table->bytes);
+    *table = (struct key_table){0};
+}
+
+struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file)
+{
+    struct key_run *run = qsi_zalloc(sizeof *run);
+
+    if (run != NULL) {
+        run->file = *file;
+        run->reference_count = 1;
+        qsi_list_init(&run->in_dead);
+        qsi_budget_add(store->budget, sizeof *run + run->file.filter_bytes);
+    }
+    return run;
+}
+
+void qsi_key_run_unref(struct qs_store *store, struct key_run *run)
+{
+    run->reference_count -= 1;
+    if (run->reference_count == 0) {
+        qsi_budget_sub(store->budget, sizeof *run + run->file.filter_bytes);
+        qsi_key_file_fini(&run->file);
+        qsi_free(run);
+    }
+}
+
+void qsi_transactions_free(struct qs_store *store)
+{
+    struct transactions *keys = &store->transactions;
+
+    qsi_key_table_free(store, &keys->fresh);
+    qsi_key_table_free(store, &keys->frozen);
+    for (uint32_t i = 0; i < keys->run_count; i++) {
+        qsi_key_run_unref(store, keys->runs[i]);
+    }
+    while (keys->dead.next != NULL && !qsi_list_is_empty(&keys->dead)) {
+        struct key_run *run = QSI_LIST_OWNER(keys->dead.next, struct key_run, in_dead);
+        qsi_list_remove(&run->in_dead);
+        qsi_key_run_unref(store, run);
+    }
+    keys->run_count = 0;
+}
+
+/* ---- asking ---- */
+
+static const struct key_note *find_note(const struct transactions *keys, struct qsi_slice key)
+{
+    const struct key_note *note = qsi_map_get(&keys->fresh.notes, key.data, key.bytes);
+
+    if (note == NULL || note->state == KEY_NOTE_NONE) {
+        note = qsi_map_get(&keys->frozen.notes, key.data, key.bytes);
+    }
+    return note;
+}
+
+static uint64_t known_lsn(const struct transactions *keys, uint64_t lsn, uint64_t time_us)
+{
+    return time_us < keys->forgotten_before_us ? 0 : lsn;
+}
+
+/* The files that may have the key, newest first; each referenced. */
+static uint32_t find_candidates(const struct transactions *keys, uint64_t hash,
+                                struct key_run *candidates[QSI_KEY_RUNS_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = keys->run_count; i-- > 0;) {
+        if (qsi_key_file_may_have(&keys->runs[i]->file, hash)) {
+            candidates[count] = keys->runs[i];
+            candidates[count]->reference_count += 1;
+            count += 1;
+        }
+    }
+    return count;
+}
+
+/* Without the lock. */
+static qs_status search_files(const struct transactions *keys, struct key_run *const *candidates,
+                              uint32_t count, const struct qsi_key *key, struct key_search *search,
+                              qs_error *error)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct qsi_key found;
+        bool has = false;
+        QS_TRY(qsi_key_file_find(&candidates[i]->file, &keys->dir, key, &has, &found, error));
+        if (has) {
+            search->has = !found.forgotten;
+            search->time_us = found.time_us;
+            search->lsn = candidates[i]->lsn;
+            return QS_OK;
+        }
+    }
+    return QS_OK;
+}
+
+qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
+                                struct key_search *search, uint64_t *lsn_out, bool *released_out,
+                                qs_error *error)
+{
+    struct transactions *keys = &store->transactions;
+    struct qsi_key wanted = {.hash = qsi_key_hash(keys->dir.uuid, key), .bytes = key};
+
+    *lsn_out = 0;
+    *released_out = false;
+    for (;;) {
+        const struct key_note *note = find_note(keys, key);
+        struct key_run *candidates[QSI_KEY_RUNS_MAX];
+        struct key_search found = {.generation = keys->generation};
+        qs_status status;
+        uint32_t count;
+        if (note != NULL && note->state != KEY_NOTE_NONE) {
+            *lsn_out =
+                note->state == KEY_NOTE_KNOWN ? known_lsn(keys, note->lsn, note->time_us) : 0;
+            return QS_OK;
+        }
+        if (search->generation == keys->generation) {
+            *lsn_out = search->has ? known_lsn(keys, search->lsn, search->time_us) : 0;
+            return QS_OK;
+        }
+        count = find_candidates(keys, wanted.hash, candidates);
+        if (count == 0) {
+            *search = found;
+            return QS_OK;
+        }
+        *released_out = true;
+        qsi_mutex_unlock(&store->mutex);
+        status = search_files(keys, candidates, count, &wanted, &found, error);
+        qsi_mutex_lock(&store->mutex);
+        for (uint32_t i = 0; i < count; i++) {
+            qsi_key_run_unref(store, candidates[i]);
+        }
+        if (found.generation != keys->generation) {
+            continue; /* a file that was read may have gone meanwhile */
+        }
+        QS_TRY(status);
+        *search = found;
+    }
+}
+
+/* ---- noting ---- */
+
+qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key, qs_error *error)
+{
+    struct key_table *table = &store->transactions.fresh;
+    struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
+
+    if (note != NULL) {
+        return QS_OK;
+    }
+    note = qsi_zalloc(sizeof *note);
+    if (note == NULL || qsi_map_put(&table->notes, key.data, key.bytes, note) != QS_OK) {
+        qsi_free(note);
+        return qsi_fail(error, QS_ENOMEM, "transaction key");
+    }
+    table->bytes += NOTE_BYTES + key.bytes;
+    qsi_budget_add(store->budget, NOTE_BYTES + key.bytes);
+    return QS_OK;
+}
+
+void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
+{
+    struct key_table *table = &store->transactions.fresh;
+    struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
+
+    if (note != NULL && note->state == KEY_NOTE_NONE) {
+        qsi_map_remove(&table->notes, key.data, key.bytes);
+        qsi_free(note);
+        table->bytes -= NOTE_BYTES + key.bytes;
+        qsi_budget_sub(store->budget, NOTE_BYTES + key.bytes);
+    }
+}
+
+void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
+                           uint64_t time_us, bool forgotten)
+{
+    struct key_note *note = qsi_map_get(&store->transactions.fresh.notes, key.data, key.bytes);
+
+    QS_ASSERT(note != NULL && lsn > 0);
+    note->lsn = lsn;
+    note->time_us = time_us;
+    note->state = forgotten ? KEY_NOTE_FORGOTTEN : KEY_NOTE_KNOWN;
+    if (qsi_transactions_want_spill(store)) {
+        store->pager_stuck = false;
+        qsi_cond_signal(&store->paging);
+    }
+}
+
+uint64_t qsi_transactions_time(struct qs_store *store)
+{
+    uint64_t now = store->env->wall_us(store->env);
+    uint64_t least = store->transactions.forgotten_before_us;
+
+    return now < least ? least : now;
+}
+
+static qs_status check_key(qs_slice key, qs_error *error)
+{
+    return key.bytes <= QSI_TRANSACTION_KEY_BYTES_MAX
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL, "transaction key of %zu bytes: %d at most", key.bytes,
+                          QSI_TRANSACTION_KEY_BYTES_MAX);
+}
+
+static qs_status is_known(struct qs_store *store, struct qsi_slice key, bool *known_out,
+                          qs_error *error)
+{
+    struct key_search search = {0};
+    bool released = true;
+    uint64_t lsn = 0;
+
+    while (released) {
+        QS_TRY(qsi_transactions_find(store, key, &search, &lsn, &released, error));
+    }
+    if (lsn == 0 || store->options.read_only) {
+        *known_out = lsn != 0;
+        return QS_OK;
+    }
+    /* One that is on its way to the disk may yet fail, or be gone after a power cut. */
+    *known_out = qsi_commit_wait(store, lsn, QS_FOREVER, NULL) == QS_OK;
+    return QS_OK;
+}
+
+qs_status qs_store_transaction_known(qs_store *store, qs_slice key, bool *known_out,
+                                     qs_error *error)
+{
+    qs_status status;
+
+    *known_out = false;
+    QS_TRY(check_key(key, error));
+    QS_TRY(qsi_store_enter(store, error));
+    status = key.bytes > 0 ? is_known(store, qsi_slice_of(key), known_out, error) : QS_OK;
+    qsi_store_leave(store);
+    return status;
+}
+
+/* ---- forgetting ---- */
+
+/* Room in the journal; the lock may be released on the way. */
+static qs_status make_room(struct qs_store *store, const struct qsi_topology *record,
+                           bool *released_out, qs_error *error)
+{
+    uint64_t bytes = QSI_TOPOLOGY_ROOM + qsi_topology_bytes(record);
+
+    QS_TRY(qsi_commit_make_room(store, bytes, bytes, released_out, error));
+    return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
+}
+
+static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64_t *count_out,
+                            qs_error *error)
+{
+    struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .strings = {key}};
+    struct key_search search = {0};
+    struct qsi_chunk *chunk = NULL;
+    bool waited = true, paged = false, searched = false;
+    uint64_t lsn = 0;
+
+    while (waited || paged || searched) {
+        QS_TRY(qsi_transactions_make_room(store, &paged, error));
+        QS_TRY(make_room(store, &record, &waited, error));
+        QS_TRY(qsi_transactions_find(store, key, &search, &lsn, &searched, error));
+    }
+    if (lsn == 0) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_transactions_reserve(store, key, error));
+    if (qsi_reserve_topology(store, &record, &chunk, error) != QS_OK) {
+        qsi_transactions_unreserve(store, key);
+        return QS_ENOMEM;
+    }
+    lsn = qsi_append_topology(store, &record, chunk);
+    qsi_transactions_note(store, key, lsn, 0, true);
+    *count_out = 1;
+    return qsi_commit_wait(store, lsn, QS_FOREVER, error);
+}
+
+qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *count_out,
+                                      qs_error *error)
+{
+    qs_status status;
+
+    *count_out = 0;
+    QS_TRY(check_key(key, error));
+    QS_TRY(qsi_store_enter_to_change(store, error));
+    status = key.bytes > 0 ? forget_key(store, qsi_slice_of(key), count_out, error) : QS_OK;
+    qsi_store_leave(store);
+    return status;
+}
+
+/* The count is made first: whoever is told of damage has lost nothing. */
+static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
+                               qs_error *error)
+{
+    struct transactions *keys = &store->transactions;
+    struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .number = before_us};
+    struct qsi_chunk *chunk = NULL;
+    bool released = true;
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && released) {
+        status = make_room(store, &record, &released, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_reserve_topology(store, &record, &chunk, error);
+    }
+    if (status != QS_OK || *count_out == 0 || before_us <= keys->forgotten_before_us) {
+        return status;
+    }
+    keys->forgotten_before_us = before_us;
+    keys->sweeps = true;
+    return qsi_commit_wait(store, qsi_append_topology(store, &record, chunk), QS_FOREVER, error);
+}
+
+qs_status qs_store_forget_transactions(qs_store *store, uint64_t older_than_us, uint64_t *count_out,
+                                       qs_error *error)
+{
+    uint64_t now, count = 0;
+    qs_status status;
+
+    *count_out = 0;
+    QS_TRY(qsi_store_enter_to_change(store, error));
+    now = qsi_transactions_time(store) + 1; /* with 0: all up to now */
+    now = now > older_than_us ? now - older_than_us : 0;
+    status = qsi_transactions_count(store, now, &count, error);
+    if (status == QS_OK) {
+        status = forget_before(store, now, &count, error);
+        qsi_transactions_end_count(store);
+    }
+    *count_out = status == QS_OK ? count : 0;
+    qsi_store_leave(store);
+    return status;
+}

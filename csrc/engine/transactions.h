@@ -1,0 +1,123 @@
+/* Keys of committed transactions: kept until they are forgotten on purpose.
+ *
+ * The latest are in memory, in a table; when that is full it is frozen and written to a key file, together with files that are no larger
+ * than it, so that there are few.  Of a file only its filter stays in memory: most keys that were never committed are told without
+ * reading.  Checkpoints carry the table and name the files; the journal has what came since.
+ *
+ * Everything here REQUIRES the store's lock. */
+#ifndef QSI_TRANSACTIONS_H
+#define QSI_TRANSACTIONS_H
+
+#include "key_file.h"
+#include "list.h"
+#include "map.h"
+#include "record.h"
+
+struct qs_store;
+struct checkpoint;
+
+#define QSI_KEY_RUNS_MAX 40u /* each is larger than all behind it, nearly */
+
+struct key_table {
+    struct qsi_map notes; /* key -> key_note */
+    uint64_t bytes;       /* in the budget */
+};
+
+struct key_run { /* a file */
+    struct qsi_list in_dead;
+    struct qsi_key_file file;
+    uint64_t lsn; /* all its keys are durable when this is */
+    uint32_t reference_count;
+    bool named;       /* by a checkpoint, perhaps one that never came to count */
+    bool is_unmerged; /* it is damaged: it stays as it is */
+    bool is_dead;     /* others have its keys */
+    bool sealed;      /* it was dead when the checkpoint that is being made began */
+};
+
+struct transactions {
+    struct qsi_key_dir dir;
+    struct key_table fresh;
+    struct key_table frozen;                /* is being written; does not change */
+    uint64_t frozen_lsn;                    /* its keys are durable when this is */
+    struct key_run *runs[QSI_KEY_RUNS_MAX]; /* oldest first */
+    uint32_t run_count;
+    uint64_t generation; /* of runs and frozen */
+    struct qsi_list dead;
+    uint64_t next_number;
+    uint64_t forgotten_before_us; /* what was committed before is forgotten */
+    bool is_busy; /* frozen and runs stay as they are, for whoever reads them unlocked */
+    bool sweeps;  /* files hold much that is forgotten: they are to be written anew */
+};
+
+void qsi_transactions_init(struct qs_store *store);
+void qsi_transactions_free(struct qs_store *store);
+
+/* ---- asking (transactions.c) ---- */
+
+/* What the files say about a key; zeroed at first. */
+struct key_search {
+    uint64_t generation; /* 0: nobody looked */
+    bool has;
+    uint64_t lsn, time_us;
+};
+/* May release the lock, and tells so; ask again then, with the same search.  *lsn_out 0: no transaction has that key; else it is known
+ * for good when that is durable.  QS_ECORRUPT: a file that may have it is damaged. */
+qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
+                                struct key_search *search, uint64_t *lsn_out, bool *released_out,
+                                qs_error *error) QS_MUST_CHECK;
+/* A place for what is to be noted of the key, made before anything changes. */
+qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
+                                   qs_error *error) QS_MUST_CHECK;
+void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
+/* REQUIRES the place. */
+void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
+                           uint64_t time_us, bool forgotten);
+/* The time to journal for a commit now: none is forgotten by an age that was told before. */
+uint64_t qsi_transactions_time(struct qs_store *store);
+
+/* ---- the disk (transactions_spill.c) ---- */
+
+/* May release the lock, and tells so.  Returns when the table has room. */
+qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
+                                     qs_error *error) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for the pager, and for a checkpoint. */
+bool qsi_transactions_want_spill(const struct qs_store *store);
+qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Does the table hold more than a checkpoint should carry? */
+bool qsi_transactions_are_many(const struct qs_store *store);
+/* Releases the lock meanwhile.  How many keys that are known are older than this; afterwards nobody else is at the files until
+ * qsi_transactions_end_count. */
+qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
+                                 qs_error *error) QS_MUST_CHECK;
+void qsi_transactions_end_count(struct qs_store *store);
+
+/* ---- checkpoints and recovery (transactions_restore.c) ---- */
+
+qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint) QS_MUST_CHECK;
+/* Sealed: the checkpoint that is made does not name the dead files any more. */
+void qsi_transactions_seal(struct qs_store *store, bool sealed);
+/* Releases the lock meanwhile.  Sealed files go. */
+void qsi_transactions_remove_dead(struct qs_store *store);
+/* Records of the journal and of checkpoints. */
+qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topology *record,
+                                  qs_error *error) QS_MUST_CHECK;
+qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *record,
+                                       qs_error *error) QS_MUST_CHECK;
+/* Is it a key file that nothing names? */
+bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name);
+
+/* ---- among those files ---- */
+
+struct key_note {
+    uint64_t lsn, time_us;
+    enum { KEY_NOTE_NONE, KEY_NOTE_KNOWN, KEY_NOTE_FORGOTTEN } state;
+};
+void qsi_key_table_free(struct qs_store *store, struct key_table *table);
+struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_file *file);
+void qsi_key_run_unref(struct qs_store *store, struct key_run *run);
+static inline uint64_t qsi_key_run_bytes(const struct key_run *run)
+{
+    return qsi_key_file_bytes(&run->file.header);
+}
+
+#endif

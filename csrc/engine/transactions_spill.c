@@ -1,0 +1,397 @@
+/* Keys of transactions on their way to files.
+ *
+ * A file is no part of the store before a checkpoint names it: until then the journal has its keys, and the next open removes it.  What
+ * a checkpoint named goes when one counts that does not. */
+#include "alloc.h"
+#include "check.h"
+#include "engine.h"
+#include "env_call.h"
+#include "error.h"
+#include "pager.h"
+#include "transactions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TABLE_SHARE \
+    16 /* of memory_budget: the table, before it is written; twice that, and commits wait */
+#define TABLE_BYTES_MAX (4u << 20)
+#define CARRIED_BYTES_MAX (64u << 10) /* in a checkpoint */
+#define GROWTH \
+    2 /* a file that is less than so many times what lies behind it is written anew with that */
+
+static uint64_t table_bytes_max(const struct qs_store *store)
+{
+    uint64_t share = store->options.memory_budget / TABLE_SHARE;
+
+    return share < TABLE_BYTES_MAX ? share : TABLE_BYTES_MAX;
+}
+
+bool qsi_transactions_want_spill(const struct qs_store *store)
+{
+    const struct transactions *keys = &store->transactions;
+
+    return !keys->is_busy &&
+           (keys->fresh.bytes > table_bytes_max(store) || (keys->sweeps && keys->run_count > 0));
+}
+
+bool qsi_transactions_are_many(const struct qs_store *store)
+{
+    const struct transactions *keys = &store->transactions;
+
+    return keys->fresh.bytes + keys->frozen.bytes > CARRIED_BYTES_MAX;
+}
+
+/* ---- one job ---- */
+
+struct spill {
+    struct qs_store *store;
+    struct qsi_key *keys; /* of the frozen table, sorted */
+    uint64_t key_count;
+    uint32_t first; /* run that is written anew, with all behind it */
+    uint64_t number;
+    uint64_t forgotten_before_us;
+    uint64_t lsn;
+    bool has_file;
+    struct qsi_key_file file;
+    struct qsi_key_reader readers[QSI_KEY_RUNS_MAX];
+    uint32_t reader_count;
+};
+
+static int compare(const void *left, const void *right)
+{
+    return qsi_key_compare(left, right);
+}
+
+/* Without the lock: the frozen table does not change. */
+static qs_status collect(struct spill *spill, qs_error *error)
+{
+    const struct transactions *keys = &spill->store->transactions;
+    struct qsi_map_cursor cursor = qsi_map_begin(&keys->frozen.notes);
+
+    if (keys->frozen.notes.count == 0) {
+        return QS_OK;
+    }
+    spill->keys = qsi_alloc(keys->frozen.notes.count * sizeof *spill->keys);
+    if (spill->keys == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "transaction keys");
+    }
+    while (qsi_map_next(&keys->frozen.notes, &cursor)) {
+        const struct key_note *note = cursor.value;
+        struct qsi_slice key = qsi_slice_make(cursor.key, (uint32_t)cursor.key_bytes);
+        if (note->state != KEY_NOTE_NONE) {
+            spill->keys[spill->key_count++] = (struct qsi_key){
+                .hash = qsi_key_hash(keys->dir.uuid, key),
+                .time_us = note->time_us,
+                .bytes = key,
+                .forgotten = note->state == KEY_NOTE_FORGOTTEN,
+            };
+        }
+    }
+    qsort(spill->keys, spill->key_count, sizeof *spill->keys, compare);
+    return QS_OK;
+}
+
+/* REQUIRES lock. */
+static void choose_runs(struct spill *spill)
+{
+    const struct transactions *keys = &spill->store->transactions;
+    uint64_t count = keys->frozen.notes.count;
+
+    spill->first = keys->run_count;
+    while (spill->first > 0) {
+        const struct key_run *run = keys->runs[spill->first - 1];
+        if (run->is_unmerged || (!keys->sweeps && keys->run_count < QSI_KEY_RUNS_MAX - 1 &&
+                                 run->file.header.key_count >= GROWTH * count)) {
+            break;
+        }
+        count += run->file.header.key_count;
+        spill->first -= 1;
+    }
+}
+
+static qs_status open_readers(struct spill *spill, qs_error *error)
+{
+    const struct transactions *keys = &spill->store->transactions;
+
+    for (uint32_t i = keys->run_count; i-- > spill->first;) { /* the newest counts */
+        QS_TRY(qsi_key_reader_begin(&spill->readers[spill->reader_count], &keys->dir,
+                                    &keys->runs[i]->file, error));
+        spill->reader_count += 1;
+    }
+    return QS_OK;
+}
+
+static void close_readers(struct spill *spill)
+{
+    for (uint32_t i = 0; i < spill->reader_count; i++) {
+        qsi_key_reader_fini(&spill->readers[i]);
+    }
+    spill->reader_count = 0;
+}
+
+static uint64_t keys_max(const struct spill *spill)
+{
+    uint64_t count = spill->key_count;
+
+    for (uint32_t i = 0; i < spill->reader_count; i++) {
+        count += spill->readers[i].file->header.key_count;
+    }
+    return count;
+}
+
+/* In the oldest file there is nothing behind what was forgotten. */
+static bool is_needed(const struct spill *spill, const struct qsi_key *key)
+{
+    return spill->first > 0 || (!key->forgotten && key->time_us >= spill->forgotten_before_us);
+}
+
+static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer, bool *begun,
+                              qs_error *error)
+{
+    const struct qsi_key_dir *dir = &spill->store->transactions.dir;
+    struct qsi_key_merge merge = {.fresh = spill->keys,
+                                  .fresh_count = spill->key_count,
+                                  .readers = spill->readers,
+                                  .reader_count = spill->reader_count};
+
+    QS_TRY(qsi_key_merge_next(&merge, error));
+    while (!merge.at_end) {
+        if (is_needed(spill, &merge.key)) {
+            if (!*begun) {
+                QS_TRY(qsi_key_writer_begin(writer, dir, spill->number, keys_max(spill), error));
+                *begun = true;
+            }
+            QS_TRY(qsi_key_writer_add(writer, &merge.key, error));
+        }
+        QS_TRY(qsi_key_merge_next(&merge, error));
+    }
+    spill->has_file = *begun;
+    return *begun ? qsi_key_writer_end(writer, spill->store->options.sync == QS_SYNC_FDATASYNC,
+                                       &spill->file, error)
+                  : QS_OK;
+}
+
+/* Without the lock. */
+static qs_status run_spill(struct spill *spill, qs_error *error)
+{
+    struct qsi_key_writer writer = {0};
+    bool begun = false;
+    qs_status status = collect(spill, error);
+
+    if (status == QS_OK) {
+        status = open_readers(spill, error);
+    }
+    if (status == QS_OK) {
+        status = write_merged(spill, &writer, &begun, error);
+    }
+    qsi_key_writer_fini(&writer);
+    close_readers(spill);
+    qsi_free(spill->keys);
+    return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  What no checkpoint knows of goes at once, the others with the next one. */
+static void drop_run(struct qs_store *store, struct key_run *run)
+{
+    char name[QSI_KEY_NAME_BYTES];
+
+    run->is_dead = true;
+    if (run->named) {
+        qsi_list_push_back(&store->transactions.dead, &run->in_dead);
+        store->dead_bytes += qsi_key_run_bytes(run);
+        return;
+    }
+    qsi_key_file_name(name, run->file.header.number);
+    qsi_mutex_unlock(&store->mutex);
+    (void)!qsi_env_remove(store->env, store->checkpoint_dir, name, NULL); /* else the next open */
+    qsi_mutex_lock(&store->mutex);
+    qsi_key_run_unref(store, run);
+}
+
+/* REQUIRES lock; may release it meanwhile. */
+static void install(struct spill *spill, struct key_run *run)
+{
+    struct qs_store *store = spill->store;
+    struct transactions *keys = &store->transactions;
+    struct key_run *dropped[QSI_KEY_RUNS_MAX];
+    uint32_t count = keys->run_count - spill->first;
+
+    memcpy(dropped, keys->runs + spill->first, count * sizeof(struct key_run *));
+    keys->run_count = spill->first;
+    if (run != NULL) {
+        run->lsn = spill->lsn;
+        for (uint32_t i = 0; i < count; i++) {
+            run->lsn = dropped[i]->lsn > run->lsn ? dropped[i]->lsn : run->lsn;
+        }
+        keys->runs[keys->run_count++] = run;
+    }
+    qsi_key_table_free(store, &keys->frozen);
+    keys->sweeps = keys->sweeps && spill->forgotten_before_us < keys->forgotten_before_us;
+    keys->generation += 1;
+    for (uint32_t i = 0; i < count; i++) {
+        drop_run(store, dropped[i]);
+    }
+}
+
+static uint64_t appended_lsn(const struct qs_store *store)
+{
+    return store->journal != NULL ? qsi_journal_appended_lsn(store->journal) : 0;
+}
+
+/* REQUIRES lock and that nobody is at it; releases it meanwhile. */
+static qs_status spill_once(struct qs_store *store, qs_error *error)
+{
+    struct transactions *keys = &store->transactions;
+    struct spill *spill = qsi_zalloc(sizeof *spill);
+    struct key_run *run = NULL;
+    qs_status status;
+
+    if (spill == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "transaction keys");
+    }
+    if (keys->frozen.notes.count == 0) {
+        qsi_key_table_free(store, &keys->frozen);
+        keys->frozen = keys->fresh;
+        keys->fresh = (struct key_table){0};
+        keys->frozen_lsn = appended_lsn(store);
+    }
+    spill->store = store;
+    spill->lsn = keys->frozen_lsn > 0 ? keys->frozen_lsn : 1;
+    spill->number = keys->next_number++;
+    spill->forgotten_before_us = keys->forgotten_before_us;
+    choose_runs(spill);
+    if (spill->first == QSI_KEY_RUNS_MAX) {
+        qsi_free(spill);
+        return qsi_fail(error, QS_ECORRUPT, "too many key files are damaged");
+    }
+    qsi_mutex_unlock(&store->mutex);
+    status = run_spill(spill, error);
+    qsi_mutex_lock(&store->mutex);
+    if (status == QS_OK && spill->has_file) {
+        run = qsi_key_run_create(store, &spill->file);
+        if (run == NULL) { /* the file is a leftover: its number is not given again */
+            qsi_key_file_fini(&spill->file);
+            status = qsi_fail(error, QS_ENOMEM, "transaction keys");
+        }
+    }
+    if (status == QS_OK) {
+        install(spill, run);
+    } else if (status ==
+               QS_ECORRUPT) { /* whoever asks for a key there is told; others are not held up */
+        for (uint32_t i = spill->first; i < keys->run_count; i++) {
+            keys->runs[i]->is_unmerged = true;
+        }
+    }
+    qsi_free(spill);
+    return status;
+}
+
+qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
+{
+    struct transactions *keys = &store->transactions;
+    uint32_t tries = QSI_KEY_RUNS_MAX;
+    qs_error detail = {0};
+    qs_status status;
+
+    while (keys->is_busy) {
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    QS_TRY(qsi_store_check_failed(store, error));
+    keys->is_busy = true;
+    do {
+        status = spill_once(store, &detail);
+    } while (status == QS_ECORRUPT && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
+    keys->is_busy = false;
+    keys->sweeps = keys->sweeps && status == QS_OK;
+    if (status != QS_ECORRUPT) {
+        qsi_pager_note_failure(store, status, &detail);
+    }
+    qsi_cond_broadcast(&store->paged);
+    if (status == QS_ENOSPC) {
+        return qsi_fail(error, QS_ESTORE_FULL,
+                        "no space left for keys of transactions; nothing was accepted: free some "
+                        "space and try again");
+    }
+    if (status != QS_OK && error != NULL) {
+        *error = detail;
+    }
+    return status;
+}
+
+qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+{
+    const struct transactions *keys = &store->transactions;
+    uint64_t most = table_bytes_max(store) * (store->pager_running ? 2 : 1);
+
+    *released_out = false;
+    while (keys->fresh.bytes > most) {
+        QS_TRY(qsi_store_check_failed(store, error));
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        if (keys->is_busy) {
+            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        } else {
+            QS_TRY(qsi_transactions_spill(store, error));
+        }
+    }
+    return QS_OK;
+}
+
+/* ---- counting ---- */
+
+/* Without the lock. */
+static qs_status count_merged(struct spill *spill, uint64_t before_us, uint64_t *count_out,
+                              qs_error *error)
+{
+    struct qsi_key_merge merge = {.readers = spill->readers};
+    qs_status status = open_readers(spill, error);
+
+    merge.reader_count = spill->reader_count;
+    if (status == QS_OK) {
+        status = qsi_key_merge_next(&merge, error);
+    }
+    while (status == QS_OK && !merge.at_end) {
+        *count_out += !merge.key.forgotten && merge.key.time_us >= spill->forgotten_before_us &&
+                              merge.key.time_us < before_us
+                          ? 1
+                          : 0;
+        status = qsi_key_merge_next(&merge, error);
+    }
+    close_readers(spill);
+    return status;
+}
+
+qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
+                                 qs_error *error)
+{
+    struct transactions *keys = &store->transactions;
+    struct spill *spill = qsi_zalloc(sizeof *spill);
+    qs_status status;
+
+    if (spill == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "transaction keys");
+    }
+    status = qsi_transactions_spill(store, error); /* all that were committed by now are in files */
+    if (status != QS_OK) {
+        qsi_free(spill);
+        return status;
+    }
+    keys->is_busy = true;
+    spill->store = store;
+    spill->forgotten_before_us = keys->forgotten_before_us;
+    qsi_mutex_unlock(&store->mutex);
+    status = count_merged(spill, before_us, count_out, error);
+    qsi_free(spill);
+    qsi_mutex_lock(&store->mutex);
+    if (status != QS_OK) {
+        qsi_transactions_end_count(store);
+    }
+    return status;
+}
+
+void qsi_transactions_end_count(struct qs_store *store)
+{
+    store->transactions.is_busy = false;
+    qsi_cond_broadcast(&store->paged);
+}

@@ -1,0 +1,97 @@
+/* Key files: made once, read by page, never changed.  All of it without any lock; a file that is read stays. */
+#ifndef QSI_KEY_FILE_H
+#define QSI_KEY_FILE_H
+
+#include "qstore/env.h"
+
+#include "key_format.h"
+
+/* Where key files lie. */
+struct qsi_key_dir {
+    qs_env *env;
+    qs_dir *dir;
+    uint8_t uuid[QSI_KEY_UUID_BYTES];
+    uint64_t filter_bytes_max; /* of one filter in memory; a power of two */
+};
+
+/* A finished file. */
+struct qsi_key_file {
+    struct qsi_key_header header;
+    uint32_t header_crc;
+    uint8_t *filter; /* folded to filter_bytes when the file's is larger */
+    uint64_t filter_bytes;
+};
+
+/* The file that a checkpoint names, with its filter in memory.  QS_ECORRUPT: missing, too short, or another one. */
+qs_status qsi_key_file_load(struct qsi_key_file *file_out, const struct qsi_key_dir *dir,
+                            uint64_t number, uint32_t header_crc, qs_error *error) QS_MUST_CHECK;
+void qsi_key_file_fini(struct qsi_key_file *file);
+
+/* May the key be in the file?  Costs no input or output. */
+static inline bool qsi_key_file_may_have(const struct qsi_key_file *file, uint64_t hash)
+{
+    return qsi_key_filter_may_have(file->filter, file->filter_bytes, hash);
+}
+/* Reads it to tell.  found_out->bytes is the key that was asked for. */
+qs_status qsi_key_file_find(const struct qsi_key_file *file, const struct qsi_key_dir *dir,
+                            const struct qsi_key *key, bool *has_out, struct qsi_key *found_out,
+                            qs_error *error) QS_MUST_CHECK;
+
+/* ---- reading all of it, in order ---- */
+
+struct qsi_key_reader {
+    const struct qsi_key_dir *dir;
+    const struct qsi_key_file *file;
+    qs_file *handle;
+    uint8_t *pages;      /* PAGES of them */
+    uint64_t first_page; /* in the buffer */
+    uint32_t page_count; /* in the buffer */
+    uint32_t page, at;   /* in the buffer; in the page */
+    struct qsi_key key;  /* the current one, until the next call */
+    bool at_end;
+};
+qs_status qsi_key_reader_begin(struct qsi_key_reader *reader, const struct qsi_key_dir *dir,
+                               const struct qsi_key_file *file, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_key_reader_next(struct qsi_key_reader *reader, qs_error *error) QS_MUST_CHECK;
+void qsi_key_reader_fini(struct qsi_key_reader *reader);
+
+/* Reads all of it: QS_ECORRUPT tells where it is damaged first. */
+qs_status qsi_key_file_check(const struct qsi_key_dir *dir, uint64_t number, uint32_t header_crc,
+                             qs_error *error) QS_MUST_CHECK;
+
+/* ---- making one ---- */
+
+struct qsi_key_writer {
+    const struct qsi_key_dir *dir;
+    struct qsi_key_file made;
+    qs_file *handle;
+    uint8_t *pages;
+    uint32_t page; /* in the buffer */
+    bool has_name; /* and is not finished: fini takes it back */
+};
+/* keys_max: as many as are going to be added, or fewer. */
+qs_status qsi_key_writer_begin(struct qsi_key_writer *writer, const struct qsi_key_dir *dir,
+                               uint64_t number, uint64_t keys_max, qs_error *error) QS_MUST_CHECK;
+/* In order. */
+qs_status qsi_key_writer_add(struct qsi_key_writer *writer, const struct qsi_key *key,
+                             qs_error *error) QS_MUST_CHECK;
+/* REQUIRES a key.  The file is written; with sync its bytes are durable, its name is not. */
+qs_status qsi_key_writer_end(struct qsi_key_writer *writer, bool sync,
+                             struct qsi_key_file *file_out, qs_error *error) QS_MUST_CHECK;
+void qsi_key_writer_fini(struct qsi_key_writer *writer);
+
+/* ---- several at once ---- */
+
+/* Keys of several sources in one order; where sources have the same key, the first source counts. */
+struct qsi_key_merge {
+    const struct qsi_key *fresh; /* sorted: the first source */
+    uint64_t fresh_count, fresh_at;
+    struct qsi_key_reader *readers; /* the others */
+    uint32_t reader_count;
+    struct qsi_key key; /* the current one, until the next call */
+    bool at_end;
+};
+/* readers have begun, newest first; the merge moves them. */
+qs_status qsi_key_merge_next(struct qsi_key_merge *merge, qs_error *error) QS_MUST_CHECK;
+
+#endif
