@@ -31,13 +31,15 @@ Plant = Callable[[Path], bool]
 
 def run(seed: int, seconds: float, plant: Plant | None = None) -> Report:
     """Kill for ``seconds``, or until a promise is broken.  ``plant`` does harm to the store between
-    two lives, and says whether it did."""
+    two lives, and says whether it did: with one it goes on until that is found."""
     chance = random.Random(seed)
     report = Report()
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="qs-killer-") as folder, Workers() as workers:
         round_number = 0
-        while not report.violations and (time.monotonic() < end or not round_number):
+        while not report.violations and (
+            plant is not None or time.monotonic() < end or not round_number
+        ):
             round_number += 1
             path = Path(folder, str(round_number))
             path.mkdir()
@@ -81,7 +83,7 @@ def _kill_repeatedly(
         }
         _live(workers.take(), plan, chance, model, report)
         planted = plant is not None and model.life > 2 and plant(path / "store")
-        last = time.monotonic() > end and model.counts["confirmed"] > 0
+        last = plant is None and time.monotonic() > end and model.counts["confirmed"] > 0
         if last or planted or chance.random() < 0.7:
             _look(path, chance, model)
         report.add("lives")
