@@ -20,6 +20,7 @@ struct browse {
     uint64_t position; /* of the next message, or before it */
     uint64_t messages_left, bytes_left;
     uint64_t now_us;
+    uint64_t behind_damage; /* where to go on after the error; 0: there was none */
     struct qsi_taken_batch batch;
 };
 
@@ -228,7 +229,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *level,
         qs_status status = read_state(browse, level, segment, error);
         *again_out = true;
         if (status == QS_ECORRUPT || status == QS_EIO) {
-            browse->position = behind; /* where whoever goes on after this error continues */
+            browse->behind_damage = behind;
         }
         return status;
     }
@@ -367,7 +368,7 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it.  An error waits for the next call when there is something before it. */
+/* REQUIRES lock; releases it.  What is before a damaged segment comes first, and the next call tells of the damage. */
 static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, qs_error *error)
 {
     qs_status status = gather(browse, error);
@@ -375,6 +376,8 @@ static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, q
     if (browse->batch.message_count > 0 && (status == QS_ECORRUPT || status == QS_EIO)) {
         status = QS_OK;
         pass_noted(browse);
+    } else if (browse->behind_damage != 0) {
+        browse->position = browse->behind_damage;
     }
     *reader_out = qsi_reader_begin(browse->store);
     qsi_mutex_unlock(&browse->store->mutex);

@@ -228,3 +228,28 @@ def test_browse_for_asyncio(path: Path) -> None:
             ]
 
     assert asyncio.run(main()) == [b"%d" % number for number in range(50)]
+
+
+def test_browse_tells_of_a_missing_segment_and_shows_what_is_around_it(path: Path) -> None:
+    with pyqstore.open(path, segment_entries=64) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        for number in range(1000):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        assert store.queue_status("q")["alpha"] == 0  # all of it has left memory
+        store.checkpoint()
+    names = sorted((path / "index").iterdir())
+    names[8].unlink()
+    with pyqstore.open(path, read_only=True) as store:
+        errors: list[pyqstore.StoreCorrupt] = []
+        shown = [
+            int(body)
+            for batch in store.browse("q", damaged=errors.append)
+            for body in batch["body"].to_pylist()
+        ]
+        assert len(errors) == 1
+        assert errors[0].path == f"index/{names[8].name}"
+        assert shown == [*range(512), *range(576, 1000)]
+        batches = store.browse("q")
+        assert len(next(batches)) == 512
+        with pytest.raises(pyqstore.StoreCorrupt):
+            next(batches)
