@@ -49,6 +49,8 @@ class Transaction:
     acked: list[Copy] = field(default_factory=list)
     rejected: list[Copy] = field(default_factory=list)
     happened: bool | None = None
+    before: bool | None = None
+    """What was known of it when it was last repeated."""
 
     @property
     def repeatable(self) -> bool:
@@ -188,15 +190,17 @@ class Model:
         transaction = self.transactions.get(key)
         if transaction is None:
             transaction = self.transactions[key] = Transaction(self.life, _copies(published))
+        transaction.before = transaction.happened
         if transaction.happened is not True:
+            transaction.happened = None
             for copy in transaction.published:
                 self.copies.setdefault(copy, State(self.life)).moved = True
 
     def _repeated(self, key: str, committed: bool) -> None:
         transaction = self.transactions[key]
-        if committed and transaction.happened:
+        if committed and transaction.before:
             self.blame(f"the transaction {key} was committed twice")
-        if not committed and transaction.happened is False:
+        if not committed and transaction.before is False:
             self.blame(f"the transaction {key} was known before it happened")
         if transaction.happened is not True:
             self._happened(transaction)
