@@ -351,8 +351,9 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
 
     directories_of(store, dirs);
     for (size_t i = 0; i < DIRECTORIES; i++) {
-        bool may_make = creates || store->options.recovery == QS_RECOVERY_SALVAGE ||
-                        dirs[i] == &store->transient_dir;
+        bool is_needed = dirs[i] == &store->checkpoint_dir && store->manifest.checkpoint_number > 0;
+        bool may_make = creates || dirs[i] == &store->transient_dir ||
+                        (store->options.recovery == QS_RECOVERY_SALVAGE && !is_needed);
         QS_TRY(may_make ? qsi_dir_open(store->env, store->root, directory_names[i], dirs[i], error)
                         : qsi_require_directory(store->env, store->root, directory_names[i],
                                                 dirs[i], error));

@@ -391,14 +391,15 @@ static bool is_cut(const struct scan_file *file)
 static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint64_t known_end,
                            qs_error *error)
 {
+    uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
     uint64_t marked_upto = 0;
 
     if (scan->end_lsn == UINT64_MAX) {
         if (last != NULL) {
             QS_TRY(qsi_scan_marked_upto(scan, last, &marked_upto, error));
         }
-        if (marked_upto <= scan->lsn && (last == NULL || scan->next_file != 0 || is_cut(last))) {
-            marked_upto = scan->lsn + QSI_RECORD_ALIGN;
+        if (marked_upto <= from && (last == NULL || scan->next_file != 0 || is_cut(last))) {
+            marked_upto = from + QSI_RECORD_ALIGN;
         }
     }
     known_end = marked_upto > known_end ? marked_upto : known_end;

@@ -86,7 +86,7 @@ def test_messages_in_another_order_are_caught(root: Path, subject: Subject) -> N
 
 def bit_in_second_block(target: Target) -> bool:
     contents = bytearray(target.file.read_bytes())
-    contents[2 * PAGE + 70] ^= 1
+    contents[4 * PAGE + 70] ^= 1  # blocks begin at the fourth page
     return target.write(bytes(contents), "a record")
 
 

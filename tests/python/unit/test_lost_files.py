@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import pyqstore
+from pyqstore.cli import main
 
 from ..support import PERSISTENT
 
@@ -65,15 +67,6 @@ def tree(path: Path) -> dict[str, bytes | None]:
     }
 
 
-def verify(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pyqstore", "verify", str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def assert_refused(path: Path, *names: str, salvages: bool = True) -> None:
     before = tree(path)
     for options in ({}, {"create": False}, *([] if salvages else [{"recovery": "salvage"}])):
@@ -81,8 +74,7 @@ def assert_refused(path: Path, *names: str, salvages: bool = True) -> None:
             pyqstore.open(path, **options)  # type: ignore[arg-type]
         assert any(name in (caught.value.path or "") for name in names), caught.value
         assert tree(path) == before
-    said = verify(path)
-    assert said.returncode == 1, said.stdout + said.stderr
+    assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
     assert tree(path) == before
 
 
@@ -183,6 +175,27 @@ def test_a_missing_directory_is_not_made_again(path: Path, name: str) -> None:
     fill(path)
     shutil.rmtree(path / name)
     assert_refused(path, name)
+
+
+def test_salvage_without_the_checkpoint_makes_no_directory(path: Path) -> None:
+    fill(path)
+    with pyqstore.open(path) as store:
+        store.checkpoint()
+    shutil.rmtree(path / "checkpoint")
+    assert_refused(path, "checkpoint", salvages=False)
+
+
+def test_salvage_tells_that_the_journal_behind_a_checkpoint_is_gone(path: Path) -> None:
+    fill(path)
+    with pyqstore.open(path) as store:
+        store.checkpoint()
+    publish_and_kill(path, 500, 20)
+    for file in journal(path):
+        file.unlink()
+    assert_refused(path, "journal/")
+    with pyqstore.open(path, recovery="salvage") as store:
+        assert store.recovery_report.messages == 500
+        assert store.recovery_report.lost_ranges == 1
 
 
 # ---- MANIFEST is an older copy

@@ -440,6 +440,25 @@ static void test_no_zeroed_suffix_of_a_quiet_journal_passes(void)
     fixture_stop(&fixture);
 }
 
+/* How much it held nobody knows, but that it is gone is counted, also where the checkpoint has all that is known. */
+static void test_salvage_counts_the_file_behind_a_checkpoint(void)
+{
+    struct fixture fixture, copy;
+
+    start_many(&fixture, 5, true);
+    make_checkpoint(&fixture, (uint64_t)3 * RECORD_BYTES);
+    for (uint64_t how = 0; how < 3; how++) {
+        fixture_copy(&copy, &fixture);
+        lose_file(&copy, 1, how);
+        QS_CHECK_STATUS(QS_ECORRUPT, scan(&copy, &seen));
+        QS_CHECK_OK(scan_how(&copy, true, &seen));
+        QS_CHECK(seen.count == 0 && seen.result.lost_ranges == 1 && seen.result.lost_bytes >= 8 &&
+                 seen.result.end_lsn > (uint64_t)3 * RECORD_BYTES);
+        fixture_stop(&copy);
+    }
+    fixture_stop(&fixture);
+}
+
 /* Half of a mark is no mark: the one before it counts. */
 static void test_of_two_marks_one_may_be_lost(void)
 {
@@ -547,6 +566,7 @@ int main(int argc, char **argv)
     test_a_page_that_is_lost_costs_the_last_commit_at_most(true);
     test_no_zeroed_suffix_of_a_quiet_journal_passes();
     test_of_two_marks_one_may_be_lost();
+    test_salvage_counts_the_file_behind_a_checkpoint();
     test_an_older_manifest_hides_nothing(false, 2);
     test_an_older_manifest_hides_nothing(true, 2);
     test_an_older_manifest_hides_nothing(false, 2 * RECORDS_IN_A_FILE);
