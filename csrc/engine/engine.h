@@ -223,7 +223,9 @@ struct qs_store {
     struct qsi_histogram commit_latency;
     struct qsi_histogram confirm_latency;
     uint64_t recovered_lsn; /* where the replay began */
-    uint64_t read_lsn;      /* where it ended, in a store that was opened for reading only */
+    bool
+        judges; /* opened by a verification: for reading only, and refused where an open that writes would be */
+    uint64_t read_lsn; /* where it ended, in a store that was opened for reading only */
     uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
         lost_ranges, lost_bytes, lost_segments, lost_messages, recovered_queues;
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
@@ -294,7 +296,7 @@ struct qs_channel {
     uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
     struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
     int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
-    bool has_aside;                          /* segments were set aside for it */
+    bool has_aside; /* segments were set aside for it */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     uint64_t tx_letters;        /* dead letters among them */
@@ -318,6 +320,9 @@ qs_status qsi_check_checkpoints(qs_env *env, qs_dir *dir, const struct qsi_manif
                                 uint64_t end_lsn, qs_error *error) QS_MUST_CHECK;
 
 /* ---- entering and leaving (store.c) ---- */
+
+/* Does a strict open that writes succeed?  Goes the same way as far as the first byte that it would write. */
+qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error) QS_MUST_CHECK;
 
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;

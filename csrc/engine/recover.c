@@ -510,12 +510,18 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     qsi_mutex_lock(&store->mutex);
     status = qsi_pager_release(store, error);
     qsi_mutex_unlock(&store->mutex);
+    if (status == QS_OK && store->shared.out_of_memory) { /* it would be open, and failed */
+        status = qsi_fail(error, QS_ENOMEM, "references of settled messages");
+    }
     if (status != QS_OK) {
         return status;
     }
     /* Salvage takes a missing file for what it is: bodies that cannot be read. */
     return qsi_message_store_retain_counted(store->messages,
-                                            store->options.recovery == QS_RECOVERY_SALVAGE, error);
+                                            store->judges           ? QSI_RETAIN_JUDGE
+                                            : qsi_is_salvage(store) ? QSI_RETAIN_SALVAGE
+                                                                    : QSI_RETAIN,
+                                            error);
 }
 
 /* ---- all of it ---- */
@@ -643,7 +649,7 @@ static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
     store->lost_bytes += result->lost_bytes;
     count_recovered(store);
     if (store->options.read_only) {
-        return QS_OK;
+        return store->judges ? retain_bodies(store, error) : QS_OK;
     }
     QS_TRY(sync_tail(store, result->last_file, error));
     QS_TRY(retain_bodies(store, error));

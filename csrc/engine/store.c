@@ -515,7 +515,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
                                                         READ_HANDLES};
 
-    if (!store->options.create || store->options.read_only) {
+    if ((!store->options.create || store->options.read_only) && !store->judges) {
         QS_TRY(check_is_there(store, path, error));
     }
     QS_TRY(store->options.read_only ? open_root_to_read(store, path, error)
@@ -573,8 +573,8 @@ static void free_store(struct qs_store *store)
     qsi_free(store);
 }
 
-qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
-                        qs_env *env, qs_error *error)
+static qs_status open_store(qs_store **store_out, const char *path, const qs_options *options,
+                            bool judges, qs_env *env, qs_error *error)
 {
     struct qs_store *store = NULL;
     qs_options defaults;
@@ -592,6 +592,7 @@ qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options
     }
     store->env = env != NULL ? env : qs_env_posix();
     store->options = *options;
+    store->judges = judges;
     status = init_memory(store, &detail);
     if (status == QS_OK) {
         register_store(store);
@@ -611,6 +612,24 @@ qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options
     }
     *store_out = store;
     return QS_OK;
+}
+
+qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
+                        qs_env *env, qs_error *error)
+{
+    return open_store(store_out, path, options, false, env, error);
+}
+
+qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error)
+{
+    struct qs_store *store = NULL;
+    qs_options options;
+
+    qs_options_default(&options);
+    options.create = options.background = false;
+    options.read_only = true;
+    QS_TRY(open_store(&store, path, &options, true, env, error));
+    return qs_store_close(store, error);
 }
 
 /* ---- closing ---- */

@@ -293,19 +293,20 @@ static qs_status check_reach(struct qsi_message_store *store, struct qsi_message
 
 /* REQUIRES a file with live references. */
 static qs_status retain_file(struct qsi_message_store *store, struct qsi_message_file *file,
-                             qs_error *error)
+                             enum qsi_retain how, qs_error *error)
 {
+    bool writes = how != QSI_RETAIN_JUDGE && !file->is_final;
     struct qsi_message_view view;
     qs_status status;
 
     if (!file->is_present) {
         return qsi_message_file_fail_missing(error, file->id);
     }
-    QS_TRY(qsi_message_file_open(store, file->id, file->is_final ? QS_OPEN_READ : QS_OPEN_WRITE,
-                                 &view, error));
+    QS_TRY(qsi_message_file_open(store, file->id, writes ? QS_OPEN_WRITE : QS_OPEN_READ, &view,
+                                 error));
     view.file = file;
     status = check_reach(store, file, &view, error);
-    if (status == QS_OK && !file->is_final) {
+    if (status == QS_OK && writes) {
         file->is_too_long = view.bytes > file->end;
         status = qsi_message_file_sync(store, file->id, view.handle, error);
     }
@@ -332,9 +333,10 @@ static void learn_salt(struct qsi_message_store *store, struct qsi_message_file 
 }
 
 /* Single-threaded by their contract, so the mutex is left alone in both. */
-qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool salvage,
+qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum qsi_retain how,
                                            qs_error *error)
 {
+    bool salvage = how == QSI_RETAIN_SALVAGE;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
     QS_ASSERT(qsi_list_is_empty(&store->unsettled));
@@ -346,7 +348,7 @@ qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool
         if (file->is_kept) {
             learn_salt(store, file);
         } else if (!salvage && qsi_counts_any(&file->counts)) {
-            QS_TRY(retain_file(store, file, error));
+            QS_TRY(retain_file(store, file, how, error));
         }
     }
     return QS_OK;

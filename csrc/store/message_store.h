@@ -158,9 +158,11 @@ qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8
                                     qs_error *error) QS_MUST_CHECK;
 /* After the replay: files with live bodies are there, are those that the checkpoint names, and
  * reach their end, else QS_ECORRUPT; those that the checkpoint did not call settled are synced,
- * because what recovery read may have been in the page cache only.  salvage: nothing is checked,
- * and what is there stays there for this session.  REQUIRES nothing reserved yet. */
-qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, bool salvage,
+ * because what recovery read may have been in the page cache only.  RETAIN_JUDGE: the same checks,
+ * and nothing is written or synced.  RETAIN_SALVAGE: nothing is checked, and what is there stays
+ * there for this session.  REQUIRES nothing reserved yet. */
+enum qsi_retain { QSI_RETAIN, QSI_RETAIN_JUDGE, QSI_RETAIN_SALVAGE };
+qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum qsi_retain how,
                                            qs_error *error) QS_MUST_CHECK;
 /* When it is written down where the journal ends: files without live bodies and generations that
  * do not count are removed, those that were not settled lose what is behind their end.  REQUIRES

@@ -12,6 +12,8 @@
  * And one kind of damage leaves no trace: a journal file that a session went on in, not its first,
  * gone as a whole or with its header.  It looks like a file that was never begun.
  *
+ * And verifying finds what opening the store and reading all of its messages finds, no more and no less.
+ *
  * Arguments: seed, step from one damaged byte of padding to the next (1: all; the default tries fewer
  * of them, which are all alike, to save time). */
 #include "block.h"
@@ -60,6 +62,7 @@ struct outcomes {
     uint64_t last_commit;
     uint64_t unseen; /* the end of a continued session, without its file's header */
     uint64_t violations;
+    uint64_t disagreements; /* of verifying with opening and reading */
 };
 
 /* ---- files ---- */
@@ -230,6 +233,26 @@ static struct verdict judge(const struct subject *subject, struct crash_model *m
     return (struct verdict){is_refused, report.refusals, report.violations};
 }
 
+/* Does verifying say what opening and reading say?  Of the bits of a byte, one is asked about. */
+static bool agrees(const struct subject *subject, const struct damaged_file *file,
+                   enum damage damage, uint64_t offset, uint8_t mask, const struct verdict *verdict)
+{
+    bool is_damaged = verdict->is_refused || verdict->refusals > 0;
+    qs_env *env;
+    qs_verified verified;
+    qs_status status;
+
+    if (damage == FLIP && mask != 1u << (offset % 8)) {
+        return true;
+    }
+    env = qsi_env_mem_clone(subject->mem, 1);
+    QS_CHECK(env != NULL);
+    do_damage(env, file, damage, offset, mask);
+    status = qs_store_verify(CRASH_PATH, env, NULL, &verified, QS_ERROR);
+    qsi_env_mem_destroy(env);
+    return (status != QS_OK) == is_damaged;
+}
+
 /* May damage at this place cost the last commit? */
 static bool is_undecidable(const struct damaged_file *file, enum damage damage, uint64_t offset)
 {
@@ -241,6 +264,14 @@ static void try_damage(struct subject *subject, const struct damaged_file *file,
                        uint64_t offset, uint8_t mask, struct outcomes *outcomes)
 {
     struct verdict verdict = judge(subject, &subject->model, file, damage, offset, mask, 0);
+
+    if (!agrees(subject, file, damage, offset, mask, &verdict) && outcomes->disagreements++ < 5) {
+        printf("%s: %s/%s, damage %d at %" PRIu64 " mask %#x: %s, %" PRIu64
+               " messages refused; verifying says otherwise: %s\n",
+               subject->name, file->dir, file->name, damage, offset, mask,
+               verdict.is_refused ? "store refused" : "store opened", verdict.refusals,
+               QS_ERROR->text);
+    }
 
     if (verdict.violations > 0 && is_undecidable(file, damage, offset)) {
         verdict = judge(subject, &subject->lenient, file, damage, offset, mask, 0);
@@ -320,9 +351,9 @@ static void tell(const char *what, const struct outcomes *outcomes)
 {
     printf("  %s: %" PRIu64 " stores refused, %" PRIu64 " with a message refused, %" PRIu64
            " harmless, %" PRIu64 " cost the last commit, %" PRIu64 " unseen, %" PRIu64
-           " violations\n",
+           " violations, %" PRIu64 " judged otherwise by verifying\n",
            what, outcomes->refused, outcomes->refused_one, outcomes->harmless,
-           outcomes->last_commit, outcomes->unseen, outcomes->violations);
+           outcomes->last_commit, outcomes->unseen, outcomes->violations, outcomes->disagreements);
     fflush(stdout);
 }
 
@@ -338,7 +369,8 @@ static uint64_t damage_all(struct subject *subject)
     tell("bits", &flips);
     tell("lengths", &truncations);
     tell("files gone", &deletions);
-    return flips.violations + truncations.violations + deletions.violations;
+    return flips.violations + truncations.violations + deletions.violations + flips.disagreements +
+           truncations.disagreements + deletions.disagreements;
 }
 
 /* ---- the stores ---- */

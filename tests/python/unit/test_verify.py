@@ -220,3 +220,48 @@ def test_what_progress_raises_ends_it(paged: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         pyqstore.verify(paged, progress=progress)
     assert pyqstore.verify(paged).damages == 0
+
+
+def cut(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size - 1)
+
+
+def extend(file: Path) -> None:
+    with file.open("ab") as opened:
+        opened.write(b"x")
+
+
+def opens_and_reads(path: Path) -> bool:
+    """Whether a strict open succeeds, and every message can be read."""
+    try:
+        with pyqstore.open(path, create=False) as store, store.channel() as channel:
+            for queue in store.recovery_report.queues:
+                while channel.basic_get(queue) is not None:
+                    pass
+    except pyqstore.StoreCorrupt:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("change", [cut, extend, Path.unlink])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_verify_found_nothing_in_a_store_that_open_refused(
+    paged: Path, tmp_path: Path, change: Callable[[Path], None], is_closed: bool
+) -> None:
+    """Among them: one byte of padding cut from a message file."""
+    if is_closed:
+        pyqstore.open(paged).close()
+    trial = tmp_path / "trial"
+    verdicts = set()
+    for name in files(paged):
+        shutil.copytree(paged, trial)
+        change(trial / name)
+        try:
+            is_whole = pyqstore.verify(trial).damages == 0
+        except pyqstore.StoreNotFound:
+            is_whole = False
+        assert is_whole == opens_and_reads(trial), name
+        verdicts.add(is_whole)
+        shutil.rmtree(trial)
+    assert False in verdicts

@@ -127,7 +127,9 @@ static void test_without_memory_nothing_leaks(void)
         qs_status status;
         qs_test_alloc_arm(&state, n, false);
         status = verify_in(&engine, engine.env, &verified);
-        QS_CHECK(status == (state.has_failed ? QS_ENOMEM : QS_OK));
+        /* Some allocations can be done without, as at an open. */
+        QS_CHECK(status == QS_OK || (state.has_failed && status == QS_ENOMEM));
+        QS_CHECK(verified.damages == 0);
         QS_CHECK(state.alive == alive);
     }
     qs_test_alloc_arm(&state, 0, false);

@@ -1000,7 +1000,7 @@ static void step_crash(struct run *run)
         }
     }
     release_all(fixture, true);
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture->messages, false, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture->messages, QSI_RETAIN, QS_ERROR));
     QS_CHECK_OK(qsi_message_store_trim_counted(fixture->messages, QS_ERROR));
     run->crashes += 1;
     check(run, true);

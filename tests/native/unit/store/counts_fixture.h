@@ -50,7 +50,7 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
 
 static inline qs_status try_finish(struct fixture *fixture, qs_error *error)
 {
-    qs_status status = qsi_message_store_retain_counted(fixture->store, false, error);
+    qs_status status = qsi_message_store_retain_counted(fixture->store, QSI_RETAIN, error);
 
     return status == QS_OK ? qsi_message_store_trim_counted(fixture->store, error) : status;
 }

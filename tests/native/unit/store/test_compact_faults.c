@@ -292,7 +292,7 @@ static void test_what_recovery_keeps_is_durable_from_then_on(bool named)
         QS_CHECK_OK(qsi_message_store_note(fixture.store, &refs[i], QS_ERROR));
         qsi_message_store_add_refs(fixture.store, &refs[i], 1, 0);
     }
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, false, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     stop(&fixture);
     start(&fixture, disk);

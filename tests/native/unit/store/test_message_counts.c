@@ -206,7 +206,7 @@ static void test_replay_repeats_what_the_journal_behind_the_checkpoint_says(void
                 drop(&fixture, &refs[i]);
             }
         }
-        QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, false, QS_ERROR));
+        QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
         QS_CHECK(round == 1 || (exists(&fixture, 1) && exists(&fixture, 4)));
         QS_CHECK_OK(qsi_message_store_trim_counted(fixture.store, QS_ERROR));
         QS_CHECK(!exists(&fixture, 1) && !exists(&fixture, 4));
@@ -251,7 +251,8 @@ static void test_number_that_the_journal_names_is_not_used_again(void)
 
 static void check_refused(struct fixture *fixture, const char *path)
 {
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_message_store_retain_counted(fixture->store, false, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT,
+                    qsi_message_store_retain_counted(fixture->store, QSI_RETAIN, QS_ERROR));
     QS_CHECK(strcmp(qs_test_error.path, path) == 0);
 }
 
@@ -363,7 +364,7 @@ static void test_salvage_takes_everything_and_removes_nothing(void)
     restart(&fixture);
     note_and_add(&fixture, &refs[7], 1);
     note_and_add(&fixture, &missing, 1);
-    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, true, QS_ERROR));
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN_SALVAGE, QS_ERROR));
     QS_CHECK_OK(qsi_message_store_trim_counted(fixture.store, QS_ERROR));
     take_checkpoint(&fixture, &checkpoint);
     QS_CHECK(checkpoint.count == 1);
@@ -403,7 +404,7 @@ static void test_damaged_records_are_refused_or_harmless(void)
         }
         restart(&fixture);
         if (qsi_message_store_restore(fixture.store, record, NULL) == QS_OK) {
-            qs_status status = qsi_message_store_retain_counted(fixture.store, false, NULL);
+            qs_status status = qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, NULL);
 
             QS_CHECK(status == QS_OK || status == QS_ECORRUPT);
         }
