@@ -1,4 +1,4 @@
-"""The damage matrix finds what is planted; then some of it, on the stores of a new seed."""
+"""The damage matrix finds what is planted; the matrix itself runs by ``./dev soak damage``."""
 
 import os
 import time
@@ -13,8 +13,6 @@ from pyqstore.codec import crc32c
 from .damage import Case, Subject, damages_of, examine, prepare, workplace
 from .damage.kinds import PAGE, Damage, Target, manifest_tmp
 from .watched import Outcome, run_watched
-
-SOAK = Path(__file__).with_name("soak.py")
 
 
 @pytest.fixture

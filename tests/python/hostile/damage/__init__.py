@@ -29,6 +29,9 @@ from .stores import KINDS, Built, build, warm_up
 
 # What stands in place of a file was put there by somebody; salvage may refuse it.
 _STRANGE = {"fifo", "symlink", "hard_link", "directory", "no_permission", "delete_folder"}
+# What takes away all blocks from some place on to the end of a file: what was confirmed in the last
+# moments before the crash, in more than one commit.
+_SUFFIX = {"zero_tail", "older_copy"}
 # The files without which nobody knows what the others are.
 _ROOTS = {"MANIFEST", "checkpoint"}
 _ONE_PAGE = {"flip_bit", "zero_page", "garbage_page", "lost_page", "foreign_page"}
@@ -225,7 +228,10 @@ def _strict(case: Case, path: Path, verify: Verify) -> None:
 def _check_refusal(case: Case, path: Path, before: judge.Picture, reading: Reading) -> None:
     """Nothing is changed, but for what the replay paged before it met the damage: slots and bodies
     that no checkpoint counts.  So with the damaged files put back everything is there."""
-    changed = judge.changes(before, judge.picture(path))
+    after = judge.picture(path)
+    changed = judge.changes(before, after)
+    if reading.recovery == "salvage":  # it makes folders that are missing
+        changed = [name for name in changed if name in before or not judge.is_folder(after[name])]
     if not changed:
         return
     case.outcome.counts.append("refused: paged before")
@@ -265,12 +271,13 @@ def _check_silence(case: Case, reading: Reading) -> None:
         | {truth.settled[pair] for pair in returned}
         | {truth.keys[key] for key in keys}
     )
+    excuse = _excuse(case, groups)
     if not groups:
         case.outcome.counts.append("strict: told by message" if gone else "strict: all there")
-    elif truth.crashed and groups == {truth.group - 1} and _may_tear(case):
-        case.outcome.counts.append("strict: last commit taken for a torn tail")
+    elif excuse is not None:
+        case.outcome.counts.append(f"strict: unseen, {excuse}")
         if not reading.report["torn_bytes"]:
-            case.outcome.counts.append("strict: last commit gone, nothing torn")
+            case.outcome.counts.append("strict: unseen, nothing torn")
     else:
         case.wrong(
             f"silent: {len(silent)} confirmed messages of {_number(gone)} missing, {len(returned)}"
@@ -279,9 +286,23 @@ def _check_silence(case: Case, reading: Reading) -> None:
         )
 
 
-def _may_tear(case: Case) -> bool:
-    """Whether the damage can look like a write that a crash cut off."""
-    return any(class_of(name) in ("journal", "messages") for name in case.touched)
+def _excuse(case: Case, groups: set[int]) -> str | None:
+    """Why nobody could see that these commits are gone, if docs/DURABILITY.md gives a reason."""
+    truth = case.subject.built.truth
+    if not truth.crashed or not groups:
+        return None
+    classes = [class_of(name) for name in case.touched]
+    if not {"journal", "messages"}.intersection(classes):
+        return None
+    if len(case.touched) > 1:
+        return "several files at once"
+    if truth.quiet:
+        return None
+    if groups == {truth.group - 1}:
+        return "last commit"
+    if case.damage.__name__ in _SUFFIX and groups == set(range(min(groups), truth.group)):
+        return "last moments"
+    return None
 
 
 def _number(found: dict[str, list[int]]) -> int:
@@ -320,8 +341,7 @@ def _salvage(case: Case, path: Path, root: Path) -> None:
     _check_bound(case, root, gone)
     truth = built.truth
     groups = {truth.published[pair] for pair in gone} | {truth.settled[pair] for pair in back}
-    torn = truth.crashed and groups <= {truth.group - 1} and _may_tear(case)
-    if groups and not reading.told and not torn:
+    if groups and not reading.told and _excuse(case, groups) is None:
         case.wrong(f"salvage is silent about {len(gone)} missing, {len(back)} back")
     case.outcome.counts.append("salvage: some lost" if gone else "salvage: all there")
 

@@ -50,10 +50,16 @@ def changes(before: Picture, after: Picture) -> list[str]:
     )
 
 
+def is_folder(what: tuple[object, ...]) -> bool:
+    """Whether that is what a picture says of something."""
+    return isinstance(what[0], int) and stat.S_ISDIR(what[0])
+
+
 @dataclass
 class Reading:
     """What came out of a store."""
 
+    recovery: str = "strict"
     refused: str | None = None
     report: Mapping[str, object] = field(default_factory=dict)
     messages: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
@@ -78,7 +84,7 @@ EXPECTED = (pyqstore.StoreCorrupt, pyqstore.StoreFailed)
 
 def read(path: Path, built: Built, recovery: str) -> Reading:
     """Open a store and read all that it gives."""
-    reading = Reading()
+    reading = Reading(recovery)
     try:
         store = pyqstore.open(
             path, recovery=recovery, memory_budget="4MiB", checkpoint_bytes=0, checkpoint_interval=0

@@ -12,6 +12,7 @@ import random
 import resource
 import shutil
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class Truth:
     keys: dict[str, int] = field(default_factory=dict)
     group: int = 0
     crashed: bool = False
+    quiet: bool = False
+    """It crashed when all it had committed was marked as durable."""
     recovered_from: int = 0
     """The last group of the last session that was closed in order."""
 
@@ -292,6 +295,8 @@ class Kind:
     checkpoints: int = 0
     """In each session, evenly spread: the plan is done once more after each."""
     crashes: bool = True
+    rests: bool = False
+    """Before it crashes nothing happens for a while."""
     fails: bool = False
     pages: bool = False
     turns: int = 5
@@ -305,6 +310,9 @@ _PAGED: dict[str, object] = {"segment_entries": 16, "memory_budget": "64KiB", "e
 KINDS = {
     "closed": Kind(crashes=False),
     "killed": Kind(),
+    "killed quiet": Kind(rests=True),
+    "large quiet": Kind(plan_large, rests=True),
+    "checkpoint quiet": Kind(checkpoints=1, rests=True),
     "checkpoint": Kind(checkpoints=1),
     "checkpoints": Kind(checkpoints=2, turns=3, options=_SHORT),
     "checkpoints closed": Kind(checkpoints=2, turns=3, crashes=False, options=_SHORT),
@@ -365,6 +373,8 @@ def _make(maker: Maker, what: Kind, said: Path) -> None:
     elif what.crashes:
         _last_commit(maker)
         maker.truth.crashed = True
+        if what.rests:
+            _rest(maker)
     else:
         maker.close()
     said.write_bytes(pickle.dumps(maker.truth))
@@ -390,6 +400,19 @@ def _last_commit(maker: Maker) -> None:
     else:
         maker.publish_batch(queue, [maker.new(40) for _ in range(3)])
     maker.group()
+
+
+def _rest(maker: Maker) -> None:
+    """Wait until the store has nothing more to write."""
+    time.sleep(0.1)  # a mark is due 20 ms after the last commit
+    before = b""
+    files = sorted((maker.path / "journal").iterdir())
+    end = time.monotonic() + 60
+    while (now := b"".join(file.read_bytes()[:12288] for file in files)) != before:
+        assert time.monotonic() < end
+        before = now
+        time.sleep(0.2)
+    maker.truth.quiet = True
 
 
 def _fail(maker: Maker) -> None:
