@@ -1,0 +1,83 @@
+/* The rooms of a verification: verify.c begins and ends it, verify_records.c reads checkpoint and journal, verify_queues.c knows what
+ * was settled, verify_messages.c checks what was not. */
+#ifndef QSI_VERIFY_H
+#define QSI_VERIFY_H
+
+#include "checkpoint_format.h"
+#include "engine.h"
+
+#define QSI_VERIFY_REPORT_BYTES (4u << 20) /* read, from one report of the progress to the next */
+
+struct range { /* of sequences */
+    uint64_t from, end;
+};
+
+struct known_queue {
+    uint64_t id;
+    bool gone;
+    struct qsi_buf settled; /* struct range; in order once all were seen */
+};
+
+struct verify {
+    qs_env *env;
+    const qs_verify_callbacks *callbacks;
+    qs_verified *verified;
+    qs_error first; /* damage */
+    qs_dir *root, *journal_dir, *messages_dir, *index_dir, *checkpoint_dir;
+    qs_file *lock_file;
+    struct qsi_manifest manifest;
+    struct qsi_index *index;
+    struct qsi_message_store *messages;
+    struct qsi_map queues; /* u64 -> known_queue */
+    struct qsi_map names;  /* -> the known_queue that has it */
+    char checkpoint_path[QSI_CHECKPOINT_PATH_BYTES];
+    uint8_t *checkpoint;
+    size_t checkpoint_bytes;
+    struct qsi_checkpoint_header header;
+    uint64_t *settled, *live; /* bitmaps of a segment */
+    uint64_t proven;          /* durable for certain: the journal says so */
+    bool salvage;
+    uint64_t bytes_done, bytes_before, bytes_reported, bytes_total;
+    bool stopped;
+};
+
+/* ---- verify.c ---- */
+
+/* Damage is told and passed over; everything else ends the verification. */
+qs_status qsi_verify_found(struct verify *verify, qs_status status, const qs_error *detail,
+                           qs_error *error) QS_MUST_CHECK;
+void qsi_verify_report(struct verify *verify, uint64_t bytes_min);
+void qsi_verify_progress(struct verify *verify, uint64_t bytes);
+
+/* ---- verify_queues.c ---- */
+
+/* A queue, or one of its levels; NULL: the queue is gone. */
+const struct known_queue *qsi_verify_find_level(const struct verify *verify, uint64_t id);
+/* Are these all settled? */
+bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint64_t end);
+bool qsi_verify_is_settled(const struct known_queue *queue, uint64_t seq);
+/* The first reading of a record: is it well formed, and what becomes of queues and messages? */
+qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record,
+                                 qs_error *error) QS_MUST_CHECK;
+void qsi_verify_end_notes(struct verify *verify);
+
+/* ---- verify_messages.c ---- */
+
+/* The second reading of a record.  One that is not well formed was told of already.  is_certain: else a body that is not there is what a
+ * crash left, like the record that names it. */
+qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record, bool is_certain,
+                                   qs_error *error) QS_MUST_CHECK;
+/* The segments of a queue. */
+qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record,
+                                 qs_error *error) QS_MUST_CHECK;
+
+/* ---- verify_records.c ---- */
+
+/* The first reading. */
+qs_status qsi_verify_load_checkpoint(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_note_journal(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+/* The second. */
+qs_status qsi_verify_checkpoint(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_verify_journal(struct verify *verify, qs_error *error) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,178 @@
+/* Verifying: which queues there are, and which of their messages were settled. */
+#include "alloc.h"
+#include "error.h"
+#include "levels.h"
+#include "verify.h"
+
+#include <stdlib.h>
+
+static struct known_queue *find_queue(const struct verify *verify, uint64_t id)
+{
+    struct known_queue *queue = qsi_map_get_number(&verify->queues, id);
+
+    return queue != NULL && !queue->gone ? queue : NULL;
+}
+
+/* A queue, or one of its levels; NULL: the queue is gone. */
+const struct known_queue *qsi_verify_find_level(const struct verify *verify, uint64_t id)
+{
+    static const struct known_queue untouched; /* nothing was settled in it */
+    const struct known_queue *level;
+
+    if (find_queue(verify, qsi_queue_in(id)) == NULL) {
+        return NULL;
+    }
+    level = find_queue(verify, id);
+    return level != NULL ? level : &untouched;
+}
+
+static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queue **queue_out,
+                           qs_error *error)
+{
+    *queue_out = qsi_zalloc(sizeof **queue_out);
+    if (*queue_out == NULL || qsi_map_put_number(&verify->queues, id, *queue_out) != QS_OK) {
+        qsi_free(*queue_out);
+        return qsi_fail(error, QS_ENOMEM, "queue");
+    }
+    (*queue_out)->id = id;
+    return QS_OK;
+}
+
+static qs_status declare(struct verify *verify, const struct qsi_topology *record, qs_error *error)
+{
+    struct qsi_slice name = record->strings[0];
+    struct known_queue *before = qsi_map_get(&verify->names, name.data, name.bytes);
+    struct known_queue *queue;
+
+    if (qsi_map_get_number(&verify->queues, record->number) != NULL) {
+        return QS_OK; /* the second reading of a damaged journal */
+    }
+    QS_TRY(add_queue(verify, record->number, &queue, error));
+    if (before != NULL) { /* an auto-delete queue that ended without a record */
+        before->gone = true;
+    }
+    if (qsi_map_put(&verify->names, name.data, name.bytes, queue) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "queue");
+    }
+    return QS_OK;
+}
+
+static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_error *error)
+{
+    struct qsi_settle settle;
+    struct known_queue *queue;
+    struct range range;
+
+    QS_TRY(qsi_settle_decode(&settle, record, error));
+    queue = find_queue(verify, settle.queue_id);
+    if (settle.kind != QSI_SETTLE_ACK || qsi_verify_find_level(verify, settle.queue_id) == NULL) {
+        return QS_OK;
+    }
+    if (queue == NULL) { /* the first of its level */
+        QS_TRY(add_queue(verify, settle.queue_id, &queue, error));
+    }
+    range = (struct range){settle.first_seq, settle.first_seq + settle.count};
+    return qsi_buf_append(&queue->settled, &range, sizeof range) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "settled messages");
+}
+
+static int compare_ranges(const void *left, const void *right)
+{
+    const struct range *a = left, *b = right;
+
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+/* Ranges in order that do not touch. */
+static void merge_settled(struct known_queue *queue)
+{
+    struct range *ranges = (struct range *)(void *)queue->settled.data;
+    size_t count = queue->settled.bytes / sizeof *ranges;
+    size_t kept = 0;
+
+    if (count == 0) {
+        return;
+    }
+    qsort(ranges, count, sizeof *ranges, compare_ranges);
+    for (size_t i = 1; i < count; i++) {
+        if (ranges[i].from > ranges[kept].end) {
+            ranges[++kept] = ranges[i];
+        } else if (ranges[i].end > ranges[kept].end) {
+            ranges[kept].end = ranges[i].end;
+        }
+    }
+    queue->settled.bytes = (kept + 1) * sizeof *ranges;
+}
+
+/* Are these all settled? */
+bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint64_t end)
+{
+    const struct range *ranges = (const struct range *)(const void *)queue->settled.data;
+    size_t low = 0, high = queue->settled.bytes / sizeof *ranges;
+
+    while (low < high) { /* the first that ends behind from */
+        size_t middle = low + (high - low) / 2;
+        if (ranges[middle].end > from) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low < queue->settled.bytes / sizeof *ranges && ranges[low].from <= from &&
+           ranges[low].end >= end;
+}
+
+bool qsi_verify_is_settled(const struct known_queue *queue, uint64_t seq)
+{
+    return qsi_verify_are_settled(queue, seq, seq + 1);
+}
+
+void qsi_verify_end_notes(struct verify *verify)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&verify->queues);
+
+    while (qsi_map_next(&verify->queues, &cursor)) {
+        struct known_queue *queue = cursor.value;
+        merge_settled(queue);
+        verify->verified->queues += queue->gone || qsi_level_in(queue->id) != 0 ? 0 : 1;
+    }
+}
+
+/* The first reading of a record: is it well formed, and what becomes of queues and messages? */
+qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, qs_error *error)
+{
+    struct qsi_topology topology;
+    struct known_queue *queue;
+
+    switch (qsi_record_type(record)) {
+    case QSI_RECORD_MESSAGES:
+        return qsi_messages_check(record, error);
+    case QSI_RECORD_SETTLE:
+        return note_settle(verify, record, error);
+    case QSI_RECORD_QUEUE_DECLARE:
+    case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
+        QS_TRY(qsi_topology_decode(&topology, record, error));
+        return declare(verify, &topology, error);
+    case QSI_RECORD_QUEUE_DELETE:
+        QS_TRY(qsi_topology_decode(&topology, record, error));
+        queue = find_queue(verify, topology.number);
+        if (queue != NULL) {
+            queue->gone = true;
+        }
+        return QS_OK;
+    case QSI_RECORD_EXCHANGE_DECLARE:
+    case QSI_RECORD_EXCHANGE_DELETE:
+    case QSI_RECORD_BIND:
+    case QSI_RECORD_UNBIND:
+    case QSI_RECORD_EXCHANGE_BIND:
+    case QSI_RECORD_EXCHANGE_UNBIND:
+    case QSI_RECORD_TRANSACTION:
+    case QSI_RECORD_TRANSACTION_FORGET:
+    case QSI_RECORD_QUEUE_MODE:
+        return qsi_topology_decode(&topology, record, error);
+    default:
+        return qsi_fail(error, QS_EVERSION, "record type %u: written by a newer version",
+                        qsi_record_type(record));
+    }
+}
