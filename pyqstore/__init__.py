@@ -22,6 +22,7 @@ from .errors import (
     AccessRefused,
     ChannelClosed,
     ChannelError,
+    ClockJump,
     Error,
     ForkedStore,
     NotAllowed,
@@ -38,6 +39,7 @@ from .errors import (
     StoreLocked,
     StoreNotFound,
     StoreReadOnly,
+    UnsafeFilesystem,
 )
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -59,6 +61,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "ClockJump",
     "Connection",
     "Damage",
     "DeclareOk",
@@ -86,6 +89,7 @@ __all__ = [
     "StoreNotFound",
     "StoreOptions",
     "StoreReadOnly",
+    "UnsafeFilesystem",
     "Verification",
     "open",
     "verify",

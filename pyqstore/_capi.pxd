@@ -60,6 +60,8 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool background
         void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
         void *progress_context
+        void (*warn)(void *context, const char *text) noexcept nogil
+        void *warn_context
     void qs_options_default(qs_options *options_out)
     qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
                             qs_env *env, qs_error *error)
@@ -70,6 +72,9 @@ cdef extern from "qstore/qstore.h" nogil:
                                     qs_error *error)
     uint64_t qs_store_durable_lsn(qs_store *store)
 
+    ctypedef struct qs_file_system:
+        char name[16]
+        uint32_t kind
     ctypedef struct qs_stats:
         uint64_t durable_lsn
         uint64_t appended_lsn
@@ -116,6 +121,11 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t lost_segments
         uint64_t lost_messages
         uint64_t recovered_queues
+        uint64_t commit_running_ms
+        uint64_t commit_stalls
+        int64_t clock_ahead_us
+        qs_file_system file_system
+    qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
     void qs_store_stats(qs_store *store, qs_stats *stats_out)
     void qs_store_options(qs_store *store, qs_options *options_out)
 

@@ -10,6 +10,7 @@ __all__ = [
     "AccessRefused",
     "ChannelClosed",
     "ChannelError",
+    "ClockJump",
     "Error",
     "ForkedStore",
     "NotAllowed",
@@ -26,7 +27,18 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "StoreReadOnly",
+    "UnsafeFilesystem",
 ]
+
+
+class ClockJump(UserWarning):
+    """The machine's clock differs from the store's by more than an hour: messages expire by the
+    store's until ``Store.accept_clock()``."""
+
+
+class UnsafeFilesystem(UserWarning):
+    """The store lies in a network file system, or one that is not known: whether a sync is one, and
+    a lock is one, is up to that."""
 
 
 class Error(Exception):

@@ -28,6 +28,9 @@ class RecoveryReport(dict[str, Any]):
     recovered_queues: int
     """Queues that are there as "recovered.<id>", because their declaration is lost; 0 unless
     ``recovery="salvage"``."""
+    clock_ahead_s: float
+    """How far the machine's clock was ahead of the store's, by which messages expire, in seconds;
+    near 0 unless it jumped while the store was closed.  See ``Store.accept_clock()``."""
     checkpoint_lsn: int
     """The journal position at which the replay began: that of the checkpoint; 0: none was there."""
     messages: int

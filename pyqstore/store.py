@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 from . import _core
 from .channel import Channel
 from .connection import Connection
-from .errors import Error, StoreCorrupt
+from .errors import ClockJump, Error, StoreCorrupt, UnsafeFilesystem
 from .fields import decode_table
 from .findings import Damage, RecoveryReport, Verification
 from .message import Message
@@ -63,6 +63,8 @@ _DAMAGE_MOST = 10_000
 _BROWSE_ROWS = 65_536
 _BROWSE_BYTES = 16 << 20
 _U64_MAX = 2**64 - 1
+_CLOCK_JUMP_S = 3600
+_FILESYSTEM_KINDS = {"local": 0, "volatile": 1, "network": 2, "unknown": 3}
 _MODES = {"default": 0, "lazy": 1}
 
 
@@ -125,6 +127,8 @@ class Store(_core.Store):
         self._create = arguments["create"]
         self._recovery_report = self._report()
         _open_stores.add(self)
+        if not arguments["read_only"]:
+            self._warn()
         return self
 
     def __enter__(self) -> Self:
@@ -332,6 +336,13 @@ class Store(_core.Store):
           ``recovered_lsn`` (where the replay began), ``torn_bytes``, ``lost_ranges``,
           ``lost_bytes``, ``lost_segments``, ``lost_messages``, ``recovered_queues``: of the
           recovery at open.
+        - ``commit_running_ms``: how long the commit under way has waited for the disk, 0 if none
+          is; ``commit_stalls``: commits that took 30 s or more.  One that does is also logged, by
+          the logger ``pyqstore``, while it does.
+        - ``clock_ahead_s``: how far the machine's clock is ahead of the store's
+          (``accept_clock()``).
+        - ``filesystem``: its name, as "ext4", or its number; ``filesystem_kind``: "local",
+          "volatile" (in memory), "network" or "unknown".
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
@@ -339,6 +350,8 @@ class Store(_core.Store):
                 part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")
             }
         numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
+        numbers["clock_ahead_s"] = numbers.pop("clock_ahead_us") / 1e6
+        numbers["filesystem"], numbers["filesystem_kind"] = _filesystem(numbers.pop("file_system"))
         numbers["sync"] = word_of(SYNC, numbers["sync"])
         return numbers
 
@@ -346,6 +359,26 @@ class Store(_core.Store):
     def recovery_report(self) -> RecoveryReport:
         """What opening the store found; always the same dict."""
         return self._recovery_report
+
+    def _warn(self) -> None:
+        """Of what surrounds the store."""
+        name, kind = _filesystem(self._stats()["file_system"])
+        ahead_s = self._recovery_report.clock_ahead_s
+        if kind in {"network", "unknown"}:
+            warnings.warn(
+                f"{self._path}: file system {name or '?'}: what survives a power cut, and whether "
+                "another machine can open the store at the same time, is up to it",
+                UnsafeFilesystem,
+                stacklevel=4,
+            )
+        if abs(ahead_s) > _CLOCK_JUMP_S:
+            warnings.warn(
+                f"{self._path}: the machine's clock is {abs(ahead_s):.0f} s "
+                f"{'ahead of' if ahead_s > 0 else 'behind'} the store's, by which messages go on "
+                "to expire; accept_clock() sets it",
+                ClockJump,
+                stacklevel=4,
+            )
 
     def _report(self) -> RecoveryReport:
         numbers = self._stats()
@@ -359,6 +392,7 @@ class Store(_core.Store):
             lost_segments=numbers["lost_segments"],
             lost_messages=numbers["lost_messages"],
             recovered_queues=numbers["recovered_queues"],
+            clock_ahead_s=numbers["clock_ahead_us"] / 1e6,
             checkpoint_lsn=numbers["recovered_lsn"],
             messages=numbers["recovered_messages"],
             queues=dict(sorted(ready.items())),
@@ -373,6 +407,11 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if not name or "\0" in name:
         raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
     return name
+
+
+def _filesystem(told: dict[str, Any]) -> tuple[str, str]:
+    """Name and kind."""
+    return told["name"].rstrip(b"\0").decode(), word_of(_FILESYSTEM_KINDS, told["kind"])
 
 
 def _text(name: bytes) -> str:

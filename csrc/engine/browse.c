@@ -364,7 +364,7 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
                               .bytes_left = bytes_max,
                               .batch.is_browsed = true};
     QS_TRY(qsi_store_enter(store, error));
-    browse->now_us = store->env->wall_us(store->env);
+    browse->now_us = qsi_clock_us(store);
     return QS_OK;
 }
 

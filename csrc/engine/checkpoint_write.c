@@ -318,6 +318,7 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     manifest.checkpoint_lsn = checkpoint->lsn;
     manifest.checkpoint_bytes = bytes;
     manifest.checkpoint_crc = crc;
+    manifest.clock_us = qsi_clock_us(store);
     status = manifest.failed ? qsi_fail(error, QS_ESTORE_FAILED,
                                         "a commit failed while the checkpoint was made")
                              : qsi_manifest_store(&manifest, store->env, store->root, error);

@@ -166,8 +166,9 @@ static void lead(struct qs_store *store)
     began_ns = store->batch_began_ns;
     qsi_message_store_dirty_take(store->messages, &set);
     message_syncs = set.count;
-    qsi_mutex_unlock(&store->mutex);
     sealed_ns = store->env->monotonic_ns(store->env);
+    store->commit_began_ns = sealed_ns;
+    qsi_mutex_unlock(&store->mutex);
     status = write_journal(store, &error);
     if (status == QS_OK) {
         status = sync_all(store, &set, &error);

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #define NS_PER_US UINT64_C(1000)
-#define RETRY_US QSI_US_PER_S /* what could not leave is tried again */
-#define LETTERS_AT_ONCE 256   /* that a caller sees off on his way out; the timer goes on */
-#define TIMER_NAP_NS 50000u   /* between as many, so that others get the lock */
+#define RETRY_US QSI_US_PER_S        /* what could not leave is tried again */
+#define WATCH_US (10 * QSI_US_PER_S) /* the timer never sleeps longer */
+#define LETTERS_AT_ONCE 256          /* that a caller sees off on his way out; the timer goes on */
+#define TIMER_NAP_NS 50000u          /* between as many, so that others get the lock */
 
 static uint64_t now_us(const struct qs_store *store)
 {
-    return store->env->wall_us(store->env);
+    return qsi_clock_us(store);
 }
 
 /* The timer is to look again. */
@@ -24,6 +25,11 @@ static void stir(struct departures *departures)
 {
     departures->is_stirred = true;
     qsi_cond_signal(&departures->due);
+}
+
+void qsi_departures_look_again(struct qs_store *store)
+{
+    stir(&store->departures);
 }
 
 /* ---- holding ---- */
@@ -457,6 +463,7 @@ void *qsi_run_timer(void *argument)
         uint64_t now, next;
         departures->wakes_at_us = QSI_NEVER;
         departures->is_stirred = false;
+        qsi_watch(store);
         next = keep_time(store);
         if ((qsi_has_departures(store) || is_retry_due(store)) && !store->failed &&
             !departures->is_busy) {
@@ -472,9 +479,9 @@ void *qsi_run_timer(void *argument)
         }
         departures->wakes_at_us = next;
         qsi_cond_wait(&departures->due, &store->mutex,
-                      next == QSI_NEVER ? QSI_WAIT_FOREVER
-                      : next > now      ? (next - now) * NS_PER_US
-                                        : NS_PER_US * QSI_US_PER_MS);
+                      next <= now             ? NS_PER_US * QSI_US_PER_MS
+                      : next - now > WATCH_US ? WATCH_US * NS_PER_US
+                                              : (next - now) * NS_PER_US);
     }
     qsi_mutex_unlock(&store->mutex);
     return NULL;

@@ -80,6 +80,8 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
 void qsi_departures_shut(struct qs_store *store);
 void qsi_departures_free(struct qs_store *store);
 /* The thread that wakes when something expires. */
+/* REQUIRES lock.  The clock was set: the timer is to look again. */
+void qsi_departures_look_again(struct qs_store *store);
 void *qsi_run_timer(void *store);
 
 /* ---- dead_letter.c ---- */

@@ -119,6 +119,7 @@ struct store_stats {
     uint64_t commits, published, routed, confirmed, returned, delivered, acked, requeued;
     uint64_t message_syncs;
     uint64_t expired, dead_lettered, refused;
+    uint64_t commit_stalls;
 };
 
 struct qs_store {
@@ -166,7 +167,14 @@ struct qs_store {
     struct qsi_list deleted_queues;
 
     /* the commit */
+    char path[256]; /* for people: cut off where it is longer */
     bool leading;
+    uint64_t commit_began_ns; /* the commit under way, or the last one, went to the disk */
+    uint64_t stall_told_ns;   /* of the last commit that was told to stall: its commit_began_ns */
+    struct {
+        _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
+        int64_t ahead_told_us;      /* how far the wall clock was ahead when that was last told */
+    } clock;
     bool failed;
     bool closing;
     bool closed;
@@ -230,6 +238,18 @@ struct qs_store {
         lost_ranges, lost_bytes, lost_segments, lost_messages, recovered_queues;
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
+
+/* ---- the store's clock (clock.c) ---- */
+
+/* Before anything is recovered: from what MANIFEST says. */
+void qsi_clock_start(struct qs_store *store);
+uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
+/* How far the machine's wall clock is ahead of it. */
+int64_t qsi_clock_ahead_us(const struct qs_store *store);
+/* REQUIRES lock.  How long the commit under way has been at the disk; 0: none is. */
+uint64_t qsi_commit_running_ns(const struct qs_store *store);
+/* REQUIRES lock, which is released while somebody is told.  Tells of commits that stall and of clocks that are set. */
+void qsi_watch(struct qs_store *store);
 
 struct store_consumer {
     struct qsi_list in_channel;

@@ -146,7 +146,7 @@ static void stamp(struct qs_store *store, const struct piece *piece)
         expires = queue != NULL && queue->core.ttl_us != QSI_NEVER;
     }
     if (expires) {
-        qsi_messages_put_time(piece->chunk->data, store->env->wall_us(store->env));
+        qsi_messages_put_time(piece->chunk->data, qsi_clock_us(store));
     }
 }
 

@@ -342,7 +342,7 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
     uint32_t share = (uint32_t)(publishing->layout.record_bytes);
 
     if (publishing->expires) {
-        qsi_messages_put_time(record, store->env->wall_us(store->env));
+        qsi_messages_put_time(record, qsi_clock_us(store));
     }
     for (uint32_t i = 0; i < route->count; i++) {
         struct store_queue *queue =

@@ -583,6 +583,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
         used_upto = used_upto >= first_file ? used_upto : first_file - 1;
     }
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
+    store->manifest.clock_us = qsi_clock_us(store);
     return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options,
                             &store->manifest, used_upto, result->end_lsn, error);
 }

@@ -5,6 +5,16 @@
 
 #include <string.h>
 
+static qs_file_system file_system_of(struct qs_store *store)
+{
+    qs_file_system system = {.kind = QS_FS_UNKNOWN};
+
+    if (store->env->file_system != NULL) {
+        store->env->file_system(store->env, store->root, &system);
+    }
+    return system;
+}
+
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
 {
     struct qsi_journal_counts counts = {0};
@@ -65,6 +75,10 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .lost_segments = store->lost_segments,
         .lost_messages = store->lost_messages,
         .recovered_queues = store->recovered_queues,
+        .commit_running_ms = qsi_commit_running_ns(store) / 1000000,
+        .commit_stalls = store->stats.commit_stalls,
+        .clock_ahead_us = qsi_clock_ahead_us(store),
+        .file_system = file_system_of(store),
     };
     qsi_store_leave(store);
 }

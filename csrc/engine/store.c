@@ -6,6 +6,7 @@
 #include "error.h"
 #include "file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define LOCK_NAME "LOCK"
@@ -385,6 +386,17 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
     return qsi_manifest_store(&store->manifest, store->env, store->root, error);
 }
 
+static qs_status check_features(const struct qs_store *store, qs_error *error)
+{
+    if (store->manifest.read_features == 0 || store->options.read_only) {
+        return QS_OK;
+    }
+    return qsi_fail(error, QS_EVERSION,
+                    "MANIFEST: features %#x, which this build can read and not write: open the "
+                    "store read-only, or inspect, dump or verify it",
+                    store->manifest.read_features);
+}
+
 static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
 {
     if (!is_segment_size(store->manifest.segment_entries)) {
@@ -432,6 +444,7 @@ static qs_status load_manifest(struct qs_store *store, qs_error *error)
         return create_manifest(store, error);
     }
     QS_TRY(status);
+    QS_TRY(check_features(store, error));
     QS_TRY(check_segment_entries(store, error));
     if (store->manifest.session_count == 0 && !creates) {
         return qsi_fail_not_created(error);
@@ -521,6 +534,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(store->options.read_only ? open_root_to_read(store, path, error)
                                     : open_root(store, path, error));
     QS_TRY(load_manifest(store, error));
+    qsi_clock_start(store);
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
@@ -593,6 +607,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->env = env != NULL ? env : qs_env_posix();
     store->options = *options;
     store->judges = judges;
+    (void)snprintf(store->path, sizeof store->path, "%s", path);
     status = init_memory(store, &detail);
     if (status == QS_OK) {
         register_store(store);
@@ -682,6 +697,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
         status = qsi_message_store_settle(store->messages, error);
     }
     if (status == QS_OK) {
+        store->manifest.clock_us = qsi_clock_us(store);
         status = qsi_journal_close_clean(store->journal, &store->manifest, error);
     }
     return status;

@@ -10,6 +10,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "file_system.h"
 #include "hash.h"
 #include "name.h"
 
@@ -24,6 +25,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -172,8 +174,8 @@ static qs_status wrap_directory(int fd, qs_dir **dir_out, qs_error *error)
     return QS_OK;
 }
 
-/* Who can write in the store directory can replace any file of the store. */
-static qs_status check_private(int fd, const char *path, qs_error *error)
+/* Who can write in a directory of the store can replace the files in it. */
+static qs_status check_private(int fd, const char *path, const char *what, qs_error *error)
 {
     struct stat stat;
 
@@ -182,15 +184,15 @@ static qs_status check_private(int fd, const char *path, qs_error *error)
     }
     if (stat.st_uid != geteuid()) {
         return qsi_fail(error, QS_EINVAL,
-                        "store directory '%s' belongs to user %lu and this process runs as user "
+                        "%s '%s' belongs to user %lu and this process runs as user "
                         "%lu: run it as the owner, or chown the directory and chmod it to 0700",
-                        path, (unsigned long)stat.st_uid, (unsigned long)geteuid());
+                        what, path, (unsigned long)stat.st_uid, (unsigned long)geteuid());
     }
     if ((stat.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         return qsi_fail(error, QS_EINVAL,
-                        "store directory '%s' can be written by other users (mode %04o): "
+                        "%s '%s' can be written by other users (mode %04o): "
                         "chmod go-w '%s'",
-                        path, (unsigned)stat.st_mode & MODE_BITS, path);
+                        what, path, (unsigned)stat.st_mode & MODE_BITS, path);
     }
     return QS_OK;
 }
@@ -209,7 +211,7 @@ static qs_status posix_dir_open_root(qs_env *env, const char *path, bool create,
     if (status != QS_OK) {
         return status;
     }
-    status = check_private(fd, path, error);
+    status = check_private(fd, path, "store directory", error);
     if (status != QS_OK) {
         close(fd);
         return status;
@@ -220,6 +222,7 @@ static qs_status posix_dir_open_root(qs_env *env, const char *path, bool create,
 static qs_status posix_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
                                 qs_dir **dir_out, bool *created_out, qs_error *error)
 {
+    qs_status status;
     int fd;
 
     (void)env;
@@ -228,6 +231,11 @@ static qs_status posix_dir_open(qs_env *env, qs_dir *parent, const char *name, b
     QS_TRY(qsi_name_check(name, error));
     QS_TRY(open_or_make_directory(posix_dir_of(parent)->fd, name, O_NOFOLLOW, create, &fd,
                                   created_out, error));
+    status = check_private(fd, name, "the store's directory", error);
+    if (status != QS_OK) {
+        close(fd);
+        return status;
+    }
     return wrap_directory(fd, dir_out, error);
 }
 
@@ -715,7 +723,7 @@ static uint64_t posix_monotonic_ns(qs_env *env)
     struct timespec time;
 
     (void)env;
-    QS_ASSERT(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    QS_ASSERT(clock_gettime(CLOCK_BOOTTIME, &time) == 0);
     return (uint64_t)time.tv_sec * NS_PER_SECOND + (uint64_t)time.tv_nsec;
 }
 
@@ -746,6 +754,17 @@ static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *e
         }
     }
     return QS_OK;
+}
+
+static void posix_file_system(qs_env *env, qs_dir *dir, qs_file_system *system_out)
+{
+    struct statfs stat;
+
+    (void)env;
+    *system_out = (qs_file_system){.kind = QS_FS_UNKNOWN};
+    if (fstatfs(posix_dir_of(dir)->fd, &stat) == 0) {
+        qsi_file_system_of((uint32_t)stat.f_type, system_out);
+    }
 }
 
 /* When the library is loaded, before any name is hashed.  A machine that has no random numbers yet,
@@ -784,6 +803,7 @@ static const qs_env posix_env = {
     .monotonic_ns = posix_monotonic_ns,
     .wall_us = posix_wall_us,
     .random = posix_random,
+    .file_system = posix_file_system,
 };
 
 /* Not const in the interface because other environments carry state; nobody writes to this one. */

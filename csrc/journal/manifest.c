@@ -3,8 +3,8 @@
  *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features u32 | 20 flags u32
  * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
  * 56 checkpoint: number u64, lsn u64, bytes u64, crc32c u32, zero u32
- * 88 session_number u64
- * 96 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
+ * 88 session_number u64 | 96 clock_us u64
+ * 104 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
 
 #include "qstore/codec.h"
@@ -19,8 +19,8 @@
 
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
-#define MANIFEST_VERSION 4
-#define FIXED_BYTES 96
+#define MANIFEST_VERSION 5
+#define FIXED_BYTES 104
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
 #define MANIFEST_BYTES_MAX (16u << 20)
@@ -112,6 +112,8 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
     }
     manifest->clean = (qsi_get_u32(data + 20) & FLAG_CLEAN) != 0;
     manifest->failed = (qsi_get_u32(data + 20) & FLAG_FAILED) != 0;
+    manifest->read_features = qsi_get_u32(data + 16);
+    manifest->clock_us = qsi_get_u64(data + 96);
     memcpy(manifest->uuid, data + 24, QSI_UUID_BYTES);
     manifest->end_lsn = qsi_get_u64(data + 40);
     manifest->segment_entries = qsi_get_u32(data + 48);
@@ -194,6 +196,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     qsi_put_u64(data + 72, manifest->checkpoint_bytes);
     qsi_put_u32(data + 80, manifest->checkpoint_crc);
     qsi_put_u64(data + 88, manifest->session_number);
+    qsi_put_u64(data + 96, manifest->clock_us);
     for (uint32_t i = 0; i < manifest->session_count; i++) {
         uint8_t *at = data + FIXED_BYTES + (size_t)i * SESSION_BYTES;
         qsi_put_u64(at, manifest->sessions[i].salt);

@@ -134,6 +134,10 @@ class Store:
         """As :meth:`pyqstore.Store.checkpoint`."""
         await self._threads.run(self._store.checkpoint)
 
+    async def accept_clock(self) -> None:
+        """As :meth:`pyqstore.Store.accept_clock`."""
+        await self._threads.run(self._store.accept_clock)
+
     async def queues(self) -> list[str]:
         """The names of all queues, sorted."""
         return self._store.queues()

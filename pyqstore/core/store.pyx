@@ -44,6 +44,7 @@ cdef class Store:
         options.recovery = recovery
         options.create = create
         options.read_only = read_only
+        options.warn = log_warning
         if progress is not None:
             told = Progress.__new__(Progress)
             told.callback = progress
@@ -155,6 +156,22 @@ cdef class Store:
         self.begin(&error)
         with nogil:
             status = qs_store_checkpoint(self.handle, &error)
+        self.end(status, &error)
+
+    def accept_clock(self):
+        """Go by the machine's clock from now on: what it says has expired expires.
+
+        Messages expire by a clock of the store's own.  While the store is open it goes on whatever
+        is done to the machine's; at open it is set by that, unless it would go back, or ahead by
+        more than 30 days: then time goes on from when the store was last open, a ClockJump is
+        warned of, and ``recovery_report.clock_ahead_s`` tells by how much the two differ.  Durable
+        when this returns.  Raises StoreFull, StoreFailed.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_store_accept_clock(self.handle, &error)
         self.end(status, &error)
 
     def _wait_durable(self, uint64_t lsn, uint64_t timeout_ns):

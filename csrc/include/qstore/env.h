@@ -33,6 +33,17 @@ enum {
     QS_OPEN_CREATE_NEW = 4, /* with WRITE: QS_EEXIST if the name is taken */
 };
 
+enum {                 /* what a file system promises */
+       QS_FS_LOCAL,    /* the rest of this table, as far as is known */
+       QS_FS_VOLATILE, /* that, and nothing outlives the machine's power */
+       QS_FS_NETWORK,  /* syncs and locks are somebody else's */
+       QS_FS_UNKNOWN,
+};
+typedef struct qs_file_system {
+    char name[16]; /* "ext4"; the number of one without a name; empty: not told */
+    uint32_t kind; /* QS_FS_* */
+} qs_file_system;
+
 typedef bool qs_name_visitor(void *context, const char *name); /* false stops the walk */
 
 struct qs_env {
@@ -92,9 +103,12 @@ struct qs_env {
     qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                              uint64_t *pid_out, qs_error *error);
 
-    uint64_t (*monotonic_ns)(qs_env *env);
-    uint64_t (*wall_us)(qs_env *env); /* since 1970 */
+    uint64_t (*monotonic_ns)(qs_env *env); /* goes on while the machine sleeps */
+    uint64_t (*wall_us)(qs_env *env);      /* since 1970 */
     qs_status (*random)(qs_env *env, void *data, size_t bytes, qs_error *error);
+
+    /* file_system: what dir lies in.  May be NULL. */
+    void (*file_system)(qs_env *env, qs_dir *dir, qs_file_system *system_out);
 };
 
 #define QS_PARTS_MAX 1024

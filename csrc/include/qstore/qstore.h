@@ -52,11 +52,15 @@ typedef struct qs_options {
     uint32_t sync;                   /* QS_SYNC_* */
     uint32_t recovery;               /* QS_RECOVERY_* */
     bool create;                     /* make the store when there is none */
-    bool read_only; /* nothing is written: no channels; what is there can be listed and browsed */
+    bool read_only;  /* nothing is written: no channels; what is there can be listed and browsed */
     bool background; /* false: no threads; whoever waits commits (deterministic tests) */
     /* Called now and then while the journal is replayed: bytes of files that were read, and that there are.  NULL: nobody is told. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
+    /* Called when something is wrong that no call tells: a commit that has waited for the disk for 30 s (it is told while it waits),
+     * a clock that was set.  From a thread of the store, which holds no lock; until qs_store_close returned.  NULL: nobody is told. */
+    void (*warn)(void *context, const char *text);
+    void *warn_context;
 } qs_options;
 
 /* qs_options_default - the values of API.md. */
@@ -118,7 +122,19 @@ typedef struct qs_stats {
     /* with QS_RECOVERY_SALVAGE: segments that cannot be read, the messages that they held, and queues that are there as
      * "recovered.<id>" because their declaration is lost */
     uint64_t lost_segments, lost_messages, recovered_queues;
+    uint64_t commit_running_ms; /* how long the commit under way has been at the disk; 0: none is */
+    uint64_t commit_stalls;     /* commits that took 30 s and more, as far as the timer saw */
+    int64_t
+        clock_ahead_us; /* the machine's wall clock, seen from the store's (qs_store_accept_clock) */
+    qs_file_system file_system;
 } qs_stats;
+/* qs_store_accept_clock - go by the machine's wall clock from now on.
+ *
+ * Messages expire by the store's clock.  While the store is open it goes on with the monotonic clock; at open it is the wall clock,
+ * unless that is before the last time the store knows, or more than 30 days behind it: then time goes on from there, and
+ * clock_ahead_us of the stats tells by how much the two differ.  Returns when it is durable.  QS_EIO, QS_ESTORE_FULL, and what is told
+ * of a store that cannot be changed. */
+QS_API QS_MUST_CHECK qs_status qs_store_accept_clock(qs_store *store, qs_error *error);
 QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);
 

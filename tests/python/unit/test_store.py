@@ -248,6 +248,7 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
             "lost_segments",
             "lost_messages",
             "recovered_queues",
+            "clock_ahead_s",
             "checkpoint_lsn",
             "messages",
             "queues",

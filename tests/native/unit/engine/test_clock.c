@@ -1,0 +1,340 @@
+/* Clocks that are set, a disk that does not answer, file systems by name, features of a later version.
+ *
+ * The wall clock is the memory environment's with some seconds added; a sync may be made to wait. */
+#include "qstore/codec.h"
+
+#include "alloc.h"
+#include "engine_fixture.h"
+#include "file.h"
+#include "file_system.h"
+#include "le.h"
+
+#include <pthread.h>
+
+#define US UINT64_C(1000000)
+#define HOUR (UINT64_C(3600) * US)
+#define DAY (24 * HOUR)
+#define YEAR (365 * DAY)
+
+static qs_env turned;
+static qs_env *inner;
+static _Atomic int64_t wall_ahead_us;
+static bool is_stuck; /* syncs wait; under the mutex, like what follows */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static char warning[1024];
+static unsigned warning_count;
+
+static uint64_t turned_wall_us(qs_env *env)
+{
+    (void)env;
+    return inner->wall_us(inner) + (uint64_t)wall_ahead_us;
+}
+
+static qs_status stuck_sync(qs_env *env, qs_file *file, qs_error *error)
+{
+    (void)env;
+    pthread_mutex_lock(&mutex);
+    while (is_stuck) {
+        pthread_cond_wait(&changed, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+    return inner->sync(inner, file, error);
+}
+
+static void note_warning(void *context, const char *what)
+{
+    QS_CHECK(context == &warning);
+    pthread_mutex_lock(&mutex);
+    snprintf(warning, sizeof warning, "%s", what);
+    warning_count += 1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void start(struct engine *engine, bool background)
+{
+    engine_init(engine, IN_MEMORY);
+    inner = engine->memory;
+    turned = *inner;
+    turned.wall_us = turned_wall_us;
+    turned.sync = stuck_sync;
+    wall_ahead_us = 0;
+    warning_count = 0;
+    engine->env = &turned;
+    engine->options.background = background;
+    engine->options.warn = note_warning;
+    engine->options.warn_context = &warning;
+    engine_open(engine);
+    declare(engine, "q", QS_DURABLE);
+}
+
+/* A message that lives for an hour. */
+static void publish_for_an_hour(struct engine *engine, const char *body)
+{
+    static const uint8_t blob[] = {0x11, 0, 2, 7, '3', '6', '0', '0', '0', '0', '0'};
+
+    publish_to(engine, "", "q", (qs_slice){blob, sizeof blob}, text(body));
+}
+
+static int64_t ahead_s(struct engine *engine)
+{
+    int64_t ahead_us = stats_of(engine).clock_ahead_us;
+
+    return (ahead_us + (ahead_us < 0 ? -500000 : 500000)) / (int64_t)US;
+}
+
+static void test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open(void)
+{
+    struct engine engine;
+
+    start(&engine, false);
+    publish_for_an_hour(&engine, "before");
+    wall_ahead_us = (int64_t)(10 * YEAR);
+    publish_for_an_hour(&engine, "behind");
+    check_counts(&engine, "q", 2, 0);
+    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
+    wall_ahead_us = -(int64_t)(10 * YEAR);
+    check_counts(&engine, "q", 2, 0);
+    qsi_env_mem_advance(inner, 3590 * SECOND);
+    get(&engine, "q", "before");
+    qsi_env_mem_advance(inner, 20 * SECOND);
+    get_nothing(&engine, "q"); /* an hour is an hour */
+    engine_stop(&engine);
+}
+
+static void test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked(void)
+{
+    struct engine engine;
+
+    start(&engine, false);
+    publish_for_an_hour(&engine, "kept");
+    engine_close(&engine);
+    wall_ahead_us = (int64_t)(10 * YEAR);
+    engine_open(&engine);
+    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
+    check_counts(&engine, "q", 1, 0);
+    engine_reopen(&engine); /* nobody asked: as before */
+    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
+    get_flags(&engine, "q", "kept", QS_NO_ACK);
+    publish_for_an_hour(&engine, "dropped");
+    QS_CHECK_OK(qs_store_accept_clock(engine.store, QS_ERROR));
+    QS_CHECK(ahead_s(&engine) == 0);
+    get_nothing(&engine, "q");
+    engine_reopen(&engine);
+    QS_CHECK(ahead_s(&engine) == 0);
+    engine_stop(&engine);
+}
+
+static void test_accepted_clock_is_known_after_a_crash(void)
+{
+    struct engine engine, dead;
+    qs_env *dead_env;
+
+    start(&engine, false);
+    wall_ahead_us = (int64_t)YEAR;
+    QS_CHECK_OK(qs_store_accept_clock(engine.store, QS_ERROR));
+    publish_for_an_hour(&engine, "kept");
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    dead = engine;
+    dead_env = inner;
+    inner = qsi_env_mem_clone(dead_env, 2);
+    QS_CHECK(inner != NULL);
+    turned = *inner;
+    turned.wall_us = turned_wall_us;
+    engine.memory = inner;
+    engine_open(&engine);
+    QS_CHECK(ahead_s(&engine) == 0);
+    check_counts(&engine, "q", 1, 0);
+    engine_stop(&engine);
+    inner = dead_env;
+    turned = *inner;
+    turned.wall_us = turned_wall_us;
+    engine_stop(&dead);
+}
+
+static void test_messages_expire_while_the_store_is_closed(void)
+{
+    struct engine engine;
+
+    start(&engine, false);
+    publish_for_an_hour(&engine, "gone");
+    engine_close(&engine);
+    wall_ahead_us = (int64_t)(29 * DAY);
+    engine_open(&engine);
+    QS_CHECK(ahead_s(&engine) == 0);
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+}
+
+static void test_time_does_not_go_back_with_the_clock(void)
+{
+    struct engine engine;
+
+    start(&engine, false);
+    publish_for_an_hour(&engine, "gone");
+    engine_close(&engine);
+    wall_ahead_us = -(int64_t)DAY;
+    engine_open(&engine);
+    QS_CHECK(ahead_s(&engine) == -86400);
+    qsi_env_mem_advance(inner, 3590 * SECOND);
+    check_counts(&engine, "q", 1, 0);
+    qsi_env_mem_advance(inner, 20 * SECOND);
+    get_nothing(&engine, "q"); /* though the clock says that it has a day left */
+    engine_stop(&engine);
+}
+
+/* ---- told by a thread ---- */
+
+static void await_warning(unsigned count)
+{
+    pthread_mutex_lock(&mutex);
+    while (warning_count < count) {
+        pthread_cond_wait(&changed, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static void set_stuck(bool stuck)
+{
+    pthread_mutex_lock(&mutex);
+    is_stuck = stuck;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Other threads sync, too: until it is the commit. */
+static void await_commit(struct engine *engine)
+{
+    while (stats_of(engine).commit_running_ms == 0) {
+        qsi_env_mem_advance(inner, SECOND / 100);
+        usleep(1000);
+    }
+}
+
+/* A message that expires sooner than others wakes the timer, which would wake by itself later. */
+static void test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed(void)
+{
+    struct engine engine;
+    qs_receipt receipt;
+
+    start(&engine, true);
+    set_stuck(true);
+    receipt = publish(&engine, "q", "waits");
+    await_commit(&engine);
+    QS_CHECK(stats_of(&engine).commit_stalls == 0);
+    qsi_env_mem_advance(inner, 31 * SECOND);
+    publish_for_an_hour(&engine, "wakes the timer");
+    await_warning(1);
+    QS_CHECK(strstr(warning, "store 'store': a commit has waited for the disk for 31 s") != NULL);
+    QS_CHECK(stats_of(&engine).commit_running_ms >= 31000 && stats_of(&engine).commit_stalls == 1);
+    QS_CHECK(qs_store_durable_lsn(engine.store) < receipt.lsn);
+    set_stuck(false);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    QS_CHECK(qs_store_durable_lsn(engine.store) >= receipt.lsn);
+    QS_CHECK(stats_of(&engine).commit_running_ms == 0 && stats_of(&engine).commit_stalls == 1);
+    engine_stop(&engine);
+}
+
+static void test_clock_that_is_set_is_told(void)
+{
+    struct engine engine;
+
+    start(&engine, true);
+    wall_ahead_us = (int64_t)YEAR;
+    publish_for_an_hour(&engine, "wakes the timer");
+    await_warning(1);
+    QS_CHECK(strstr(warning, "clock was set") != NULL);
+    engine_stop(&engine);
+}
+
+/* ---- what a store lies in ---- */
+
+static void test_file_systems_are_known_by_their_numbers(void)
+{
+    static const struct {
+        uint32_t magic, kind;
+        const char *name;
+    } cases[] = {{0xef53, QS_FS_LOCAL, "ext4"},         {0x58465342, QS_FS_LOCAL, "xfs"},
+                 {0x01021994, QS_FS_VOLATILE, "tmpfs"}, {0x6969, QS_FS_NETWORK, "nfs"},
+                 {0xff534d42, QS_FS_NETWORK, "cifs"},   {0x65735546, QS_FS_UNKNOWN, "fuse"},
+                 {0x01021997, QS_FS_NETWORK, "9p"},     {0x12345678, QS_FS_UNKNOWN, "0x12345678"}};
+    qs_file_system system;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        qsi_file_system_of(cases[i].magic, &system);
+        QS_CHECK(system.kind == cases[i].kind && strcmp(system.name, cases[i].name) == 0);
+    }
+}
+
+static void test_stats_tell_the_file_system(void)
+{
+    struct engine engine;
+
+    engine_start(&engine, ON_DISK);
+    QS_CHECK(stats_of(&engine).file_system.name[0] != '\0');
+    engine_stop(&engine);
+    start(&engine, false);
+    QS_CHECK(stats_of(&engine).file_system.name[0] == '\0');
+    engine_stop(&engine);
+}
+
+/* ---- a store of a later version ---- */
+
+static void set_feature(struct engine *engine, uint64_t place)
+{
+    uint8_t *data;
+    size_t bytes;
+    qs_dir *root;
+    bool created;
+
+    QS_CHECK_OK(inner->dir_open_root(inner, engine->path, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(qsi_file_load(inner, root, "MANIFEST", 1u << 20, &data, &bytes, QS_ERROR));
+    qsi_put_u32(data + place, 4);
+    qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
+    QS_CHECK_OK(qsi_file_replace(inner, root, "MANIFEST", data, bytes, QS_ERROR));
+    qsi_free(data);
+    inner->dir_close(inner, root);
+}
+
+static void test_store_with_features_for_readers_to_ignore_is_read_and_not_written(void)
+{
+    struct engine engine;
+    qs_queue_status status;
+    qs_verified verified;
+    qs_error error = {0};
+
+    start(&engine, false);
+    publish(&engine, "q", "there");
+    engine_close(&engine);
+    set_feature(&engine, 16);
+    QS_CHECK_STATUS(QS_EVERSION,
+                    qs_store_open(&engine.store, engine.path, &engine.options, engine.env, &error));
+    QS_CHECK(strstr(error.text, "open the store read-only") != NULL);
+    engine.options.read_only = true;
+    QS_CHECK_OK(qs_store_open(&engine.store, engine.path, &engine.options, engine.env, QS_ERROR));
+    QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &status, QS_ERROR));
+    QS_CHECK(status.messages_ready == 1);
+    QS_CHECK(qs_store_accept_clock(engine.store, NULL) == QS_ESTORE_READ_ONLY);
+    QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
+    QS_CHECK_OK(qs_store_verify(engine.path, engine.env, NULL, &verified, QS_ERROR));
+    set_feature(&engine, 12);
+    QS_CHECK_STATUS(QS_EVERSION, qs_store_open(&engine.store, engine.path, &engine.options,
+                                               engine.env, QS_ERROR));
+    engine_fini(&engine);
+}
+
+int main(void)
+{
+    test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open();
+    test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked();
+    test_accepted_clock_is_known_after_a_crash();
+    test_messages_expire_while_the_store_is_closed();
+    test_time_does_not_go_back_with_the_clock();
+    test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed();
+    test_clock_that_is_set_is_told();
+    test_file_systems_are_known_by_their_numbers();
+    test_stats_tell_the_file_system();
+    test_store_with_features_for_readers_to_ignore_is_read_and_not_written();
+    return 0;
+}
