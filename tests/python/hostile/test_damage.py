@@ -1,4 +1,7 @@
-"""The damage matrix finds what is planted; the matrix itself runs by ``./dev soak damage``."""
+"""The damage matrix finds what is planted, and nothing in a new seed.
+
+QS_DAMAGE_SEED repeats a run, QS_DAMAGE_SECONDS changes how long it takes; longer: ``./dev soak``.
+"""
 
 import os
 import time
@@ -10,9 +13,21 @@ import pytest
 import pyqstore
 from pyqstore.codec import crc32c
 
+from .apart import run_apart
 from .damage import Case, Subject, damages_of, examine, prepare, workplace
 from .damage.kinds import PAGE, Damage, Target, manifest_tmp
+from .report import seed_of
 from .watched import Outcome, run_watched
+
+SECONDS = float(os.environ.get("QS_DAMAGE_SECONDS", "30"))
+
+
+@pytest.mark.slow
+def test_damage_of_any_kind_to_any_file_is_told() -> None:
+    run_apart("damage", seed_of("QS_DAMAGE_SEED"), SECONDS)
+
+
+SOAK = Path(__file__).with_name("soak.py")
 
 
 @pytest.fixture
