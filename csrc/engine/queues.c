@@ -271,6 +271,11 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     struct qsi_chunk *chunk = NULL;
     uint64_t from, bytes = purge_bytes(queue);
 
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        if (qsi_queue_reserve_releases(&qsi_level_at(queue, i)->core) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "purge");
+        }
+    }
     if (!qsi_is_journalled(queue) || bytes == 0) {
         *count_out = purge_levels(queue, ignore_range, &purge);
         return QS_OK;

@@ -165,27 +165,53 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
     return settling.record_count;
 }
 
-/* bytes: qsi_settle_bytes of the tags. */
-static void settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                          uint8_t kind, uint64_t bytes)
+/* A place for so many bytes of records; NULL: there is none. */
+static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
 {
-    struct qs_store *store = channel->store;
     struct qsi_chunk *chunk = NULL;
-    uint64_t from = 0;
-    uint32_t record_count;
 
-    /* A store that failed, or a channel that closes while there is neither memory nor room, settles in memory alone: the
-     * messages come back after a restart, which is what an ack that was not durable promises. */
     if (!store->failed && bytes > 0 && qsi_journal_has_room(store->journal, bytes, bytes) &&
         qsi_journal_reserve(store->journal, 1) == QS_OK &&
         qsi_arena_place(store, true, bytes, &chunk, NULL) == QS_OK) {
-        from = chunk->used;
+        return chunk;
     }
+    return NULL;
+}
+
+/* chunk NULL: in memory alone.  So does a store that failed, or a channel that closes while there is neither memory nor room: the
+ * messages come back after a restart, which is what an ack that was not durable promises. */
+static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                        uint8_t kind, struct qsi_chunk *chunk)
+{
+    struct qs_store *store = channel->store;
+    uint64_t from = chunk != NULL ? chunk->used : 0;
+    uint32_t record_count;
+
     record_count = qsi_settle_into(channel, first_tag, last_tag, kind, chunk);
     if (record_count > 0) {
         qsi_store_append(store, chunk, from, chunk->used - from, record_count, false);
         qsi_commit_kick(store);
     }
+}
+
+/* bytes: qsi_settle_bytes of the tags. */
+static void settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind, uint64_t bytes)
+{
+    settle_into(channel, first_tag, last_tag, kind, place_records(channel->store, bytes));
+}
+
+/* REQUIRES room in the journal.  With its records, or not at all: no sync could make an ack durable that has none. */
+static qs_status settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                               uint8_t kind, uint64_t bytes, qs_error *error)
+{
+    struct qsi_chunk *chunk = place_records(channel->store, bytes);
+
+    if (chunk == NULL && bytes > 0) {
+        return qsi_fail(error, QS_ENOMEM, "settling");
+    }
+    settle_into(channel, first_tag, last_tag, kind, chunk);
+    return QS_OK;
 }
 
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
@@ -219,8 +245,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
-    settle_within(channel, first_tag, last_tag, kind, bytes);
-    return QS_OK;
+    return settle_surely(channel, first_tag, last_tag, kind, bytes, error);
 }
 
 /* ---- what never reached the caller ---- */
@@ -350,8 +375,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
-    settle_within(channel, first, last, kind, bytes);
-    return QS_OK;
+    return settle_surely(channel, first, last, kind, bytes, error);
 }
 
 qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,

@@ -329,6 +329,8 @@ static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment,
                                       : mask;
 }
 
+/* Memory for what a purge notes of messages whose content is on the disk: with it, noting cannot fail. */
+qs_status qsi_queue_reserve_releases(struct qsi_queue *queue) QS_MUST_CHECK;
 /* Drops every ready message; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
 typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);

@@ -241,6 +241,34 @@ void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uin
     }
 }
 
+/* Has the segment messages whose references would have to be read? */
+static bool may_release_later(const struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    return segment->has_stored && segment->settled != NULL && queue->shared->messages != NULL &&
+           !queue->references_gone &&
+           (segment->file.heap_end > 0 || segment->transient_file.heap_end > 0);
+}
+
+qs_status qsi_queue_reserve_releases(struct qsi_queue *queue)
+{
+    struct qsi_queue_shared *shared = queue->shared;
+
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (!may_release_later(queue, segment) || segment->releases != NULL) {
+            continue;
+        }
+        segment->releases = qsi_zalloc(qsi_bitmap_words(shared->entries) * sizeof(uint64_t));
+        if (segment->releases == NULL) {
+            return QS_ENOMEM;
+        }
+        if (qsi_list_is_empty(&segment->in_shared)) { /* who finds it empty frees it */
+            qsi_list_push_back(&shared->releasing, &segment->in_shared);
+        }
+    }
+    return QS_OK;
+}
+
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                              uint64_t mask)
 {
