@@ -313,7 +313,8 @@ class Life:
         below = {
             name: value
             for name, value in self.store.stats().items()
-            if isinstance(value, int | float)
+            if name != "clock_ahead_s"  # a wall clock may be behind, too
+            and isinstance(value, int | float)
             and not isinstance(value, bool)
             and not 0 <= value < 2**62
         }
