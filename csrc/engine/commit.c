@@ -7,6 +7,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "departures.h"
+#include "env_call.h"
 #include "error.h"
 
 #include <sched.h>
@@ -97,6 +98,14 @@ static qs_status sync_all(struct qs_store *store, struct qsi_dirty_set *set, qs_
     return status != QS_OK ? status : bodies;
 }
 
+/* What is synced into a file without a name, or into a directory that was moved away, is durable and lost: asked before anything
+ * is confirmed. */
+static qs_status check_linked(struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_journal_check_linked(store->journal, error));
+    return qsi_env_check_linked(store->env, store->lock_file, error);
+}
+
 /* ---- leading ---- */
 
 /* Without the lock.  Room was made before anything was appended, but for what blocks need around their records: should it be
@@ -172,6 +181,9 @@ static void lead(struct qs_store *store)
     status = write_journal(store, &error);
     if (status == QS_OK) {
         status = sync_all(store, &set, &error);
+    }
+    if (status == QS_OK) {
+        status = check_linked(store, &error);
     }
     qsi_message_store_release(store->messages, &set);
     if (status !=

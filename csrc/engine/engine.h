@@ -133,7 +133,6 @@ struct qs_store {
     qs_dir *transient_dir;
     qs_dir *checkpoint_dir;
     qs_file *lock_file;
-    struct qsi_list in_process; /* all open stores, for fork */
     uint32_t fork_generation;
     uint32_t references; /* the handle and each channel (under the lock) */
 

@@ -21,67 +21,27 @@
 
 /* ---- fork ----
  *
- * A child inherits descriptors and memory, and no threads.  It must neither write nor hold the lock alive when its parent has died: the handler below
- * gives the lock's descriptor back and raises the generation, and every entry compares. */
+ * A child inherits descriptors and memory, and no threads.  It must not write: the handler below raises the generation, and every
+ * entry compares.  Nor does it keep the lock alive when its parent has died: the environment sees to that. */
 
 static struct {
     pthread_once_t once;
-    pthread_mutex_t mutex;
-    struct qsi_list stores;
     uint32_t generation;
-} process = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&process.mutex);
-}
-
-static void after_fork_in_parent(void)
-{
-    pthread_mutex_unlock(&process.mutex);
-}
+} process = {.once = PTHREAD_ONCE_INIT};
 
 static void after_fork_in_child(void)
 {
     process.generation += 1;
-    for (struct qsi_list *node = process.stores.next; node != &process.stores; node = node->next) {
-        struct qs_store *store = QSI_LIST_OWNER(node, struct qs_store, in_process);
-        store->env->close(store->env, store->lock_file);
-        store->lock_file = NULL;
-    }
-    qsi_list_init(&process.stores);
-    pthread_mutex_unlock(&process.mutex);
 }
 
 static void start_process(void)
 {
-    qsi_list_init(&process.stores);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-static void register_store(struct qs_store *store)
-{
-    pthread_mutex_lock(&process.mutex);
-    qsi_list_push_back(&process.stores, &store->in_process);
-    store->fork_generation = process.generation;
-    pthread_mutex_unlock(&process.mutex);
+    pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
 bool qsi_store_is_forked(const struct qs_store *store)
 {
     return store->fork_generation != process.generation;
-}
-
-/* Gives the lock back and leaves the list in one step: no fork may see one without the other. */
-static void unregister_store(struct qs_store *store)
-{
-    pthread_mutex_lock(&process.mutex);
-    qsi_list_remove(&store->in_process);
-    if (store->lock_file != NULL) {
-        store->env->close(store->env, store->lock_file);
-        store->lock_file = NULL;
-    }
-    pthread_mutex_unlock(&process.mutex);
 }
 
 /* ---- entering ---- */
@@ -294,7 +254,6 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_mutex_init(&store->manifest_mutex);
     qsi_list_init(&store->ahead);
     qsi_list_init(&store->dead_files);
-    qsi_list_init(&store->in_process);
     qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
     qsi_list_init(&store->armed_for_changes);
@@ -313,6 +272,12 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
+static void give_lock_back(struct qs_store *store)
+{
+    store->env->close(store->env, store->lock_file);
+    store->lock_file = NULL;
+}
+
 static qs_status take_lock(struct qs_store *store, const char *path, qs_error *error)
 {
     uint64_t pid = 0;
@@ -327,7 +292,9 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
                         "%s is open in process %llu: one process owns a store at a time", path,
                         (unsigned long long)pid);
     }
-    return status;
+    QS_TRY(status);
+    /* It may have been removed, and made again by another owner, since its path was looked up. */
+    return qsi_env_check_linked(store->env, store->lock_file, error);
 }
 
 /* The store's directories, in the order of directories_of. */
@@ -569,7 +536,7 @@ static void free_store(struct qs_store *store)
     store->env->dir_close(store->env, store->messages_dir);
     store->env->dir_close(store->env, store->journal_dir);
     store->env->dir_close(store->env, store->root);
-    unregister_store(store);
+    give_lock_back(store);
     qsi_mutex_fini(&store->manifest_mutex);
     qsi_cond_fini(&store->checkpoint_due);
     qsi_cond_fini(&store->departures.due);
@@ -608,9 +575,9 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->options = *options;
     store->judges = judges;
     (void)snprintf(store->path, sizeof store->path, "%s", path);
+    store->fork_generation = process.generation;
     status = init_memory(store, &detail);
     if (status == QS_OK) {
-        register_store(store);
         status = open_files(store, path, &detail);
     }
     if (status == QS_OK && options->background && !options->read_only) {
@@ -753,7 +720,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_departures_shut(store);
     qsi_mutex_unlock(&store->mutex);
     status = store->options.read_only ? QS_OK : settle(store, error);
-    unregister_store(store);
+    give_lock_back(store);
     qsi_mutex_lock(&store->mutex);
     qsi_store_unref(store);
     return status;

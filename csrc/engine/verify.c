@@ -110,7 +110,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
     if (status == QS_ENOENT) {
         return qsi_fail(error, QS_ESTORE_NOT_FOUND, "no such directory");
     }
-    if (status == QS_OK) { /* leave no LOCK where there is no store */
+    if (status == QS_OK) {
         status = qsi_manifest_load(&verify->manifest, verify->env, verify->root, error);
         qsi_manifest_fini(&verify->manifest);
     }

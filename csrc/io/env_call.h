@@ -74,6 +74,12 @@ static inline QS_MUST_CHECK qs_status qsi_env_lock(qs_env *env, qs_dir *dir, con
     QSI_UNTIL_DONE(env->lock(env, dir, name, lock_out, pid_out, error));
 }
 
+static inline QS_MUST_CHECK qs_status qsi_env_check_linked(qs_env *env, qs_file *file,
+                                                           qs_error *error)
+{
+    QSI_UNTIL_DONE(env->check_linked(env, file, error));
+}
+
 static inline QS_MUST_CHECK qs_status qsi_env_lock_shared(qs_env *env, qs_dir *dir,
                                                           const char *name, qs_file **lock_out,
                                                           uint64_t *pid_out, qs_error *error)

@@ -257,6 +257,14 @@ static qs_status fault_lock_shared(qs_env *env, qs_dir *dir, const char *name, q
     return lock_with(env, inner_of(env)->lock_shared, dir, name, lock_out, pid_out, error);
 }
 
+static qs_status fault_check_linked(qs_env *env, qs_file *file, qs_error *error)
+{
+    qs_env *inner = inner_of(env);
+
+    QS_TRY(pass_or_fail(env, QSI_FAULT_CHECK_LINKED, "stat", error));
+    return inner->check_linked(inner, fault_file_of(file)->inner, error);
+}
+
 static void fault_close(qs_env *env, qs_file *file)
 {
     qs_env *inner = inner_of(env);
@@ -431,6 +439,7 @@ static const qs_env fault_functions = {
     .truncate = fault_truncate,
     .lock = fault_lock,
     .lock_shared = fault_lock_shared,
+    .check_linked = fault_check_linked,
     .monotonic_ns = fault_monotonic_ns,
     .wall_us = fault_wall_us,
     .random = fault_random,

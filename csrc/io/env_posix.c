@@ -5,7 +5,7 @@
  * with a single name.  So nobody who can only plant names in the store can make it hang on a FIFO
  * or write elsewhere. */
 #define _GNU_SOURCE 1 /* fallocate, pwritev, sync_file_range */
-#include "qstore/env.h"
+#include "env_posix.h"
 
 #include "alloc.h"
 #include "check.h"
@@ -18,10 +18,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -32,7 +30,6 @@
 #define DIR_MODE 0700
 #define FILE_MODE 0600
 #define MODE_BITS 0777
-#define PID_TEXT_BYTES 24
 #define NS_PER_SECOND 1000000000u
 #define US_PER_SECOND 1000000u
 #define NS_PER_US 1000u
@@ -43,7 +40,7 @@ struct posix_dir {
 
 struct posix_file {
     int fd;
-    pid_t lock_owner;                 /* the process that took the lock; 0: not a lock */
+    struct qsi_posix_lock *lock;      /* NULL: a file */
     char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
 };
 
@@ -80,8 +77,7 @@ static qs_status status_of_errno(int os_errno)
     }
 }
 
-/* For the system call that just failed: call it before anything else can change errno. */
-static qs_status fail_call(qs_error *error, const char *what, const char *name)
+qs_status qsi_posix_fail(qs_error *error, const char *what, const char *name)
 {
     int os_errno = errno;
     qs_status status =
@@ -91,7 +87,7 @@ static qs_status fail_call(qs_error *error, const char *what, const char *name)
     return status;
 }
 
-static qs_status fail_kind(qs_error *error, const char *name, const char *what)
+qs_status qsi_posix_fail_kind(qs_error *error, const char *name, const char *what)
 {
     qs_status status = qsi_fail(error, QS_EIO, "'%s' %s", name, what);
 
@@ -118,7 +114,7 @@ static int move_above_stdio(int fd)
     return moved;
 }
 
-static int open_directory_at(int parent_fd, const char *name, int more_flags)
+int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags)
 {
     return move_above_stdio(
         openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
@@ -141,17 +137,17 @@ static qs_status open_or_make_directory(int parent_fd, const char *name, int mor
                                         qs_error *error)
 {
     bool created = false;
-    int fd = open_directory_at(parent_fd, name, more_flags);
+    int fd = qsi_posix_open_directory_at(parent_fd, name, more_flags);
 
     if (fd < 0 && errno == ENOENT && create) {
         created = make_directory_at(parent_fd, name) == 0;
         if (!created && errno != EEXIST) {
-            return fail_call(error, "make directory", name);
+            return qsi_posix_fail(error, "make directory", name);
         }
-        fd = open_directory_at(parent_fd, name, more_flags);
+        fd = qsi_posix_open_directory_at(parent_fd, name, more_flags);
     }
     if (fd < 0) {
-        return fail_call(error, "open directory", name);
+        return qsi_posix_fail(error, "open directory", name);
     }
     *fd_out = fd;
     *created_out = created;
@@ -180,7 +176,7 @@ static qs_status check_private(int fd, const char *path, const char *what, qs_er
     struct stat stat;
 
     if (fstat(fd, &stat) != 0) {
-        return fail_call(error, "stat", path);
+        return qsi_posix_fail(error, "stat", path);
     }
     if (stat.st_uid != geteuid()) {
         return qsi_fail(error, QS_EINVAL,
@@ -243,7 +239,7 @@ static qs_status posix_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 {
     (void)env;
     if (fsync(posix_dir_of(dir)->fd) != 0) {
-        return fail_call(error, "sync directory", ".");
+        return qsi_posix_fail(error, "sync directory", ".");
     }
     return QS_OK;
 }
@@ -255,12 +251,12 @@ static qs_status posix_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error
     int fd;
 
     (void)env;
-    fd = open_directory_at(posix_dir_of(dir)->fd, "..", 0);
+    fd = qsi_posix_open_directory_at(posix_dir_of(dir)->fd, "..", 0);
     if (fd < 0) {
-        return fail_call(error, "open directory", "..");
+        return qsi_posix_fail(error, "open directory", "..");
     }
     if (fsync(fd) != 0) {
-        status = fail_call(error, "sync directory", "..");
+        status = qsi_posix_fail(error, "sync directory", "..");
     }
     close(fd);
     return status;
@@ -274,7 +270,7 @@ static qs_status visit_entries(DIR *stream, qs_name_visitor *visit, void *contex
         errno = 0; /* the only way to tell the end from a failure */
         entry = readdir(stream);
         if (entry == NULL) {
-            return errno == 0 ? QS_OK : fail_call(error, "list directory", ".");
+            return errno == 0 ? QS_OK : qsi_posix_fail(error, "list directory", ".");
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
             continue;
@@ -294,13 +290,13 @@ static qs_status posix_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit
     int fd;
 
     (void)env;
-    fd = open_directory_at(posix_dir_of(dir)->fd, ".", 0);
+    fd = qsi_posix_open_directory_at(posix_dir_of(dir)->fd, ".", 0);
     if (fd < 0) {
-        return fail_call(error, "open directory", ".");
+        return qsi_posix_fail(error, "open directory", ".");
     }
     stream = fdopendir(fd);
     if (stream == NULL) {
-        status = fail_call(error, "list directory", ".");
+        status = qsi_posix_fail(error, "list directory", ".");
         close(fd);
         return status;
     }
@@ -329,7 +325,7 @@ static qs_status posix_rename(qs_env *env, qs_dir *dir, const char *from, const 
     QS_TRY(qsi_name_check(from, error));
     QS_TRY(qsi_name_check(to, error));
     if (renameat(fd, from, fd, to) != 0) {
-        return fail_call(error, "rename", from);
+        return qsi_posix_fail(error, "rename", from);
     }
     return QS_OK;
 }
@@ -345,38 +341,39 @@ static qs_status posix_remove(qs_env *env, qs_dir *dir, const char *name, qs_err
     if (result != 0 && errno == EISDIR) {
         result = unlinkat(fd, name, AT_REMOVEDIR);
     }
-    return result == 0 ? QS_OK : fail_call(error, "remove", name);
+    return result == 0 ? QS_OK : qsi_posix_fail(error, "remove", name);
 }
 
 /* -- files ------------------------------------------------------------------------------------ */
 
 /* O_NONBLOCK: opening a FIFO must not wait for its other end.  It means nothing for regular
  * files. */
-static int open_file_at(int dir_fd, const char *name, int flags)
+int qsi_posix_open_at(int dir_fd, const char *name, int flags)
 {
     return move_above_stdio(
         openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
 }
 
-static qs_status check_regular(int fd, const char *name, struct stat *stat_out, qs_error *error)
+qs_status qsi_posix_check_regular(int fd, const char *name, struct stat *stat_out, qs_error *error)
 {
     if (fstat(fd, stat_out) != 0) {
-        return fail_call(error, "stat", name);
+        return qsi_posix_fail(error, "stat", name);
     }
     if (!S_ISREG(stat_out->st_mode)) {
-        return fail_kind(error, name, "is not a regular file");
+        return qsi_posix_fail_kind(error, name, "is not a regular file");
     }
     if (stat_out->st_nlink != 1) {
-        return fail_kind(error, name, "has other names as well (hard links), or none any more");
+        return qsi_posix_fail_kind(error, name,
+                                   "has other names as well (hard links), or none any more");
     }
     return QS_OK;
 }
 
-/* The umask may have taken bits away from a file that was just made. */
-static qs_status set_file_mode(int fd, const char *name, const struct stat *stat, qs_error *error)
+qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *stat,
+                                  qs_error *error)
 {
     if ((stat->st_mode & MODE_BITS) != FILE_MODE && fchmod(fd, FILE_MODE) != 0) {
-        return fail_call(error, "chmod", name);
+        return qsi_posix_fail(error, "chmod", name);
     }
     return QS_OK;
 }
@@ -387,7 +384,7 @@ static struct posix_file *create_handle(int fd, const char *name)
 
     if (file != NULL) {
         file->fd = fd;
-        file->lock_owner = 0;
+        file->lock = NULL;
         snprintf(file->name, sizeof file->name, "%s", name);
     }
     return file;
@@ -400,12 +397,12 @@ static int posix_open_flags(uint32_t flags)
     return (flags & QS_OPEN_CREATE_NEW) != 0 ? posix_flags | O_CREAT | O_EXCL : posix_flags;
 }
 
-static qs_status fail_open(qs_error *error, const char *name)
+qs_status qsi_posix_fail_open(qs_error *error, const char *name)
 {
     if (errno == ELOOP) { /* strerror's text would speak of levels */
-        return fail_kind(error, name, "is a symbolic link, which is never followed");
+        return qsi_posix_fail_kind(error, name, "is a symbolic link, which is never followed");
     }
-    return fail_call(error, "open", name);
+    return qsi_posix_fail(error, "open", name);
 }
 
 static qs_status open_regular(int dir_fd, const char *name, uint32_t flags, qs_file **file_out,
@@ -413,19 +410,19 @@ static qs_status open_regular(int dir_fd, const char *name, uint32_t flags, qs_f
 {
     qs_status status;
     bool is_new = (flags & QS_OPEN_CREATE_NEW) != 0;
-    int fd = open_file_at(dir_fd, name, posix_open_flags(flags));
+    int fd = qsi_posix_open_at(dir_fd, name, posix_open_flags(flags));
     struct posix_file *file;
     struct stat stat;
 
     if (fd < 0) {
-        return fail_open(error, name);
+        return qsi_posix_fail_open(error, name);
     }
-    status = check_regular(fd, name, &stat, error);
+    status = qsi_posix_check_regular(fd, name, &stat, error);
     if (status != QS_OK) {
         goto out;
     }
     if (is_new) {
-        status = set_file_mode(fd, name, &stat, error);
+        status = qsi_posix_set_file_mode(fd, name, &stat, error);
         if (status != QS_OK) {
             goto out;
         }
@@ -457,9 +454,6 @@ static qs_status posix_open(qs_env *env, qs_dir *dir, const char *name, uint32_t
     return open_regular(posix_dir_of(dir)->fd, name, flags, file_out, error);
 }
 
-/* A forked child shares the lock's open file description: only the process that took the lock may
- * release it, and it must do so in words, or a child that still has the descriptor would keep
- * it. */
 static void posix_close(qs_env *env, qs_file *handle)
 {
     struct posix_file *file = posix_file_of(handle);
@@ -468,10 +462,11 @@ static void posix_close(qs_env *env, qs_file *handle)
     if (file == NULL) {
         return;
     }
-    if (file->lock_owner == getpid()) {
-        flock(file->fd, LOCK_UN);
+    if (file->lock != NULL) {
+        qsi_posix_lock_release(file->lock);
+    } else {
+        close(file->fd);
     }
-    close(file->fd);
     qsi_free(file);
 }
 
@@ -496,7 +491,7 @@ static qs_status posix_read(qs_env *env, qs_file *handle, void *data, size_t byt
     }
     result = pread(file->fd, data, bytes, (off_t)offset);
     if (result < 0) {
-        return fail_call(error, "read", file->name);
+        return qsi_posix_fail(error, "read", file->name);
     }
     *read_out = (size_t)result;
     return QS_OK;
@@ -523,7 +518,7 @@ static qs_status posix_write(qs_env *env, qs_file *handle, const qs_part *parts,
     result = pwritev(file->fd, (const struct iovec *)(const void *)parts, (int)part_count,
                      (off_t)offset);
     if (result < 0) {
-        return fail_call(error, "write", file->name);
+        return qsi_posix_fail(error, "write", file->name);
     }
     *written_out = (size_t)result;
     return QS_OK;
@@ -535,7 +530,7 @@ static qs_status posix_sync(qs_env *env, qs_file *handle, qs_error *error)
 
     (void)env;
     if (fdatasync(file->fd) != 0) {
-        return fail_call(error, "sync", file->name);
+        return qsi_posix_fail(error, "sync", file->name);
     }
     return QS_OK;
 }
@@ -556,7 +551,7 @@ static qs_status posix_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, q
     (void)env;
     *bytes_out = 0;
     if (fstat(file->fd, &stat) != 0) {
-        return fail_call(error, "stat", file->name);
+        return qsi_posix_fail(error, "stat", file->name);
     }
     *bytes_out = (uint64_t)stat.st_size;
     return QS_OK;
@@ -568,10 +563,10 @@ static qs_status extend_sparse(struct posix_file *file, uint64_t bytes, qs_error
     struct stat stat;
 
     if (fstat(file->fd, &stat) != 0) {
-        return fail_call(error, "stat", file->name);
+        return qsi_posix_fail(error, "stat", file->name);
     }
     if ((uint64_t)stat.st_size < bytes && ftruncate(file->fd, (off_t)bytes) != 0) {
-        return fail_call(error, "extend", file->name);
+        return qsi_posix_fail(error, "extend", file->name);
     }
     return QS_OK;
 }
@@ -593,7 +588,7 @@ static qs_status posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs
     if (errno == EOPNOTSUPP) {
         return extend_sparse(file, bytes, error);
     }
-    return fail_call(error, "allocate", file->name);
+    return qsi_posix_fail(error, "allocate", file->name);
 }
 
 static qs_status posix_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_error *error)
@@ -605,115 +600,66 @@ static qs_status posix_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs
         return fail_beyond_off_t(error, file->name);
     }
     if (ftruncate(file->fd, (off_t)bytes) != 0) {
-        return fail_call(error, "truncate", file->name);
+        return qsi_posix_fail(error, "truncate", file->name);
     }
     return QS_OK;
 }
 
 /* -- the lock --------------------------------------------------------------------------------- */
 
-/* 0 when the owner has not written it yet, or could not. */
-static uint64_t read_pid(int fd)
-{
-    char text[PID_TEXT_BYTES] = {0};
-
-    if (pread(fd, text, sizeof text - 1, 0) <= 0) {
-        return 0;
-    }
-    return strtoull(text, NULL, 10);
-}
-
-/* The number is for people only: a full disk must not keep a store from opening. */
-static void write_pid(int fd)
-{
-    char text[PID_TEXT_BYTES];
-    int bytes = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-
-    if (ftruncate(fd, 0) == 0) {
-        ssize_t ignored = pwrite(fd, text, (size_t)bytes, 0);
-
-        (void)ignored;
-    }
-}
-
-/* operation: LOCK_EX or LOCK_SH. */
-static qs_status take_lock(int fd, const char *name, int operation, uint64_t *pid_out,
-                           qs_error *error)
-{
-    if (flock(fd, operation | LOCK_NB) == 0) {
-        if (operation == LOCK_EX) {
-            write_pid(fd);
-        }
-        return QS_OK;
-    }
-    if (errno != EWOULDBLOCK) {
-        return fail_call(error, "lock", name);
-    }
-    *pid_out = read_pid(fd);
-    if (*pid_out == 0) {
-        return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
-    }
-    return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked by process %llu", name,
-                    (unsigned long long)*pid_out);
-}
-
-/* Keeps fd if it returns QS_OK. */
-static qs_status lock_file(int fd, const char *name, int operation, qs_file **lock_out,
-                           uint64_t *pid_out, qs_error *error)
+static qs_status lock_as(qs_dir *dir, const char *name, bool is_shared, qs_file **lock_out,
+                         uint64_t *pid_out, qs_error *error)
 {
     struct posix_file *file;
-    struct stat stat;
-
-    QS_TRY(check_regular(fd, name, &stat, error));
-    if (operation == LOCK_EX) {
-        QS_TRY(set_file_mode(fd, name, &stat, error));
-    }
-    QS_TRY(take_lock(fd, name, operation, pid_out, error));
-    file = create_handle(fd, name);
-    if (file == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "lock '%s': out of memory", name);
-    }
-    file->lock_owner = getpid();
-    *lock_out = (qs_file *)(void *)file;
-    return QS_OK;
-}
-
-static qs_status open_and_lock(qs_dir *dir, const char *name, int flags, int operation,
-                               qs_file **lock_out, uint64_t *pid_out, qs_error *error)
-{
     qs_status status;
-    int fd;
 
     *lock_out = NULL;
     *pid_out = 0;
     QS_TRY(qsi_name_check(name, error));
-    fd = open_file_at(posix_dir_of(dir)->fd, name, flags);
-    if (fd < 0) {
-        return fail_open(error, name);
+    file = create_handle(-1, name);
+    if (file == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "lock '%s': out of memory", name);
     }
-    status = lock_file(fd, name, operation, lock_out, pid_out, error);
+    status =
+        qsi_posix_lock_take(posix_dir_of(dir)->fd, name, is_shared, &file->lock, pid_out, error);
     if (status != QS_OK) {
-        close(fd);
+        qsi_free(file);
+        return status;
     }
-    return status;
+    *lock_out = (qs_file *)(void *)file;
+    return QS_OK;
 }
 
-/* flock and not fcntl: an fcntl lock is lost when anything in the process closes the same file,
- * and it lets the process open its own store twice. */
 static qs_status posix_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                             uint64_t *pid_out, qs_error *error)
 {
     (void)env;
-    return open_and_lock(dir, name, O_RDWR | O_CREAT, LOCK_EX, lock_out, pid_out, error);
+    return lock_as(dir, name, false, lock_out, pid_out, error);
 }
 
 static qs_status posix_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                                    uint64_t *pid_out, qs_error *error)
 {
-    qs_status status = open_and_lock(dir, name, O_RDONLY, LOCK_SH, lock_out, pid_out, error);
+    (void)env;
+    return lock_as(dir, name, true, lock_out, pid_out, error);
+}
+
+/* Only what is certain counts: a call that fails says nothing about the file. */
+static qs_status posix_check_linked(qs_env *env, qs_file *handle, qs_error *error)
+{
+    const struct posix_file *file = posix_file_of(handle);
+    struct stat stat;
 
     (void)env;
-    return status == QS_ENOENT ? QS_OK : status;
+    if (file->lock != NULL) {
+        return qsi_posix_lock_check(file->lock, error);
+    }
+    if (fstat(file->fd, &stat) != 0 || stat.st_nlink > 0) {
+        return QS_OK;
+    }
+    return qsi_posix_fail_kind(error, file->name,
+                               "was removed while it was in use: what is written to it is lost "
+                               "when the store is closed");
 }
 
 /* -- clock and randomness --------------------------------------------------------------------- */
@@ -746,7 +692,7 @@ static qs_status posix_random(qs_env *env, void *data, size_t bytes, qs_error *e
         ssize_t result = getrandom(next, bytes, 0);
 
         if (result < 0 && errno != EINTR) {
-            return fail_call(error, "read", "random numbers");
+            return qsi_posix_fail(error, "read", "random numbers");
         }
         if (result > 0) {
             next += result;
@@ -800,6 +746,7 @@ static const qs_env posix_env = {
     .truncate = posix_truncate,
     .lock = posix_lock,
     .lock_shared = posix_lock_shared,
+    .check_linked = posix_check_linked,
     .monotonic_ns = posix_monotonic_ns,
     .wall_us = posix_wall_us,
     .random = posix_random,

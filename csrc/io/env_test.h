@@ -30,6 +30,7 @@ enum qsi_fault_kind {
     QSI_FAULT_RENAME,
     QSI_FAULT_REMOVE,
     QSI_FAULT_RANDOM,
+    QSI_FAULT_CHECK_LINKED,
 };
 
 /* A way of failing that makes no sense for a call is QSI_FAULT_EIO, unless it says otherwise. */

@@ -20,8 +20,8 @@
 struct qsi_ram_node {
     uint32_t refs; /* names on both sides, pending changes of names, handles */
     bool is_dir;
-    bool is_locked;
-    uint32_t reader_count;    /* who hold the lock together */
+    bool is_locked;           /* of a directory */
+    uint32_t reader_count;    /* of them who share its lock; 0: its owner has it */
     bool has_lost;            /* a sync dropped writes: durable does not lead to current any more */
     struct qsi_image current; /* of a file */
     struct qsi_image durable;

@@ -22,9 +22,11 @@ struct ram_dir {
 };
 
 struct ram_file {
-    struct qsi_ram_node *node; /* counted */
+    struct qsi_ram_node *node; /* counted; of a lock: the directory */
+    struct qsi_ram_node *dir;  /* counted: where it was opened; of a lock: the directory's parent */
     bool is_writable;
-    bool is_lock, is_shared_lock;
+    bool is_lock;
+    bool is_shared;                   /* a lock that others who read may have as well */
     char name[QS_NAME_BYTES_MAX + 1]; /* as it was opened, for error text */
 };
 
@@ -331,6 +333,8 @@ static qs_status open_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, 
         goto out;
     }
     file->node = node;
+    file->dir = dir;
+    qsi_ram_node_ref(dir);
     snprintf(file->name, sizeof file->name, "%s", name);
     disk->handle_count++;
     *file_out = file;
@@ -366,13 +370,12 @@ static qs_status ram_open(qs_env *env, qs_dir *dir, const char *name, uint32_t f
 static void close_file(struct qsi_ram_disk *disk, struct ram_file *file)
 {
     if (file->is_lock) {
-        file->node->is_locked = false;
-    }
-    if (file->is_shared_lock) {
-        file->node->reader_count -= 1;
+        file->node->reader_count -= file->is_shared ? 1 : 0;
+        file->node->is_locked = file->node->reader_count > 0;
     }
     disk->handle_count--;
     qsi_ram_node_unref(disk, file->node);
+    qsi_ram_node_unref(disk, file->dir);
     qsi_free(file);
 }
 
@@ -475,43 +478,49 @@ static qs_status ram_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
 /* -- the lock, clock and randomness ----------------------------------------------------------- */
 
-static qs_status lock_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir, const char *name,
-                         qs_file **lock_out, qs_error *error)
+/* The lock file is made, where that is asked for, and its name written by nobody. */
+static qs_status make_lock_file(struct qsi_ram_disk *disk, struct qsi_ram_node *dir,
+                                const char *name, qs_error *error)
 {
     struct ram_file *file;
 
     QS_TRY(open_file(disk, dir, name, MAY_EXIST, &file, error));
-    if (file->node->is_locked || file->node->reader_count > 0) {
-        close_file(disk, file);
-        return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
-    }
-    file->node->is_locked = true;
-    file->is_lock = true;
-    *lock_out = (qs_file *)(void *)file;
+    close_file(disk, file);
     return QS_OK;
 }
 
-static qs_status lock_shared_in(struct qsi_ram_disk *disk, struct qsi_ram_node *dir,
-                                const char *name, qs_file **lock_out, qs_error *error)
+static qs_status lock_in(struct qsi_ram_disk *disk, const struct ram_dir *dir, const char *name,
+                         bool is_shared, qs_file **lock_out, qs_error *error)
 {
-    struct ram_file *file;
-    qs_status status = open_file(disk, dir, name, MUST_EXIST, &file, error);
+    struct qsi_ram_node *node = dir->node;
+    struct ram_file *lock;
 
-    if (status != QS_OK) {
-        return status == QS_ENOENT ? QS_OK : status;
-    }
-    if (file->node->is_locked) {
-        close_file(disk, file);
+    if (node->is_locked && !(is_shared && node->reader_count > 0)) {
         return qsi_fail(error, QS_ESTORE_LOCKED, "'%s' is locked", name);
     }
-    file->node->reader_count += 1;
-    file->is_shared_lock = true;
-    *lock_out = (qs_file *)(void *)file;
+    if (!is_shared) {
+        QS_TRY(make_lock_file(disk, node, name, error));
+    }
+    lock = qsi_zalloc(sizeof *lock);
+    if (lock == NULL) {
+        return report(error, QS_ENOMEM, "lock", name);
+    }
+    lock->node = node;
+    lock->dir = dir->parent;
+    lock->is_lock = true;
+    lock->is_shared = is_shared;
+    snprintf(lock->name, sizeof lock->name, "%s", name);
+    qsi_ram_node_ref(lock->node);
+    qsi_ram_node_ref(lock->dir);
+    node->is_locked = true;
+    node->reader_count += is_shared ? 1 : 0;
+    disk->handle_count++;
+    *lock_out = (qs_file *)(void *)lock;
     return QS_OK;
 }
 
-static qs_status ram_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
-                                 uint64_t *pid_out, qs_error *error)
+static qs_status lock_as(qs_env *env, qs_dir *dir, const char *name, bool is_shared,
+                         qs_file **lock_out, uint64_t *pid_out, qs_error *error)
 {
     struct qsi_ram_disk *disk;
     qs_status status;
@@ -520,7 +529,7 @@ static qs_status ram_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_
     *pid_out = 0;
     QS_TRY(qsi_name_check(name, error));
     disk = lock_disk(env);
-    status = lock_shared_in(disk, ram_dir_of(dir)->node, name, lock_out, error);
+    status = lock_in(disk, ram_dir_of(dir), name, is_shared, lock_out, error);
     qsi_mutex_unlock(&disk->mutex);
     return status;
 }
@@ -528,16 +537,41 @@ static qs_status ram_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_
 static qs_status ram_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                           uint64_t *pid_out, qs_error *error)
 {
-    struct qsi_ram_disk *disk;
-    qs_status status;
+    return lock_as(env, dir, name, false, lock_out, pid_out, error);
+}
 
-    *lock_out = NULL;
-    *pid_out = 0;
-    QS_TRY(qsi_name_check(name, error));
-    disk = lock_disk(env);
-    status = lock_in(disk, ram_dir_of(dir)->node, name, lock_out, error);
+static qs_status ram_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                 uint64_t *pid_out, qs_error *error)
+{
+    return lock_as(env, dir, name, true, lock_out, pid_out, error);
+}
+
+static bool has_name_in(const struct qsi_map *names, const struct ram_file *file)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(names);
+
+    if (qsi_ram_find(names, file->name) == file->node) {
+        return true;
+    }
+    while (qsi_map_next(names, &cursor)) { /* it was renamed */
+        if (cursor.value == file->node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static qs_status ram_check_linked(qs_env *env, qs_file *handle, qs_error *error)
+{
+    const struct ram_file *file = ram_file_of(handle);
+    struct qsi_ram_disk *disk = lock_disk(env);
+    bool is_linked = has_name_in(&file->dir->names, file);
+
     qsi_mutex_unlock(&disk->mutex);
-    return status;
+    return is_linked ? QS_OK
+                     : fail_kind(error, file->name,
+                                 file->is_lock ? "locks a directory that is not there any more"
+                                               : "was removed while it was in use");
 }
 
 /* Strictly increasing, so that code which waits for the clock to move cannot hang. */
@@ -597,6 +631,7 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk)
         .truncate = ram_truncate,
         .lock = ram_lock,
         .lock_shared = ram_lock_shared,
+        .check_linked = ram_check_linked,
         .monotonic_ns = ram_monotonic_ns,
         .wall_us = ram_wall_us,
         .random = ram_random,

@@ -513,6 +513,12 @@ qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error)
     return sync_file(journal, journal->file, journal->header.number, error);
 }
 
+qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error)
+{
+    return name_file(journal->header.number,
+                     qsi_env_check_linked(journal->env, journal->file, error), error);
+}
+
 bool qsi_journal_wants_file(const struct qsi_journal *journal)
 {
     return journal->wants_file;

@@ -85,6 +85,8 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUS
  * repeated, and goes on where it was. */
 bool qsi_journal_wants_file(const struct qsi_journal *journal);
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
+/* QS_EIO when the file that was written last has been removed: nobody will ever find what is in it. */
+qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
 /* A mark in the file tells how far it was durable, wherever its blocks are.  One is written along with a commit, about the ones before
  * it, when the last one was written some ms ago.  When the journal goes quiet, mark says the same of the last

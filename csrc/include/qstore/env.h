@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QS_ENV_VERSION 1
+#define QS_ENV_VERSION 2
 #define QS_NAME_BYTES_MAX 63
 
 typedef struct qs_env qs_env;
@@ -92,16 +92,19 @@ struct qs_env {
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
 
-    /* lock: exclusive, held until close or the death of the process, not inherited by a forked
-     * child's close.  Creates the file and writes the owner's pid into it.  QS_ESTORE_LOCKED:
-     * *pid_out is the owner's, or 0. */
+    /* lock: the directory itself, so that removing the file name in it lets nobody else in, and that
+     * file, which is created and gets the owner's pid.  Held until close or the death of the
+     * process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the owner's, or 0. */
     qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                       uint64_t *pid_out, qs_error *error);
-
-    /* lock_shared: for who only reads.  It excludes lock and not itself, writes nothing and makes
-     * nothing: where the file is missing, *lock_out is NULL. */
+    /* lock_shared: for who only reads.  It excludes lock and not itself.  The file is locked if it
+     * is there; nothing is made or written, so it works where nothing can be written. */
     qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                              uint64_t *pid_out, qs_error *error);
+    /* check_linked: QS_EIO when whoever opens the store next would not find what is written here.
+     * Of a file: it has no name any more.  Of a lock: its directory was removed or is not where it
+     * was when it was locked. */
+    qs_status (*check_linked)(qs_env *env, qs_file *file, qs_error *error);
 
     uint64_t (*monotonic_ns)(qs_env *env); /* goes on while the machine sleeps */
     uint64_t (*wall_us)(qs_env *env);      /* since 1970 */

@@ -303,6 +303,12 @@ static inline qs_status crash_lock(qs_env *env, qs_dir *dir, const char *name, q
     return crash_inner(env)->lock(crash_inner(env), dir, name, lock_out, pid_out, error);
 }
 
+static inline qs_status crash_check_linked(qs_env *env, qs_file *file, qs_error *error)
+{
+    CRASH_ALIVE(env, error);
+    return crash_inner(env)->check_linked(crash_inner(env), file, error);
+}
+
 static inline qs_status crash_lock_shared(qs_env *env, qs_dir *dir, const char *name,
                                           qs_file **lock_out, uint64_t *pid_out, qs_error *error)
 {
@@ -357,6 +363,7 @@ static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum c
                 .truncate = crash_truncate,
                 .lock = crash_lock,
                 .lock_shared = crash_lock_shared,
+                .check_linked = crash_check_linked,
                 .monotonic_ns = crash_monotonic_ns,
                 .wall_us = crash_wall_us,
                 .random = crash_random,

@@ -158,6 +158,11 @@ static qs_status call_remove(void)
     return env->remove(env, root, "x", QS_ERROR);
 }
 
+static qs_status call_check_linked(void)
+{
+    return env->check_linked(env, file, QS_ERROR);
+}
+
 static qs_status call_random(void)
 {
     uint8_t byte;
@@ -185,12 +190,13 @@ static const struct call {
     {QSI_FAULT_RENAME, call_rename},
     {QSI_FAULT_REMOVE, call_remove},
     {QSI_FAULT_RANDOM, call_random},
+    {QSI_FAULT_CHECK_LINKED, call_check_linked},
 };
 
 static void test_every_call_fails_under_its_kind_and_under_no_other(void)
 {
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
-        for (int kind = QSI_FAULT_ANY; kind <= QSI_FAULT_RANDOM; kind++) {
+        for (int kind = QSI_FAULT_ANY; kind <= QSI_FAULT_CHECK_LINKED; kind++) {
             bool counts = kind == QSI_FAULT_ANY || kind == (int)calls[i].kind;
 
             qsi_env_fault_arm(env, (enum qsi_fault_kind)kind, QSI_FAULT_EIO, 1, false);

@@ -167,6 +167,38 @@ static void test_lock_is_held_until_close(void)
     env->close(env, lock);
 }
 
+static void test_readers_share_the_lock_and_an_owner_does_not(void)
+{
+    qs_file *first;
+    qs_file *second;
+    qs_file *owner;
+    uint64_t pid;
+
+    QS_CHECK_OK(env->lock_shared(env, root, "LOCK", &first, &pid, QS_ERROR));
+    QS_CHECK_OK(env->lock_shared(env, root, "LOCK", &second, &pid, QS_ERROR));
+    QS_CHECK_STATUS(QS_ENOENT, env->remove(env, root, "LOCK", QS_ERROR)); /* none was made */
+    env->close(env, first);
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED, env->lock(env, root, "LOCK", &owner, &pid, QS_ERROR));
+    env->close(env, second);
+    QS_CHECK_OK(env->lock(env, root, "LOCK", &owner, &pid, QS_ERROR));
+    QS_CHECK_OK(env->remove(env, root, "LOCK", QS_ERROR)); /* the directory is what is locked */
+    QS_CHECK_STATUS(QS_ESTORE_LOCKED, env->lock_shared(env, root, "LOCK", &first, &pid, QS_ERROR));
+    QS_CHECK_OK(env->check_linked(env, owner, QS_ERROR));
+    env->close(env, owner);
+}
+
+static void test_a_file_without_a_name_is_told(void)
+{
+    qs_file *file = create_file("a", "x");
+
+    QS_CHECK_OK(env->check_linked(env, file, QS_ERROR));
+    QS_CHECK_OK(env->rename(env, root, "a", "b", QS_ERROR));
+    QS_CHECK_OK(env->check_linked(env, file, QS_ERROR));
+    QS_CHECK_OK(env->remove(env, root, "b", QS_ERROR));
+    QS_CHECK_STATUS(QS_EIO, env->check_linked(env, file, QS_ERROR));
+    env->close(env, file);
+}
+
 static void test_clock_moves_when_told_and_never_stands_still(void)
 {
     uint64_t start = env->monotonic_ns(env);
@@ -324,6 +356,8 @@ int main(int argc, char **argv)
     run(test_directories_behave_as_on_disk, seed);
     run(test_visitor_may_remove_what_it_visits, seed);
     run(test_lock_is_held_until_close, seed);
+    run(test_readers_share_the_lock_and_an_owner_does_not, seed);
+    run(test_a_file_without_a_name_is_told, seed);
     run(test_clock_moves_when_told_and_never_stands_still, seed);
     run(test_random_repeats_with_the_seed_only, seed);
     run(test_clone_is_independent, seed);

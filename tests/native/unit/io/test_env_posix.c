@@ -404,99 +404,6 @@ static void test_descriptors_are_above_the_standard_ones_that_the_host_closed(vo
     QS_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* -- the lock --------------------------------------------------------------------------------- */
-
-static void test_lock_is_refused_in_the_same_process(void)
-{
-    qs_file *lock;
-    qs_file *second;
-    uint64_t pid;
-
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    QS_CHECK_STATUS(QS_ESTORE_LOCKED, env->lock(env, root, "LOCK", &second, &pid, QS_ERROR));
-    QS_CHECK(second == NULL && pid == (uint64_t)getpid());
-    env->close(env, lock);
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    env->close(env, lock);
-}
-
-/* A child that holds the lock until it is told to end. */
-static pid_t start_owner(int *stop_out)
-{
-    int ready[2];
-    int stop[2];
-    char byte;
-    pid_t child;
-
-    QS_CHECK(pipe2(ready, O_CLOEXEC) == 0 && pipe2(stop, O_CLOEXEC) == 0);
-    child = fork();
-    if (child == 0) {
-        qs_file *lock;
-        uint64_t pid;
-
-        close(stop[1]);
-        QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-        QS_CHECK(write(ready[1], "r", 1) == 1);
-        _exit(read(stop[0], &byte, 1) == 0 ? 0 : 1);
-    }
-    close(ready[1]);
-    close(stop[0]);
-    QS_CHECK(read(ready[0], &byte, 1) == 1);
-    close(ready[0]);
-    *stop_out = stop[1];
-    return child;
-}
-
-static void test_lock_tells_the_owner_and_dies_with_it(void)
-{
-    qs_file *lock;
-    uint64_t pid;
-    int stop;
-    int status;
-    pid_t child = start_owner(&stop);
-
-    QS_CHECK_STATUS(QS_ESTORE_LOCKED, env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    QS_CHECK(pid == (uint64_t)child);
-    QS_CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
-    close(stop);
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    env->close(env, lock);
-}
-
-/* Forks while the lock is held; the child closes its copy, or keeps it past the parent's close. */
-static void test_lock_is_the_parents_to_release_and_not_a_forked_childs(void)
-{
-    qs_file *lock;
-    qs_file *second;
-    uint64_t pid;
-    int status;
-    int stop[2];
-    char byte;
-    pid_t child;
-
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    child = fork();
-    if (child == 0) {
-        env->close(env, lock);
-        _exit(0);
-    }
-    QS_CHECK(waitpid(child, &status, 0) == child && status == 0);
-    QS_CHECK_STATUS(QS_ESTORE_LOCKED, env->lock(env, root, "LOCK", &second, &pid, QS_ERROR));
-
-    QS_CHECK(pipe2(stop, O_CLOEXEC) == 0);
-    child = fork();
-    if (child == 0) {
-        close(stop[1]);
-        _exit(read(stop[0], &byte, 1) == 0 ? 0 : 1);
-    }
-    env->close(env, lock);
-    QS_CHECK_OK(env->lock(env, root, "LOCK", &lock, &pid, QS_ERROR));
-    env->close(env, lock);
-    close(stop[0]);
-    close(stop[1]);
-    QS_CHECK(waitpid(child, &status, 0) == child && status == 0);
-}
-
 /* -- clock and randomness --------------------------------------------------------------------- */
 
 static void test_clock_goes_on_and_random_differs(void)
@@ -530,9 +437,6 @@ int main(void)
     run(test_what_only_looks_like_a_file_is_refused);
     run(test_descriptors_are_closed_by_exec);
     run(test_descriptors_are_above_the_standard_ones_that_the_host_closed);
-    run(test_lock_is_refused_in_the_same_process);
-    run(test_lock_tells_the_owner_and_dies_with_it);
-    run(test_lock_is_the_parents_to_release_and_not_a_forked_childs);
     run(test_clock_goes_on_and_random_differs);
     return 0;
 }
