@@ -1,11 +1,11 @@
 /* Verifying: the records of the checkpoint and of the journal, read twice. */
 #include "error.h"
 #include "scan.h"
-
-#define KEY_FILTER_BYTES 512u /* it is read, and not needed */
 #include "verify.h"
 
 #include <string.h>
+
+#define KEY_FILTER_BYTES 512u /* it is read, and not needed */
 
 /* ---- the checkpoint ---- */
 
