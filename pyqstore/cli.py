@@ -27,6 +27,7 @@ from . import store as _store
 from .errors import Error, NotFound, StoreCorrupt
 from .message import Message
 from .properties import _NAMES
+from .terminal import visible, visible_json
 
 __all__ = ["main"]
 
@@ -70,7 +71,7 @@ def inspect(directory: Path, as_json: bool) -> None:
     table = _table("queue", "ready", "unacked", "alpha", "beta", "gamma", "delta", "RAM", "disk")
     for name, status in queues.items():
         table.add_row(
-            name + (" (lazy)" if status["lazy"] else ""),
+            visible(name) + (" (lazy)" if status["lazy"] else ""),
             *(str(status[key]) for key in ("messages_ready", "messages_unacked")),
             *(str(status[key]) for key in ("alpha", "beta", "gamma", "delta")),
             _size(status["ram_bytes"]),
@@ -102,7 +103,7 @@ def verify(directory: Path, as_json: bool) -> None:
         )
     else:
         for place in found.damage:
-            click.echo(place.text)
+            click.echo(visible(place.text))
         click.echo(
             f"{found.damages or 'no'} damaged place{'' if found.damages == 1 else 's'} in"
             f" {found.queues} queues, {found.checkpoint_records} checkpoint records,"
@@ -140,8 +141,7 @@ def dump(directory: Path, queue: str, limit: int | None) -> None:
                 if limit is not None and number >= limit:
                     break
                 line = _message(message) | ({"unacked": True} if unacked else {})
-                json.dump(line, sys.stdout, default=_plain)
-                sys.stdout.write("\n")
+                sys.stdout.write(visible_json(json.dumps(line, default=_plain)) + "\n")
                 if number % 1000 == 0:
                     progress(number, count)
             sys.stdout.flush()
@@ -165,10 +165,10 @@ def stats(directory: Path, as_json: bool) -> None:
     table = _table("name", "value")
     for name, value in report.items():
         if not isinstance(value, dict):
-            table.add_row(name, str(value))
+            table.add_row(name, visible(str(value)))
         elif name != "recovery_report":  # its numbers stand there already
             for part, number in value.items():
-                table.add_row(f"{name}.{part}", str(number))
+                table.add_row(f"{name}.{part}", visible(str(number)))
     _print(table)
 
 
@@ -208,7 +208,7 @@ def _errors() -> Iterator[None]:
 
 
 def _complain(text: str) -> None:
-    click.echo(f"pyqstore: {' '.join(text.split())}", err=True)
+    click.echo(f"pyqstore: {visible(' '.join(text.split()))}", err=True)
 
 
 def _fail(text: str, status: int) -> Never:
@@ -236,15 +236,16 @@ def _progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, in
     console = Console(stderr=True)
     unit = DownloadColumn() if in_bytes else TextColumn("{task.completed}/{task.total}")
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         unit,
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         transient=True,
+        redirect_stdout=False,  # else what is printed meanwhile goes to stderr
     ) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(visible(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -294,7 +295,7 @@ def _finite(value: Any) -> Any:
 
 
 def _print_json(report: dict[str, Any]) -> None:
-    click.echo(json.dumps(_finite(report), default=_plain, indent=2))
+    click.echo(visible_json(json.dumps(_finite(report), default=_plain, indent=2)))
 
 
 def _table(*columns: str) -> Table:
