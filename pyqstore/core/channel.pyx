@@ -27,7 +27,8 @@ cdef class Channel:
     cdef bint refused
     cdef bint confirms
     cdef uint32_t no_wait
-    cdef int bell  # the descriptor for an event loop, closed here when it is neither watched nor rung
+    # The descriptor for an event loop; closed here when it is neither watched nor rung.
+    cdef int bell
     cdef bint watched
     cdef bint freed
     cdef object message_type

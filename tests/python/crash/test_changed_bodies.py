@@ -1,8 +1,9 @@
 """Bodies and batches that another thread changes while they are published, then SIGKILL.
 
 A body in the last commit that does not fit its checksum looks like a commit that the crash tore,
-and everything behind it goes with it.  So what is written must be what was checksummed, whatever the
-publisher does with its memory.  The worker says "confirmed" when all is durable, and kills itself.
+and everything behind it goes with it.  So what is written must be what was checksummed, whatever
+the publisher does with its memory.  The worker says "confirmed" when all is durable, and kills
+itself.
 """
 
 import signal
