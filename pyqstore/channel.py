@@ -57,8 +57,9 @@ class Channel(_core.Channel):
     ForkedStore, RuntimeError when another thread is inside a call on this channel, and TypeError or
     ValueError for wrong arguments.
 
-    Names of queues, exchanges and routing keys are str of at most 255 bytes of UTF-8; counts are
-    numbers of messages; timeouts are seconds, and None waits for ever.
+    Names of queues, exchanges and consumers are str of at most 255 bytes of UTF-8, without NUL, and
+    routing keys are, but for that; counts are numbers of messages; timeouts are seconds, and None
+    waits for ever.
     """
 
     def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:

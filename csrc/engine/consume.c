@@ -10,6 +10,7 @@
 #include "error.h"
 #include "levels.h"
 #include "record.h"
+#include "topology.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -170,10 +171,7 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
     struct consume_call call = {qsi_slice_of(consumer_tag), qsi_slice_of(arguments), flags};
     qs_status status;
 
-    if (consumer_tag.bytes > 255) {
-        return qsi_fail(error, QS_EINVAL, "consumer tag of %zu bytes: 255 at most",
-                        consumer_tag.bytes);
-    }
+    QS_TRY(qsi_check_new_name(consumer_tag, "consumer tag", error));
     QS_TRY(qsi_channel_enter(channel, error));
     status = add_consumer(channel, qsi_slice_of(queue), &call, tag_out, error);
     return qsi_channel_leave(channel, status);

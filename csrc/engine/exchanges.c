@@ -71,6 +71,7 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
     uint64_t lsn = 0;
     qs_status status;
 
+    QS_TRY(qsi_check_new_name(exchange, "exchange name", error));
     QS_TRY(qsi_enter_topology(channel, arguments.bytes, error));
     if ((flags & QS_PASSIVE) != 0) {
         status = qsi_exchange_check_name(topology.strings[0], error);

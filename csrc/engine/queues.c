@@ -126,9 +126,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
     uint64_t lsn = 0;
     qs_status status;
 
-    if (queue.bytes > QSI_EXCHANGE_BYTES_MAX) {
-        return qsi_fail(error, QS_EINVAL, "queue name of %zu bytes: 255 at most", queue.bytes);
-    }
+    QS_TRY(qsi_check_new_name(queue, "queue name", error));
     if ((kept & QS_EXCLUSIVE) != 0) {
         kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
     }

@@ -5,6 +5,24 @@
 #include "properties.h"
 #include "salvage.h"
 
+#include <string.h>
+
+qs_status qsi_check_new_name(qs_slice name, const char *what, qs_error *error)
+{
+    const char *nul;
+
+    if (name.bytes > QSI_EXCHANGE_BYTES_MAX) {
+        return qsi_fail(error, QS_EINVAL, "%s of %zu bytes: %d at most", what, name.bytes,
+                        QSI_EXCHANGE_BYTES_MAX);
+    }
+    nul = name.bytes > 0 ? memchr(name.data, 0, name.bytes) : NULL;
+    if (nul != NULL) {
+        return qsi_fail(error, QS_EINVAL, "%s with a NUL at byte %zu: no name has one", what,
+                        (size_t)(nul - (const char *)name.data));
+    }
+    return QS_OK;
+}
+
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
 {
     if (!qsi_table_check(arguments)) {

@@ -10,6 +10,10 @@
 
 /* ---- topology.c ---- */
 
+/* QS_EINVAL: too long, or with a NUL, which no name has: texts of errors and C callers would end there.  Only where a name comes into
+ * being: stores that have such a one keep it.  Without the lock. */
+qs_status qsi_check_new_name(qs_slice name, const char *what, qs_error *error) QS_MUST_CHECK;
+
 /* QS_EINVAL: no AMQP field table. */
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
 /* Takes the lock, and makes room for a record with so many bytes of names and arguments; without it on failure. */

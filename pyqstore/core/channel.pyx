@@ -158,8 +158,8 @@ cdef class Channel:
         cdef qs_slice table = bytes_slice(arguments)
         cdef qs_error error
         cdef qs_status status
-        text_slice(exchange, "exchange", &name)
-        text_slice(exchange_type, "exchange_type", &kind)
+        name_slice(exchange, "exchange", &name)
+        name_slice(exchange_type, "exchange_type", &kind)
         self.begin(&error)
         with nogil:
             status = qs_channel_exchange_declare(self.handle, name, kind, flags, table, &error)
@@ -172,7 +172,7 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = QS_IF_UNUSED if if_unused else 0
-        text_slice(exchange, "exchange", &name)
+        name_slice(exchange, "exchange", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_exchange_delete(self.handle, name, flags, &error)
@@ -185,7 +185,7 @@ cdef class Channel:
         cdef qs_declare_ok ok
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_queue_declare(self.handle, name, flags, table, &ok, &error)
@@ -202,8 +202,8 @@ cdef class Channel:
         cdef qs_slice table = bytes_slice(arguments)
         cdef qs_error error
         cdef qs_status status
-        text_slice(destination, kind, &to)
-        text_slice(source, "exchange" if kind == "queue" else "source", &origin)
+        name_slice(destination, kind, &to)
+        name_slice(source, "exchange" if kind == "queue" else "source", &origin)
         text_slice(routing_key, "routing_key", &key)
         self.begin(&error)
         with nogil:
@@ -231,7 +231,7 @@ cdef class Channel:
         cdef uint64_t count = 0
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_queue_purge(self.handle, name, &count, &error)
@@ -249,7 +249,7 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = (QS_IF_UNUSED if if_unused else 0) | (QS_IF_EMPTY if if_empty else 0)
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_queue_delete(self.handle, name, flags, &count, &error)
@@ -290,7 +290,7 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status
         flags |= self.no_wait
-        text_slice(exchange, "exchange", &name)
+        name_slice(exchange, "exchange", &name)
         text_slice(routing_key, "routing_key", &key)
         properties_slice(properties, &blob)
         self.begin(&error)
@@ -345,7 +345,7 @@ cdef class Channel:
         cdef qs_receipt receipt
         cdef qs_error error
         cdef qs_status status
-        text_slice(exchange, "exchange", &batch.exchange)
+        name_slice(exchange, "exchange", &batch.exchange)
         text_slice(routing_key, "routing_key", &batch.routing_key)
         text_slice(body, "body", &column)
         properties_slice(properties, &batch.properties)
@@ -525,7 +525,7 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = self.no_wait | (QS_NO_ACK if auto_ack else 0)
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_get(self.handle, name, flags, &source, &error)
@@ -544,7 +544,7 @@ cdef class Channel:
         cdef qs_error error
         cdef qs_status status
         cdef uint32_t flags = QS_NO_ACK if auto_ack else 0
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_channel_get_batch(self.handle, name, max_messages, bytes_max, flags,
@@ -654,8 +654,8 @@ cdef class Channel:
         cdef char made[256]
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
-        text_slice(consumer_tag, "consumer_tag", &tag)
+        name_slice(queue, "queue", &name)
+        name_slice(consumer_tag, "consumer_tag", &tag)
         self.begin(&error)
         with nogil:
             status = qs_channel_consume(self.handle, name, tag, flags, table, made, &error)
@@ -666,7 +666,7 @@ cdef class Channel:
         cdef qs_slice tag
         cdef qs_error error
         cdef qs_status status
-        text_slice(consumer_tag, "consumer_tag", &tag)
+        name_slice(consumer_tag, "consumer_tag", &tag)
         self.begin(&error)
         with nogil:
             status = qs_channel_cancel(self.handle, tag, &error)
@@ -677,7 +677,7 @@ cdef class Channel:
         cdef qs_slice tag
         cdef qs_error error
         cdef qs_status status
-        text_slice(consumer_tag, "consumer_tag", &tag)
+        name_slice(consumer_tag, "consumer_tag", &tag)
         self.begin(&error)
         with nogil:
             status = qs_channel_pause(self.handle, tag, paused, &error)

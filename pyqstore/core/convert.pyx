@@ -4,7 +4,7 @@ from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.stdint cimport uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from .errors import from_status
 
@@ -13,6 +13,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     COPY_WITHOUT_GIL_BYTES = 65536
+    NAME_BYTES_MAX = 255
 
 # Errors.
 
@@ -49,6 +50,16 @@ cdef inline int text_slice(object text, str name, qs_slice *slice_out) except -1
         raise TypeError(f"{name} must be str, not {type(text).__name__}")
     slice_out.data = PyUnicode_AsUTF8AndSize(text, &size)
     slice_out.bytes = <size_t>size
+    return 0
+
+
+cdef inline int name_slice(object text, str name, qs_slice *slice_out) except -1:
+    """The same of what names something: the engine has none that is longer, or that has a NUL."""
+    text_slice(text, name, slice_out)
+    if slice_out.bytes > NAME_BYTES_MAX:
+        raise ValueError(f"{name} of {slice_out.bytes} bytes: {NAME_BYTES_MAX} at most")
+    if memchr(slice_out.data, 0, slice_out.bytes) != NULL:
+        raise ValueError(f"{name} with a NUL at character {text.index(chr(0))}: no name has one")
     return 0
 
 

@@ -229,7 +229,7 @@ cdef class Store:
         cdef qs_queue_status queue_status
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_store_queue_status(self.handle, name, &queue_status, &error)
@@ -242,7 +242,7 @@ cdef class Store:
         cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_store_browse(self.handle, name, &position, messages_max, bytes_max,
@@ -262,7 +262,7 @@ cdef class Store:
         cdef c_bool unacked = False
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_store_peek(self.handle, name, &position, &unacked, &source, &error)
@@ -288,7 +288,7 @@ cdef class Store:
         cdef qs_slice name
         cdef qs_error error
         cdef qs_status status
-        text_slice(queue, "queue", &name)
+        name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
             status = qs_store_set_queue_mode(self.handle, name, lazy, &error)

@@ -434,9 +434,27 @@ static void test_visitors_see_what_there_is(struct engine *engine)
     }
 }
 
+/* Seen as "a" by whoever reads it as text: two queues of one name. */
+static void test_a_name_with_a_nul_is_refused_where_it_comes_into_being(struct engine *engine)
+{
+    qs_slice name = {"a\0b", 3};
+    qs_declare_ok ok;
+    char tag[256];
+
+    declare(engine, "q", 0);
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_queue_declare(engine->channel, name, QS_DURABLE, NONE,
+                                                        &ok, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_exchange_declare(engine->channel, name, text("fanout"),
+                                                           QS_DURABLE, NONE, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_channel_consume(engine->channel, text("q"), name, 0, NONE, tag, QS_ERROR));
+    QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "a"));
+}
+
 int main(void)
 {
     RUN_TESTS(
+        test_a_name_with_a_nul_is_refused_where_it_comes_into_being,
         test_declare_tells_counts_and_accepts_the_same_again, test_declare_otherwise_is_refused,
         test_declare_of_nonsense_leaves_the_channel_open, test_arguments_are_kept,
         test_server_named_queues_differ, test_exclusive_queue_belongs_to_its_channel,
