@@ -7,7 +7,8 @@ was written before the last flush, and any part of what came after it, torn at s
 mounted, which replays the file system's journal, and the store in it must hold what was promised at
 that position.
 
-All of it runs in a process with mounts of its own (``unshare``): they go with it, however it ends.
+All of it runs in a process with mounts of its own (``unshare``), the files in memory that is one of
+them: they go with it, however it ends.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def run(
         raise RuntimeError(f"power cuts need {what}")
     report = Report()
     for kind in kinds:
-        with tempfile.TemporaryDirectory(prefix="qs-cut-", dir=_roomy()) as folder:
+        with tempfile.TemporaryDirectory(prefix="qs-cut-") as folder:
             plan = {
                 "seed": f"{seed} {kind}",
                 "seconds": seconds / len(kinds),
@@ -76,11 +77,3 @@ def run(
             report.add(f"{name} ({kind})", count)
         report.violations += [f"{kind}: {text}" for text in part["violations"]]
     return report
-
-
-def _roomy() -> str | None:
-    """Memory, if there is enough of it for the disks."""
-    shared = "/dev/shm"
-    if os.path.isdir(shared) and shutil.disk_usage(shared).free > 4 * 2**30:
-        return shared
-    return None

@@ -173,8 +173,10 @@ def attack(plan: dict[str, Any], report: Report) -> None:
 
 
 def main() -> None:
+    plan = json.loads(sys.argv[1])
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", plan["folder"]], check=True)
     report = Report()
-    attack(json.loads(sys.argv[1]), report)
+    attack(plan, report)
     print(json.dumps({"figures": report.figures, "violations": report.violations}))
 
 
