@@ -4,11 +4,17 @@ QS_CUT_SEED repeats a plan, QS_CUT_SECONDS changes how long it takes; longer: ``
 A store that confirms without syncing must be found.
 """
 
+import contextlib
 import os
 import random
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from ..support import wait_until
 from . import powercut
 from .report import seed_of
 
@@ -38,3 +44,30 @@ def test_power_cuts_find_confirms_that_came_without_a_sync(kind: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     report = powercut.run(seed, 120, kinds=(kind,), sync="none")
     assert any("LOST" in text for text in report.violations), str(report)
+
+
+def _recorders(folder: Path) -> list[str]:
+    """The processes that serve disks in ``folder``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_text()
+            if f"{folder}" in command and "/blockrec\0" in command:
+                found.append(process.name)
+    return found
+
+
+def test_power_cuts_that_are_killed_leave_no_disk_behind(tmp_path: Path) -> None:
+    """The recorder would wait for itself if it were the last to see the mounts."""
+    soak = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("soak.py")), "powercut"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: bool(_recorders(tmp_path)), 120)
+        time.sleep(2)  # a file system is mounted by then, and a worker is at work
+    finally:
+        soak.kill()
+        soak.wait()
+    wait_until(lambda: not _recorders(tmp_path), 120)

@@ -56,6 +56,7 @@ def run(
     if what := missing():
         raise RuntimeError(f"power cuts need {what}")
     report = Report()
+    outside = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     for kind in kinds:
         with tempfile.TemporaryDirectory(prefix="qs-cut-") as folder:
             plan = {
@@ -64,16 +65,19 @@ def run(
                 "kind": kind,
                 "sync": sync,
                 "folder": folder,
+                "outside": outside,
             }
             done = subprocess.run(
                 ["unshare", "--mount", sys.executable, str(_PROGRAM), json.dumps(plan)],
                 stdout=subprocess.PIPE,
                 check=True,
                 text=True,
+                pass_fds=(outside,),
                 preexec_fn=die_with_parent,
             )
         part = json.loads(done.stdout.splitlines()[-1])
         for name, count in part["figures"].items():
             report.add(f"{name} ({kind})", count)
         report.violations += [f"{kind}: {text}" for text in part["violations"]]
+    os.close(outside)
     return report

@@ -1,11 +1,15 @@
-/* blockrec MOUNTPOINT DISK_BYTES LOG: a disk that remembers every write and every flush, in order.
+/* blockrec MOUNTPOINT DISK_BYTES LOG NAMESPACE: a disk that remembers every write and every flush, in order.
  *
  * A file system in user space with two files: "disk", whose bytes are in memory, and "position", which reads as the
  * number of entries in the log so far. Each entry in LOG is a header of three 64-bit numbers of this machine (kind,
  * offset, length) and, of a write, its bytes.
  *
  * One thread serves all requests, so the order of entries is the order in which the disk did them, and an entry is in the
- * log before whoever asked for it is answered. Nothing goes through the page cache. */
+ * log before whoever asked for it is answered. Nothing goes through the page cache.
+ *
+ * Once it is mounted it moves to the mount namespace that the descriptor NAMESPACE is of, away from its mount and from those of the
+ * file system on its disk. They end with the last process of their namespace, which waits for this one to serve the last
+ * writes: if that process were this one, it would wait for itself. This one ends when its mount is gone. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 
@@ -13,6 +17,7 @@
 #include <fcntl.h>
 #include <fuse.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +34,7 @@ static char *disk;
 static uint64_t disk_bytes;
 static uint64_t entries;
 static int log_fd;
+static int outside_fd;
 
 static bool is_disk(const char *path)
 {
@@ -138,7 +144,20 @@ static int sync_file(const char *path, int only_data, struct fuse_file_info *fil
     return 0;
 }
 
+static void *leave_namespace(struct fuse_conn_info *connection, struct fuse_config *config)
+{
+    (void)connection;
+    (void)config;
+    if (setns(outside_fd, CLONE_NEWNS) != 0) {
+        perror("blockrec: setns");
+        abort();
+    }
+    close(outside_fd);
+    return NULL;
+}
+
 static const struct fuse_operations operations = {
+    .init = leave_namespace,
     .getattr = get_attributes,
     .open = open_file,
     .read = read_file,
@@ -148,11 +167,12 @@ static const struct fuse_operations operations = {
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fputs("usage: blockrec MOUNTPOINT DISK_BYTES LOG\n", stderr);
+    if (argc != 5) {
+        fputs("usage: blockrec MOUNTPOINT DISK_BYTES LOG NAMESPACE\n", stderr);
         return 2;
     }
     disk_bytes = strtoull(argv[2], NULL, 10);
+    outside_fd = atoi(argv[4]);
     disk = mmap(NULL, disk_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     log_fd = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);

@@ -50,7 +50,7 @@ class Recording:
         self.lives: list[list[Event]] = []
         at = folder / "mounted"
         at.mkdir()
-        recorder = Recorder(program, folder, kind.disk_bytes)
+        recorder = Recorder(program, folder, kind.disk_bytes, plan["outside"])
         subprocess.run([*kind.make, str(recorder.disk)], check=True, stdout=subprocess.DEVNULL)
         mount(kind, recorder.disk, at)
         self.begin = recorder.position

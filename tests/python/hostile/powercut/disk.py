@@ -12,8 +12,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..mixed.life import die_with_parent
-
 _SOURCE = Path(__file__).with_name("blockrec.c")
 _HEADER = struct.Struct("=QQQ")
 _FLUSH = 2
@@ -66,13 +64,14 @@ def unmount(at: Path) -> None:
 class Recorder:
     """A disk that is recorded from now on, in a folder of its own."""
 
-    def __init__(self, program: Path, folder: Path, disk_bytes: int) -> None:
+    def __init__(self, program: Path, folder: Path, disk_bytes: int, outside: int) -> None:
+        """``outside``: a descriptor of the mount namespace that the recorder is to live in."""
         self._folder = folder / "recorder"
         self._folder.mkdir()
         self.log = folder / "log"
         self._process = subprocess.Popen(
-            [str(program), str(self._folder), str(disk_bytes), str(self.log)],
-            preexec_fn=die_with_parent,
+            [str(program), str(self._folder), str(disk_bytes), str(self.log), str(outside)],
+            pass_fds=(outside,),
         )
         end = time.monotonic() + _SECONDS
         while not self.position_file.exists():
