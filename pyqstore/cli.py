@@ -44,7 +44,30 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.
 _directory = click.argument("directory", type=click.Path(path_type=Path))
 
 
-@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@contextlib.contextmanager
+def _usage() -> Iterator[None]:
+    """What is wrong with arguments repeats them, and a script may take them from a name."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = "\n".join(map(visible, error.message.split("\n")))  # type: ignore[misc]
+        raise
+
+
+class Commands(click.Group):
+    """Commands whose errors a terminal can be shown."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _usage():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command's own arguments are read here."""
+        with _usage():
+            return super().invoke(ctx)
+
+
+@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pyqstore")
 def main() -> None:
     """Look into pyqstore stores, and measure pyqstore."""
@@ -316,7 +339,7 @@ class Paper(Console):
 
 
 def _print(*tables: Table) -> None:
-    console = Paper(soft_wrap=False, highlight=False, markup=False)
+    console = Paper(soft_wrap=False, highlight=False, markup=False, emoji=False)
     for index, table in enumerate(tables):
         if index:
             console.print()

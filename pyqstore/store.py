@@ -79,7 +79,11 @@ def open(  # noqa: A001 - pyqstore.open
 
     Raises StoreNotFound (no store and ``create=False``, or no parent directory), StoreLocked
     (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
-    error), StoreFull; TypeError for an unknown option, ValueError for one out of range.
+    error), StoreFull, StoreError (a version or features that this build does not know; some can
+    still be read with ``read_only``); TypeError for an unknown option, ValueError for one out of
+    range, and for a directory that belongs to another user or that others can write.
+
+    Warns of UnsafeFilesystem and ClockJump, but not with ``read_only``.
     """
     return Store(path, **options)
 

@@ -13,7 +13,7 @@ import pytest
 import pyqstore
 from pyqstore.terminal import visible
 
-EVIL = "[bold]\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202egnp\u2066\u200b\u061c\U000e0041[/bold]"
+EVIL = ":smile:[bold]\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202egnp\u2066\u200b\u061c\U000e0041[/bold]"
 FORBIDDEN = "\x1b\x07\x7f\x9b\u202e\u2066\u200b\u061c\U000e0041"
 
 
@@ -76,11 +76,23 @@ def test_escapes_in_names_never_reach_a_terminal(evil: Path, arguments: list[str
     assert not [letter for letter in FORBIDDEN if letter in text]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [[EVIL], ["inspect", "a", EVIL], ["inspect", "-" + EVIL], ["dump", "a", "b", "--limit", EVIL]],
+)
+def test_escapes_in_wrong_arguments_never_reach_a_terminal(arguments: list[str]) -> None:
+    status, output, told = run(*arguments)
+    assert status == 2
+    assert not output
+    assert "Error: " in told
+    assert not [letter for letter in FORBIDDEN if letter in told]
+
+
 def test_a_name_is_shown_as_it_is_and_markup_means_nothing(evil: Path) -> None:
     status, text, _ = run("inspect", evil)
     assert status == 0
     assert visible(EVIL) in text
-    assert "[bold]" in text
+    assert ":smile:[bold]" in text
 
 
 def test_a_dump_goes_to_stdout_while_stderr_is_a_terminal(evil: Path) -> None:
