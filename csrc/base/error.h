@@ -13,6 +13,11 @@ static inline bool qsi_is_shortage(qs_status status)
            status == QS_EMFILE;
 }
 
+static inline bool qsi_is_full(qs_status status)
+{
+    return status == QS_ENOSPC || status == QS_ESTORE_FULL;
+}
+
 /* Sets status, text (printf style), clears path, offset and errno; returns status. */
 qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -15,6 +15,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "space.h"
 
 #define DEAD_BYTES (64u << 20) /* that wait for a checkpoint to go: reason enough to make one */
 #define DEAD_NS 1000000000u    /* and so long they wait at most */
@@ -188,6 +189,7 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error)
 static qs_status prepare(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_store_check_failed(store, error));
+    store->space.carried_max = qsi_space_carried_max(store);
     promote_all(store);
     QS_TRY(flush_bulk(store, error));
     QS_TRY(spill_keys(store, error));
@@ -230,6 +232,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     checkpoint->number = last_number + 1;
     store->snapshot_waits = false;
     store->flushing = true;
+    checkpoint->unjournalled = store->space.unjournalled;
     status = qsi_take_snapshot(checkpoint, error);
     if (status == QS_OK) {
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
@@ -253,9 +256,35 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     return qsi_checkpoint_clean_up(checkpoint, &start, last_number, error);
 }
 
-qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+/* REQUIRES lock; releases it meanwhile. */
+static qs_status try_checkpoint(struct qs_store *store, qs_error *error)
 {
     struct checkpoint checkpoint = {.store = store};
+    qs_status status = make_checkpoint(&checkpoint, error);
+
+    store->snapshot_waits = false;
+    free_checkpoint(&checkpoint);
+    return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  For a checkpoint that found no space; false: there is nothing that it could have. */
+static bool find_space(struct qs_store *store)
+{
+    bool found;
+
+    qsi_mutex_unlock(&store->mutex);
+    found = qsi_space_give(store, QSI_ROOM_REMOVE);
+    if (!found) { /* files that were only made ahead */
+        uint32_t spares = qsi_journal_spare_count(store->journal);
+        found = qsi_journal_release(store->journal, 0, 0, NULL) == QS_OK &&
+                qsi_journal_spare_count(store->journal) < spares;
+    }
+    qsi_mutex_lock(&store->mutex);
+    return found;
+}
+
+qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+{
     qs_error detail = {0};
     qs_status status;
 
@@ -264,9 +293,10 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     }
     store->checkpointing = true;
     store->checkpoint_wanted = false;
-    status = make_checkpoint(&checkpoint, &detail);
-    store->checkpointing = store->snapshot_waits = false;
-    free_checkpoint(&checkpoint);
+    do {
+        status = try_checkpoint(store, &detail);
+    } while (qsi_is_full(status) && find_space(store));
+    store->checkpointing = false;
     qsi_cond_broadcast(&store->paged);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;

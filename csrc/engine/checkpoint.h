@@ -39,7 +39,8 @@ struct checkpoint {
     struct qsi_buf carried; /* struct flush_job, encoded instead */
     struct qsi_buf states;  /* struct state_job */
     uint64_t carried_bytes;
-    uint32_t epoch; /* of the readers before the snapshot */
+    uint64_t unjournalled; /* settles in memory alone that it tells of */
+    uint32_t epoch;        /* of the readers before the snapshot */
     bool sealed;
 };
 

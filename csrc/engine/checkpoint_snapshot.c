@@ -17,7 +17,9 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
     uint64_t bytes = store->options.checkpoint_bytes / CARRIED_SHARE;
 
     bytes = bytes < CARRIED_BYTES_MIN ? CARRIED_BYTES_MIN : bytes;
-    return bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
+    bytes = bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
+    /* What is carried is written again by each checkpoint: where space is short it goes to segments. */
+    return bytes < store->space.carried_max ? bytes : store->space.carried_max;
 }
 
 /* About how many bytes of live messages of the queue are in the journal only. */

@@ -8,6 +8,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "space.h"
 
 #include <string.h>
 
@@ -387,13 +388,16 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
                                   uint64_t last_number, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
-    uint32_t keep = spares_to_keep(store, checkpoint->lsn);
+    uint32_t keep = qsi_space_is_tight(store) ? 0 : spares_to_keep(store, checkpoint->lsn);
     qs_status status;
 
     note_durable_areas(store);
     store->checkpoint_lsn = checkpoint->lsn;
     store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
     store->checkpoint_failed_ns = 0;
+    store->space.covered = checkpoint->unjournalled;
+    store->space.settles_in_memory = false;
+    store->space.open_upto = 0; /* there is more space now, or there was less than it seemed */
     store->stats.checkpoints += 1;
     while (store->readers.count[checkpoint->epoch] > 0) {
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
@@ -409,6 +413,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     if (status == QS_OK && last_number != 0) {
         status = remove_checkpoint(store, last_number, error);
     }
+    (void)qsi_space_restore(store);
     qsi_mutex_lock(&store->mutex);
     return status;
 }

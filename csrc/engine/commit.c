@@ -9,6 +9,7 @@
 #include "departures.h"
 #include "env_call.h"
 #include "error.h"
+#include "space.h"
 
 #include <sched.h>
 #include <string.h>
@@ -358,13 +359,13 @@ static void *run_committer(void *argument)
 
 /* REQUIRES lock, releases it meanwhile. */
 static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                            bool hurried, qs_error *error)
+                            uint64_t bytes_max, bool hurried, qs_error *error)
 {
     struct qsi_spare spare;
     qs_status status;
 
     store->preparing = true;
-    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, hurried);
+    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_spare_make(store->journal, &spare, error);
     qsi_mutex_lock(&store->mutex);
@@ -379,6 +380,40 @@ static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t ent
     return status;
 }
 
+/* REQUIRES lock; releases it meanwhile.  A small file of what is kept for those who do not publish. */
+static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                     enum qsi_room_use use, qs_error *error)
+{
+    bool gave;
+
+    qsi_mutex_unlock(&store->mutex);
+    gave = qsi_space_give(store, use);
+    qsi_mutex_lock(&store->mutex);
+    return gave ? make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
+}
+
+/* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot have it. */
+static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                   enum qsi_room_use use, bool may_regain, qs_error *error)
+{
+    qs_status status =
+        make_spare(store, bytes, entry_bytes, qsi_space_file_max(store), true, error);
+
+    if (status == QS_ENOSPC) {
+        status = make_spare(store, bytes, entry_bytes, 0, true, error);
+    }
+    if (status == QS_ENOSPC && (use == QSI_ROOM_SETTLE || use == QSI_ROOM_REMOVE)) {
+        status = make_reserved_spare(store, bytes, entry_bytes, QSI_ROOM_SETTLE, error);
+    }
+    /* A checkpoint has the rest of the reserve, and brings more back than any file has. */
+    if (status == QS_ENOSPC && may_regain && qsi_space_regain(store)) {
+        return QS_OK;
+    }
+    return status == QS_ENOSPC && use == QSI_ROOM_REMOVE
+               ? make_reserved_spare(store, bytes, entry_bytes, use, error)
+               : status;
+}
+
 /* What waits to be written is in memory, whatever was paged. */
 static uint64_t unsynced_bytes_max(const struct qs_store *store)
 {
@@ -388,21 +423,36 @@ static uint64_t unsynced_bytes_max(const struct qs_store *store)
 }
 
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                               bool *released_out, qs_error *error)
+                               enum qsi_room_use use, bool *released_out, qs_error *error)
 {
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
+
     *released_out = false;
-    for (;;) {
+    for (uint32_t tries = 0;; tries++) {
+        bool may_regain = use != QSI_ROOM_LETTER && tries < QSI_REGAIN_TRIES;
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         uint64_t appended = qsi_journal_appended_lsn(store->journal);
+        bool waited = false;
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
         if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
             QS_TRY(qsi_check_may_wait(store));
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+            tries = 0;
+            continue;
+        }
+        if (publishes) {
+            QS_TRY(qsi_space_admit(store, bytes, may_regain, &waited, error));
+        }
+        if (waited) {
+            *released_out = true;
             continue;
         }
         if (qsi_journal_has_room(store->journal, bytes, entry_bytes)) {
+            return QS_OK;
+        }
+        if (use == QSI_ROOM_SETTLE && store->space.settles_in_memory) {
             return QS_OK;
         }
         QS_TRY(qsi_check_may_wait(store));
@@ -411,13 +461,13 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
             qsi_cond_wait(&store->prepared, &store->mutex, QSI_WAIT_FOREVER);
             continue;
         }
-        status = make_spare(store, bytes, entry_bytes, true, error);
-        if (status == QS_ENOSPC) {
-            return qsi_fail(error, QS_ESTORE_FULL,
-                            "no space left for another journal file; nothing was accepted: "
-                            "free some space and try again");
+        status = make_another_file(store, bytes, entry_bytes, use, may_regain, error);
+        if (status == QS_ENOSPC && use != QSI_ROOM_SETTLE) {
+            return qsi_space_fail_full(error);
         }
-        if (status != QS_OK) {
+        if (status == QS_ENOSPC) {
+            store->space.settles_in_memory = true;
+        } else if (status != QS_OK) {
             return status;
         }
     }
@@ -431,7 +481,9 @@ static void *run_maintainer(void *argument)
     while (!store->closing) {
         bool failed = false;
         if (!store->failed && !store->preparing && qsi_journal_wants_spare(store->journal)) {
-            failed = make_spare(store, 0, 0, false, NULL) != QS_OK;
+            uint64_t bytes_max = qsi_space_file_max(store);
+            failed = bytes_max < QSI_JOURNAL_FILE_BYTES_MIN ||
+                     make_spare(store, 0, 0, bytes_max, false, NULL) != QS_OK;
         }
         if (!store->closing && !failed && qsi_message_store_needs_maintenance(store->messages)) {
             qsi_mutex_unlock(&store->mutex);

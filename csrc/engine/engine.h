@@ -113,6 +113,23 @@ struct departures {
     bool is_stirred;           /* since the timer looked, something is due earlier */
 };
 
+/* Space on the disk: space.h. */
+struct space {
+    struct qsi_mutex mutex; /* over the reserve's file; taken alone */
+    qs_file *reserve;       /* NULL: it is not there, or could not be opened */
+    uint64_t reserve_bytes; /* that the file has */
+    uint64_t whole_bytes;   /* that it should have */
+    bool is_whole;          /* atomic */
+    /* under the lock */
+    uint64_t open_upto;     /* an LSN: up to there publishing needs no look at the disk */
+    uint64_t tried_at_ns;   /* when space was last tried to be had back; 0: never */
+    uint64_t tried_changes; /* what had changed in the store until then */
+    uint64_t carried_max;   /* what a checkpoint may carry itself */
+    bool settles_in_memory; /* there is no room to journal them */
+    uint64_t unjournalled;  /* settles that are in memory alone, ever */
+    uint64_t covered;       /* of those: in a checkpoint */
+};
+
 struct store_stats {
     uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
         segments_written;
@@ -225,6 +242,7 @@ struct qs_store {
     struct readers readers;
     struct sync_helper helper;
     struct departures departures;
+    struct space space;
 
     struct store_stats stats;
     struct qsi_histogram commit_latency;
@@ -394,9 +412,17 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
 void qsi_commit_mark(struct qs_store *store);
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
+/* What room in the journal is for.  On a full disk publishers are refused first; what is kept for the others lets them go on. */
+enum qsi_room_use {
+    QSI_ROOM_PUBLISH,
+    QSI_ROOM_LETTER, /* publishing too, by whoever sees departures off: it makes no checkpoint */
+    QSI_ROOM_SETTLE, /* is always granted: without room it is done in memory alone, until the next checkpoint */
+    QSI_ROOM_REMOVE, /* what must be journalled: topology, purges, settles of transactions */
+};
 /* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                               bool *released_out, qs_error *error) QS_MUST_CHECK;
+                               enum qsi_room_use use, bool *released_out,
+                               qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Somebody waits for a commit whom the committer has to serve. */
 void qsi_commit_hurry(struct qs_store *store);
 /* REQUIRES lock.  QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "space.h"
 
 #include <math.h>
 
@@ -84,6 +85,10 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     qs_status status;
 
     QS_TRY(qsi_store_check_failed(store, error));
+    if (!qsi_space_may_page(store, queue)) {
+        store->space_is_short = true;
+        return qsi_space_fail_full(error);
+    }
     if (store->flushing || store->snapshot_waits) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "levels.h"
 #include "properties.h"
+#include "space.h"
 
 #include <string.h>
 
@@ -540,9 +541,26 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
             store->messages, &publishing->place, parts, 2, &publishing->ref, error);
         qsi_mutex_lock(&store->mutex);
         publishing->stored = status == QS_OK;
+        if (status != QS_OK) {
+            qsi_message_store_abandon(store->messages, &publishing->place);
+        }
     }
     qsi_free(envelope);
     return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  QS_OK without a body: space was had back, to be looked at again. */
+static qs_status store_body_if_there_is_space(struct publishing *publishing, bool may_regain,
+                                              qs_error *error)
+{
+    struct qs_store *store = publishing->channel->store;
+    bool released = false;
+    qs_status status = qsi_space_admit(store, publishing->body.bytes, may_regain, &released, error);
+
+    if (status == QS_OK && !released) {
+        status = store_body(publishing, error);
+    }
+    return qsi_is_full(status) && may_regain && qsi_space_regain(store) ? QS_OK : status;
 }
 
 /* REQUIRES lock.  Routes, stores the body if it is large, and makes room; whenever the lock was released on the way, all of it
@@ -551,6 +569,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;
+    uint32_t looks = 0; /* at a disk that may be full */
     bool released = true;
 
     while (released) {
@@ -576,7 +595,8 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         if (is_journalled(publishing) && !publishing->stored &&
             qsi_is_stored(store, publishing->properties.bytes, publishing->body.bytes)) {
             QS_TRY(qsi_check_may_wait(store));
-            QS_TRY(store_body(publishing, error));
+            QS_TRY(store_body_if_there_is_space(
+                publishing, !publishing->is_letter && looks++ < QSI_REGAIN_TRIES, error));
             released = true;
             continue;
         }
@@ -586,8 +606,9 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
             if (publishing->is_refused) {
                 bytes += publishing->route->count * (uint64_t)QSI_SETTLE_BYTES;
             }
-            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes, &released,
-                                        error));
+            QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes,
+                                        publishing->is_letter ? QSI_ROOM_LETTER : QSI_ROOM_PUBLISH,
+                                        &released, error));
         }
     }
     return QS_OK;

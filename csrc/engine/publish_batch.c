@@ -6,6 +6,7 @@
  * few thousand rows, to look their distinct headers up. */
 #include "alloc.h"
 #include "batch.h"
+#include "space.h"
 
 #include <string.h>
 
@@ -99,7 +100,8 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             uint64_t bytes =
                 batch->pieces.journal_bytes + qsi_refusals_bytes(store, &batch->pieces);
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
-                                        batch->pieces.entry_bytes_max, &released, error));
+                                        batch->pieces.entry_bytes_max, QSI_ROOM_PUBLISH, &released,
+                                        error));
         }
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
@@ -149,8 +151,8 @@ static void fini(struct batch *batch)
     qsi_free(batch->arrays);
 }
 
-qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
-                                   qs_receipt *receipt_out, qs_error *error)
+static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_receipt *receipt_out,
+                               qs_error *error)
 {
     struct batch batch = {
         .channel = channel,
@@ -194,4 +196,26 @@ qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
     }
     fini(&batch);
     return status;
+}
+
+static bool regain_space(struct qs_channel *channel)
+{
+    bool regained = false;
+
+    if (qsi_channel_enter(channel, NULL) == QS_OK) {
+        regained = qsi_space_regain(channel->store);
+        qsi_store_leave(channel->store);
+    }
+    return regained;
+}
+
+qs_status qs_channel_publish_batch(qs_channel *channel, const qs_batch *input,
+                                   qs_receipt *receipt_out, qs_error *error)
+{
+    qs_status status = publish_batch(channel, input, receipt_out, error);
+
+    /* Large bodies find out that the disk is full while they are written, without the lock. */
+    return status == QS_ESTORE_FULL && regain_space(channel)
+               ? publish_batch(channel, input, receipt_out, error)
+               : status;
 }

@@ -301,7 +301,8 @@ static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name
         uint64_t bytes;
         QS_TRY(qsi_require_queue(channel, name, queue_out, error));
         bytes = purge_bytes(*queue_out);
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+        QS_TRY(
+            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_REMOVE, &released, error));
     }
     return QS_OK;
 }
@@ -349,7 +350,8 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
     qs_status status;
 
     QS_TRY(qsi_store_enter_to_change(store, error));
-    status = qsi_commit_make_room(store, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM, &released, error);
+    status = qsi_commit_make_room(store, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM, QSI_ROOM_REMOVE,
+                                  &released, error);
     queue = qsi_find_queue(store, qsi_slice_of(name));
     if (status == QS_OK && queue == NULL) {
         status = qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));

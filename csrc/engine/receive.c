@@ -32,7 +32,8 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     if (!no_ack) {
         return QS_OK;
     }
-    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, released_out, error));
+    QS_TRY(
+        qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, released_out, error));
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }

@@ -14,6 +14,7 @@
 #include "properties.h"
 #include "salvage.h"
 #include "scan.h"
+#include "space.h"
 
 #include <string.h>
 
@@ -570,6 +571,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
         .unlock = unlock_store,
         .lock_context = store,
     };
+    qs_status status;
 
     /* Salvage keeps its hands off files that it could make nothing of: they are not recycled. */
     uint32_t used_upto =
@@ -584,8 +586,11 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     }
     memcpy(options.uuid, store->manifest.uuid, sizeof options.uuid);
     store->manifest.clock_us = qsi_clock_us(store);
-    return qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir, &options,
-                            &store->manifest, used_upto, result->end_lsn, error);
+    do {
+        status = qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir,
+                                  &options, &store->manifest, used_upto, result->end_lsn, error);
+    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_REMOVE));
+    return status;
 }
 
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,

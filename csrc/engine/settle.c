@@ -194,22 +194,32 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
     }
 }
 
+/* What has no record only a checkpoint makes durable. */
+static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk, uint64_t bytes)
+{
+    store->space.unjournalled += chunk == NULL && bytes > 0 && !store->failed ? 1 : 0;
+}
+
 /* bytes: qsi_settle_bytes of the tags. */
 static void settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind, uint64_t bytes)
 {
-    settle_into(channel, first_tag, last_tag, kind, place_records(channel->store, bytes));
+    struct qsi_chunk *chunk = place_records(channel->store, bytes);
+
+    note_unjournalled(channel->store, chunk, bytes);
+    settle_into(channel, first_tag, last_tag, kind, chunk);
 }
 
-/* REQUIRES room in the journal.  With its records, or not at all: no sync could make an ack durable that has none. */
+/* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */
 static qs_status settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, uint64_t bytes, qs_error *error)
 {
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
-    if (chunk == NULL && bytes > 0) {
+    if (chunk == NULL && bytes > 0 && qsi_journal_has_room(channel->store->journal, bytes, bytes)) {
         return qsi_fail(error, QS_ENOMEM, "settling");
     }
+    note_unjournalled(channel->store, chunk, bytes);
     settle_into(channel, first_tag, last_tag, kind, chunk);
     return QS_OK;
 }
@@ -226,7 +236,8 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
     uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK);
     bool released = false;
 
-    if (qsi_commit_make_room(channel->store, bytes, bytes, &released, NULL) != QS_OK) {
+    if (qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL) !=
+        QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
     settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK,
@@ -243,7 +254,8 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
     while (released) {
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+        QS_TRY(
+            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     return settle_surely(channel, first_tag, last_tag, kind, bytes, error);
 }
@@ -372,7 +384,8 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first, last, kind);
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+        QS_TRY(
+            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
     return settle_surely(channel, first, last, kind, bytes, error);
@@ -410,7 +423,8 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+        QS_TRY(
+            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first_tag, last_tag, kind, error));
     while (last < last_tag && qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last) &&
@@ -456,7 +470,8 @@ static qs_status recover(struct qs_channel *channel, qs_error *error)
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* What a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
-        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, &released, error));
+        QS_TRY(
+            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
         qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);

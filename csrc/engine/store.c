@@ -5,6 +5,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "space.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -252,6 +253,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_cond_init(&store->departures.due);
     qsi_cond_init(&store->departures.quiet);
     qsi_mutex_init(&store->manifest_mutex);
+    qsi_space_init(store);
     qsi_list_init(&store->ahead);
     qsi_list_init(&store->dead_files);
     qsi_list_init(&store->connections);
@@ -507,8 +509,15 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(open_index(store, error));
     store->transactions.dir.dir = store->checkpoint_dir;
     memcpy(store->transactions.dir.uuid, store->manifest.uuid, sizeof store->transactions.dir.uuid);
+    if (!store->options.read_only) {
+        qsi_space_open(store);
+    }
     QS_TRY(qsi_recover(store, error));
-    return store->options.read_only ? QS_OK : qsi_departures_after_recovery(store, error);
+    if (store->options.read_only) {
+        return QS_OK;
+    }
+    qsi_space_begin(store);
+    return qsi_departures_after_recovery(store, error);
 }
 
 static void free_store(struct qs_store *store)
@@ -538,6 +547,7 @@ static void free_store(struct qs_store *store)
     store->env->dir_close(store->env, store->root);
     give_lock_back(store);
     qsi_mutex_fini(&store->manifest_mutex);
+    qsi_space_close(store);
     qsi_cond_fini(&store->checkpoint_due);
     qsi_cond_fini(&store->departures.due);
     qsi_cond_fini(&store->departures.quiet);
@@ -628,12 +638,27 @@ void qsi_store_unref(struct qs_store *store)
     }
 }
 
+/* Settles that only a checkpoint makes durable: the disk was full. */
+static bool has_unjournalled(const struct qs_store *store)
+{
+    return store->space.unjournalled != store->space.covered;
+}
+
 /* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory or descriptors, is closed all
  * the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_status status;
 
+    if (!store->failed && has_unjournalled(store)) {
+        status = qsi_checkpoint(store, error);
+        if (status == QS_OK || !qsi_is_shortage(status)) {
+            return status;
+        }
+        return qsi_fail(error, status,
+                        "the store was closed, but the disk is full: messages that were "
+                        "acknowledged last come again when it is opened");
+    }
     if (!qsi_checkpoint_is_automatic(store) || store->failed ||
         (qsi_journal_appended_lsn(store->journal) == store->checkpoint_lsn &&
          !qsi_checkpoint_would_free(store))) {
@@ -663,10 +688,13 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     if (status == QS_OK) {
         status = qsi_message_store_settle(store->messages, error);
     }
-    if (status == QS_OK) {
-        store->manifest.clock_us = qsi_clock_us(store);
-        status = qsi_journal_close_clean(store->journal, &store->manifest, error);
+    if (status != QS_OK) {
+        return status;
     }
+    store->manifest.clock_us = qsi_clock_us(store);
+    do {
+        status = qsi_journal_close_clean(store->journal, &store->manifest, error);
+    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_REMOVE));
     return status;
 }
 
@@ -688,7 +716,7 @@ void qsi_make_room_to_shut(struct qs_store *store, const void *only)
         }
         released = false;
         if (bytes > 0) {
-            status = qsi_commit_make_room(store, bytes, bytes, &released, NULL);
+            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL);
         }
     }
 }
@@ -732,6 +760,9 @@ qs_status qs_store_sync(qs_store *store, qs_error *error)
 
     QS_TRY(qsi_store_enter(store, error));
     status = qsi_store_check_failed(store, error);
+    if (status == QS_OK && has_unjournalled(store)) {
+        status = qsi_checkpoint(store, error);
+    }
     if (status == QS_OK && !store->options.read_only) {
         status =
             qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);

@@ -63,7 +63,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
 
     QS_TRY(qsi_channel_enter(channel, error));
     status = qsi_commit_make_room(channel->store, QSI_TOPOLOGY_ROOM + bytes,
-                                  QSI_TOPOLOGY_ROOM + bytes, &released, error);
+                                  QSI_TOPOLOGY_ROOM + bytes, QSI_ROOM_REMOVE, &released, error);
     if (status == QS_OK && channel->closed) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }

@@ -125,6 +125,14 @@ static void measure(struct commit *commit)
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
 }
 
+static enum qsi_room_use use_of(const struct commit *commit)
+{
+    if (commit->channel == commit->channel->store->departures.holder) {
+        return QSI_ROOM_LETTER;
+    }
+    return commit->pieces->count > 0 ? QSI_ROOM_PUBLISH : QSI_ROOM_REMOVE;
+}
+
 static qs_status make_room(struct commit *commit, qs_error *error)
 {
     bool released = true;
@@ -139,8 +147,8 @@ static qs_status make_room(struct commit *commit, qs_error *error)
         entry_bytes = entry_bytes > commit->pieces->entry_bytes_max
                           ? entry_bytes
                           : commit->pieces->entry_bytes_max;
-        QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes, &released,
-                                    error));
+        QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes,
+                                    use_of(commit), &released, error));
     }
     return QS_OK;
 }

@@ -393,6 +393,14 @@ static qs_status fault_truncate(qs_env *env, qs_file *file, uint64_t bytes, qs_e
     return inner->truncate(inner, fault_file_of(file)->inner, bytes, error);
 }
 
+static qs_status fault_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                             qs_error *error)
+{
+    qs_env *inner = inner_of(env);
+
+    return inner->space(inner, dir, total_out, free_out, error);
+}
+
 /* -- clock and randomness --------------------------------------------------------------------- */
 
 static uint64_t fault_monotonic_ns(qs_env *env)
@@ -437,6 +445,7 @@ static const qs_env fault_functions = {
     .size = fault_size,
     .allocate = fault_allocate,
     .truncate = fault_truncate,
+    .space = fault_space,
     .lock = fault_lock,
     .lock_shared = fault_lock_shared,
     .check_linked = fault_check_linked,

@@ -22,6 +22,7 @@
 #include <sys/auxv.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -30,6 +31,7 @@
 #define DIR_MODE 0700
 #define FILE_MODE 0600
 #define MODE_BITS 0777
+#define ZERO_BYTES 65536
 #define NS_PER_SECOND 1000000000u
 #define US_PER_SECOND 1000000u
 #define NS_PER_US 1000u
@@ -557,16 +559,25 @@ static qs_status posix_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, q
     return QS_OK;
 }
 
-/* Where blocks cannot be reserved, the size is set all the same; writing zeros is the caller's. */
-static qs_status extend_sparse(struct posix_file *file, uint64_t bytes, qs_error *error)
+/* Where blocks cannot be reserved, they are taken by writing to them: else a full disk would be met by a commit.  EINTR after a
+ * part is no harm: whoever repeats the call goes on behind it. */
+static qs_status extend_with_zeros(struct posix_file *file, uint64_t bytes, qs_error *error)
 {
+    static const uint8_t zeros[ZERO_BYTES];
     struct stat stat;
+    uint64_t at;
 
     if (fstat(file->fd, &stat) != 0) {
         return qsi_posix_fail(error, "stat", file->name);
     }
-    if ((uint64_t)stat.st_size < bytes && ftruncate(file->fd, (off_t)bytes) != 0) {
-        return qsi_posix_fail(error, "extend", file->name);
+    at = (uint64_t)stat.st_size;
+    while (at < bytes) {
+        size_t step = bytes - at < ZERO_BYTES ? (size_t)(bytes - at) : ZERO_BYTES;
+        ssize_t written = pwrite(file->fd, zeros, step, (off_t)at);
+        if (written < 0) {
+            return qsi_posix_fail(error, "extend", file->name);
+        }
+        at += (uint64_t)written;
     }
     return QS_OK;
 }
@@ -586,7 +597,7 @@ static qs_status posix_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs
         return QS_OK;
     }
     if (errno == EOPNOTSUPP) {
-        return extend_sparse(file, bytes, error);
+        return extend_with_zeros(file, bytes, error);
     }
     return qsi_posix_fail(error, "allocate", file->name);
 }
@@ -602,6 +613,21 @@ static qs_status posix_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs
     if (ftruncate(file->fd, (off_t)bytes) != 0) {
         return qsi_posix_fail(error, "truncate", file->name);
     }
+    return QS_OK;
+}
+
+static qs_status posix_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                             qs_error *error)
+{
+    struct statvfs stat;
+
+    (void)env;
+    *total_out = *free_out = 0;
+    if (fstatvfs(posix_dir_of(dir)->fd, &stat) != 0) {
+        return qsi_posix_fail(error, "space of directory", ".");
+    }
+    *total_out = (uint64_t)stat.f_blocks * stat.f_frsize;
+    *free_out = (uint64_t)stat.f_bavail * stat.f_frsize;
     return QS_OK;
 }
 
@@ -744,6 +770,7 @@ static const qs_env posix_env = {
     .size = posix_size,
     .allocate = posix_allocate,
     .truncate = posix_truncate,
+    .space = posix_space,
     .lock = posix_lock,
     .lock_shared = posix_lock_shared,
     .check_linked = posix_check_linked,

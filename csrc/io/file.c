@@ -183,7 +183,10 @@ qs_status qsi_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 
 qs_status qsi_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
 {
-    return final_sync_status(env->dir_sync_parent(env, dir, error), error);
+    qs_status status = env->dir_sync_parent(env, dir, error);
+
+    /* It opens the parent first: without a descriptor nothing was synced. */
+    return status == QS_EMFILE ? status : final_sync_status(status, error);
 }
 
 /* -- whole files ------------------------------------------------------------------------------ */

@@ -343,6 +343,7 @@ struct qsi_ram_disk *qsi_ram_disk_cut(const struct qsi_ram_disk *disk, enum qsi_
         return NULL;
     }
     cut.to->clock_ns = disk->clock_ns;
+    cut.to->capacity_bytes = disk->capacity_bytes;
     cut.mood = (enum mood)qsi_splitmix_below(&cut.random, MOOD_COUNT);
     cut.chosen_step = choose_step(&cut, disk);
     if (cut_dir(&cut, disk->top, cut.to->top) != QS_OK) {

@@ -57,6 +57,7 @@ struct qsi_ram_disk {
     struct qsi_mutex mutex;   /* over everything below */
     struct qsi_ram_node *top; /* the directory of root directories, under their whole paths */
     size_t handle_count;
+    uint64_t capacity_bytes; /* of all files, by their sizes; 0: unlimited */
     uint64_t clock_ns;
     uint64_t random;
     bool is_tracked;

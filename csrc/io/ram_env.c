@@ -407,6 +407,61 @@ static qs_status check_writable(const struct ram_file *file, qs_error *error)
     return file->is_writable ? QS_OK : fail_kind(error, file->name, "is open for reading only");
 }
 
+/* ---- a limit of space ---- */
+
+static uint64_t used_bytes(const struct qsi_ram_node *node)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&node->names);
+    uint64_t bytes = node->is_dir ? 0 : node->current.bytes;
+
+    while (node->is_dir && qsi_map_next(&node->names, &cursor)) {
+        bytes += used_bytes(cursor.value);
+    }
+    return bytes;
+}
+
+/* REQUIRES the mutex.  Is there room for a file that becomes as long as that? */
+static bool has_space(const struct qsi_ram_disk *disk, const struct qsi_ram_node *node,
+                      uint64_t bytes)
+{
+    return disk->capacity_bytes == 0 || bytes <= node->current.bytes ||
+           used_bytes(disk->top) + (bytes - node->current.bytes) <= disk->capacity_bytes;
+}
+
+static qs_status ram_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                           qs_error *error)
+{
+    struct qsi_ram_disk *disk = lock_disk(env);
+
+    (void)dir;
+    (void)error;
+    *total_out = *free_out = UINT64_MAX / 4;
+    if (disk->capacity_bytes > 0) {
+        uint64_t used = used_bytes(disk->top);
+        *total_out = disk->capacity_bytes;
+        *free_out = used < disk->capacity_bytes ? disk->capacity_bytes - used : 0;
+    }
+    qsi_mutex_unlock(&disk->mutex);
+    return QS_OK;
+}
+
+void qsi_env_ram_limit(qs_env *env, uint64_t bytes)
+{
+    struct qsi_ram_disk *disk = lock_disk(env);
+
+    disk->capacity_bytes = bytes;
+    qsi_mutex_unlock(&disk->mutex);
+}
+
+uint64_t qsi_env_ram_used(qs_env *env)
+{
+    struct qsi_ram_disk *disk = lock_disk(env);
+    uint64_t bytes = used_bytes(disk->top);
+
+    qsi_mutex_unlock(&disk->mutex);
+    return bytes;
+}
+
 static qs_status ram_write(qs_env *env, qs_file *handle, const qs_part *parts, size_t part_count,
                            uint64_t offset, size_t *written_out, qs_error *error)
 {
@@ -422,7 +477,9 @@ static qs_status ram_write(qs_env *env, qs_file *handle, const qs_part *parts, s
         bytes += parts[i].bytes;
     }
     disk = lock_disk(env);
-    status = qsi_ram_write(disk, file->node, parts, part_count, offset, bytes);
+    status = bytes == 0 || has_space(disk, file->node, offset + bytes)
+                 ? qsi_ram_write(disk, file->node, parts, part_count, offset, bytes)
+                 : QS_ENOSPC;
     qsi_mutex_unlock(&disk->mutex);
     if (status == QS_OK) {
         *written_out = bytes;
@@ -458,7 +515,7 @@ static qs_status ram_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
     QS_TRY(check_writable(file, error));
     disk = lock_disk(env);
-    status = qsi_ram_grow(disk, file->node, bytes);
+    status = has_space(disk, file->node, bytes) ? qsi_ram_grow(disk, file->node, bytes) : QS_ENOSPC;
     qsi_mutex_unlock(&disk->mutex);
     return report(error, status, "allocate", file->name);
 }
@@ -629,6 +686,7 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk)
         .size = ram_size,
         .allocate = ram_allocate,
         .truncate = ram_truncate,
+        .space = ram_space,
         .lock = ram_lock,
         .lock_shared = ram_lock_shared,
         .check_linked = ram_check_linked,

@@ -107,11 +107,12 @@ struct qsi_spare {
     uint32_t number;
     enum qsi_fill fill;
 };
-/* A spare with room for bytes in pieces of entry_bytes at least.  hurried: somebody waits for it.  It is written with zeros
+/* A spare with room for bytes in pieces of entry_bytes at least, and no larger than bytes_max if it need not be.  hurried: somebody waits for it.  It is written with zeros
  * beforehand unless it is hurried or the journal grows so fast that its commits are large: then zeros would cost more of the
  * disk than they save. */
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
-                             uint64_t bytes, uint64_t entry_bytes, bool hurried);
+                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max,
+                             bool hurried);
 /* QS_ENOSPC changes nothing and may be tried again. */
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
                                  qs_error *error) QS_MUST_CHECK;
@@ -119,6 +120,9 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
                                    struct qsi_spare *spare) QS_MUST_CHECK;
 
 /* ---- giving files back: without the lock, one thread at a time ---- */
+
+/* How many files are made ahead. */
+uint32_t qsi_journal_spare_count(struct qsi_journal *journal);
 
 /* Every journal file with a number below below_number becomes a spare, the largest ones first and as long as there are fewer than
  * keep, or is removed; so are spares that are more than that.  REQUIRES a durable manifest whose first session begins at below_number.  After a failure the journal

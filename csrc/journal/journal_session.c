@@ -46,15 +46,16 @@ struct leftovers {
     uint32_t needed_upto; /* the same, once the new session is in the manifest */
 };
 
-/* The lowest one behind the sessions; 0: there is none. */
-static uint32_t first_unused(const struct leftovers *leftovers)
+/* The lowest one behind the sessions that is large enough, if there is one. */
+static qs_status recycle_unused(struct qsi_journal *journal, const struct leftovers *leftovers,
+                                qs_error *error)
 {
-    for (uint32_t i = 0; i < leftovers->files.count; i++) {
+    for (uint32_t i = 0; i < leftovers->files.count && journal->file == NULL; i++) {
         if (leftovers->files.items[i] > leftovers->used_upto) {
-            return leftovers->files.items[i];
+            QS_TRY(recycle(journal, leftovers->files.items[i], error));
         }
     }
-    return 0;
+    return QS_OK;
 }
 
 /* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old one may name one of them. */
@@ -71,12 +72,30 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
     return QS_OK;
 }
 
+/* On a full disk a small file does, and what a checkpoint has made dead goes first: the manifest names none of it. */
+static qs_status make_first(struct qsi_journal *journal, const struct leftovers *leftovers,
+                            struct qsi_spare *spare, qs_error *error)
+{
+    qs_status status = qsi_journal_spare_make(journal, spare, error);
+
+    if (status != QS_ENOSPC) {
+        return status;
+    }
+    for (uint32_t i = 0; i < leftovers->files.count; i++) {
+        if (leftovers->files.items[i] < leftovers->used_from) {
+            QS_TRY(qsi_journal_remove(journal, leftovers->files.items[i], error));
+        }
+    }
+    spare->number = qsi_journal_take_number(journal);
+    spare->bytes = QSI_JOURNAL_FILE_BYTES_MIN;
+    return qsi_journal_spare_make(journal, spare, error);
+}
+
 static qs_status first_file(struct qsi_journal *journal, struct leftovers *leftovers,
                             qs_error *error)
 {
     struct qsi_spare spare = {0};
     uint32_t highest = leftovers->used_upto;
-    uint32_t unused;
 
     QS_TRY(qsi_journal_list(&leftovers->files, journal->env, journal->dir, error));
     if (leftovers->files.count > 0 &&
@@ -88,15 +107,14 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
                         "journal file numbers are used up: is there a foreign %u.jnl?", highest);
     }
     journal->next_number = highest + 1;
-    unused = first_unused(leftovers);
-    if (unused != 0 && !journal->options.anew) {
-        QS_TRY(recycle(journal, unused, error));
+    if (!journal->options.anew) {
+        QS_TRY(recycle_unused(journal, leftovers, error));
     }
     if (journal->file == NULL) {
         spare.number = qsi_journal_take_number(journal);
         spare.bytes = journal->options.file_bytes < FIRST_FILE_BYTES ? journal->options.file_bytes
                                                                      : FIRST_FILE_BYTES;
-        QS_TRY(qsi_journal_spare_make(journal, &spare, error));
+        QS_TRY(make_first(journal, leftovers, &spare, error));
         journal->file = spare.file;
         journal->file_bytes = spare.bytes;
         journal->header.number = spare.number;
@@ -115,6 +133,9 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     struct qsi_session session = {.base_lsn = end_lsn, .first_file = journal->header.number};
     struct qsi_session *last =
         manifest->session_count > 0 ? &manifest->sessions[manifest->session_count - 1] : NULL;
+    struct qsi_session before = last != NULL ? *last : session;
+    struct qsi_manifest old = *manifest;
+    qs_status status;
 
     QS_TRY(qsi_env_random(journal->env, &session.salt, sizeof session.salt, error));
     QS_TRY(qsi_env_random(journal->env, &journal->header.next_salt, sizeof session.salt, error));
@@ -133,7 +154,19 @@ static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest 
     manifest->clean = manifest->failed = false;
     manifest->end_lsn = end_lsn;
     journal->session = session;
-    return qsi_manifest_store(manifest, journal->env, journal->root, error);
+    status = qsi_manifest_store(manifest, journal->env, journal->root, error);
+    if (qsi_is_shortage(
+            status)) { /* the old one is as it was, and so it is here: to be tried again */
+        if (manifest->session_count == old.session_count && old.session_count > 0) {
+            manifest->sessions[old.session_count - 1] = before;
+        }
+        manifest->session_count = old.session_count;
+        manifest->session_number = old.session_number;
+        manifest->clean = old.clean;
+        manifest->failed = old.failed;
+        manifest->end_lsn = old.end_lsn;
+    }
+    return status;
 }
 
 /* Which files are whose before the new session begins. */

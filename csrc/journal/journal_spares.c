@@ -15,6 +15,20 @@
 #define GROWTH 4                      /* a session's files grow fourfold */
 #define FAST_BYTES_PER_MS (64u << 10) /* some 64 MB/s: commits are hundreds of KiB then */
 
+static void lock(struct qsi_journal *journal)
+{
+    if (journal->options.lock != NULL) {
+        journal->options.lock(journal->options.lock_context);
+    }
+}
+
+static void unlock(struct qsi_journal *journal)
+{
+    if (journal->options.unlock != NULL) {
+        journal->options.unlock(journal->options.lock_context);
+    }
+}
+
 /* ---- room ---- */
 
 /* What a file offers for sure, when a block may leave one entry's worth of it unused.  A page is the end block's. */
@@ -48,6 +62,16 @@ bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uin
     return pending + bytes + QSI_JOURNAL_SLACK_BYTES <= room_in_all(journal, entry_bytes);
 }
 
+uint32_t qsi_journal_spare_count(struct qsi_journal *journal)
+{
+    uint32_t count;
+
+    lock(journal);
+    count = journal->spares.count + journal->taken.count;
+    unlock(journal);
+    return count;
+}
+
 bool qsi_journal_wants_spare(const struct qsi_journal *journal)
 {
     return journal->spares.count == 0 && journal->taken.count == 0;
@@ -60,8 +84,9 @@ uint32_t qsi_journal_take_number(struct qsi_journal *journal)
     return __atomic_fetch_add(&journal->next_number, 1, __ATOMIC_RELAXED);
 }
 
+/* bytes_max is no more than a wish: what has to fit comes first. */
 static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_from, uint64_t bytes,
-                            uint64_t entry_bytes)
+                            uint64_t entry_bytes, uint64_t bytes_max)
 {
     uint64_t size = grows_from * GROWTH;
     uint64_t least = 2 * entry_bytes +
@@ -70,6 +95,9 @@ static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_fr
 
     if (size > journal->options.file_bytes) {
         size = journal->options.file_bytes;
+    }
+    while (size > bytes_max && size > QSI_JOURNAL_FILE_BYTES_MIN) {
+        size /= GROWTH;
     }
     return size >= least ? size : qsi_round_up(least, QSI_JOURNAL_FILE_BYTES_MIN);
 }
@@ -86,13 +114,14 @@ static bool grows_fast(struct qsi_journal *journal)
 }
 
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
-                             uint64_t bytes, uint64_t entry_bytes, bool hurried)
+                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max, bool hurried)
 {
     if (entry_bytes < journal->entry_bytes_max) {
         entry_bytes = journal->entry_bytes_max;
     }
     spare_out->file = NULL;
-    spare_out->bytes = spare_bytes(journal, journal->last_spare_bytes, bytes, entry_bytes);
+    spare_out->bytes =
+        spare_bytes(journal, journal->last_spare_bytes, bytes, entry_bytes, bytes_max);
     spare_out->number = journal->making = qsi_journal_take_number(journal);
     spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
 }
@@ -173,18 +202,32 @@ static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
     return false;
 }
 
+/* No larger than need be where space is short. */
+static qs_status make_next(struct qsi_journal *journal, struct qsi_spare *spare_out,
+                           uint64_t entry_bytes, qs_error *error)
+{
+    qs_status status = QS_ENOSPC;
+
+    for (uint64_t bytes_max = UINT64_MAX;; bytes_max = 0) {
+        *spare_out = (struct qsi_spare){
+            .bytes = spare_bytes(journal, journal->grows_from, entry_bytes, entry_bytes, bytes_max),
+            .number = qsi_journal_take_number(journal),
+            .fill = QSI_FILL_RESERVE,
+        };
+        status = qsi_journal_spare_make(journal, spare_out, error);
+        if (status != QS_ENOSPC || bytes_max == 0) {
+            return status;
+        }
+    }
+}
+
 qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
                                 uint64_t entry_bytes, qs_error *error)
 {
     if (next_spare(journal, spare_out)) {
         return QS_OK;
     }
-    *spare_out = (struct qsi_spare){
-        .bytes = spare_bytes(journal, journal->grows_from, entry_bytes, entry_bytes),
-        .number = qsi_journal_take_number(journal),
-        .fill = QSI_FILL_RESERVE,
-    };
-    return qsi_journal_spare_make(journal, spare_out, error);
+    return make_next(journal, spare_out, entry_bytes, error);
 }
 
 void qsi_journal_return_spares(struct qsi_journal *journal)
@@ -242,20 +285,6 @@ struct release {
     uint32_t making;  /* a spare in the making: somebody else is writing to it */
     uint32_t reusing; /* this many at most */
 };
-
-static void lock(struct qsi_journal *journal)
-{
-    if (journal->options.lock != NULL) {
-        journal->options.lock(journal->options.lock_context);
-    }
-}
-
-static void unlock(struct qsi_journal *journal)
-{
-    if (journal->options.unlock != NULL) {
-        journal->options.unlock(journal->options.lock_context);
-    }
-}
 
 qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_error *error)
 {

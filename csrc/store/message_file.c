@@ -113,6 +113,25 @@ static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *
     return qsi_dir_sync(store->env, store->dir, error);
 }
 
+/* Others need some of what is free. */
+static qs_status check_space(struct qsi_message_store *store, uint64_t bytes, qs_error *error)
+{
+    uint64_t leave_free = __atomic_load_n(&store->leave_free, __ATOMIC_RELAXED);
+    uint64_t total, free_bytes;
+
+    if (leave_free == 0 || store->env->space == NULL) {
+        return QS_OK;
+    }
+    QS_TRY(store->env->space(store->env, store->dir, &total, &free_bytes, error));
+    return free_bytes >= leave_free && free_bytes - leave_free >= bytes
+               ? QS_OK
+               : qsi_fail(error, QS_ESTORE_FULL,
+                          "the disk is full but for %llu bytes, which the store needs for other "
+                          "things than new messages: consume or purge messages, or free some "
+                          "space, and try again",
+                          (unsigned long long)free_bytes);
+}
+
 /* A new file of this size, durable with its name.  On failure its name is gone again as far as
  * possible. */
 static qs_status create(struct qsi_message_store *store, uint32_t number, uint64_t bytes,
@@ -131,6 +150,10 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
     }
     file->end = QSI_MESSAGE_HEADER_BYTES;
     file->bytes = bytes;
+    status = check_space(store, bytes, error);
+    if (status != QS_OK) {
+        goto out;
+    }
     status = open_named(store, id, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file->handle, error);
     if (status != QS_OK) {
         goto out;
@@ -186,8 +209,22 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
         qsi_message_file_discard(store, file);
         return status;
     }
+    if (bytes >= store->file_bytes && store->file_bytes < store->options.file_bytes) {
+        store->file_bytes *= 2;
+    }
     *file_out = file;
     return QS_OK;
+}
+
+bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, uint64_t least)
+{
+    uint64_t smaller = bytes / 4 > least ? bytes / 4 : least;
+
+    if (bytes <= least) {
+        return false;
+    }
+    store->file_bytes = smaller < store->options.file_bytes ? smaller : store->options.file_bytes;
+    return true;
 }
 
 static qs_status read_header(struct qsi_message_store *store, struct qsi_message_id id,

@@ -59,6 +59,8 @@ struct qsi_message_file {
     struct qsi_mutex write_mutex; /* an env lets one thread write a file at a time */
 };
 
+#define QSI_MESSAGE_FILE_BYTES_MIN 65536u
+
 struct qsi_message_store {
     qs_env *env;
     qs_dir *dir;
@@ -81,6 +83,8 @@ struct qsi_message_store {
     struct qsi_message_file *next;    /* made ahead; NULL: not yet */
     struct qsi_message_file *dirty;
     uint64_t bytes_written;
+    uint64_t file_bytes; /* of the next one: less than the options say while space is short */
+    uint64_t leave_free; /* atomic: of the disk, when a file is made */
 };
 
 /* What a reader needs of a file, taken together under the mutex. */
@@ -99,6 +103,8 @@ qs_status qsi_message_file_open(struct qsi_message_store *store, struct qsi_mess
  * other thread is making one: so numbers enter store->unsettled in order. */
 qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES the mutex.  After one of these bytes found no space: the next one is smaller.  False: it cannot be. */
+bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, uint64_t least);
 /* An entry for a file that exists, settled.  NULL: out of memory. */
 struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id);
 /* Closes and frees; not in the table any more.  NULL is fine. */

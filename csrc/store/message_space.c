@@ -75,7 +75,7 @@ static qs_status settle_full(struct qsi_message_store *store, qs_error *error)
 static bool wants_next(const struct qsi_message_store *store)
 {
     return store->current != NULL && store->next == NULL && !store->is_creating &&
-           store->current->end > store->options.file_bytes / 2;
+           store->current->end > store->current->bytes / 2;
 }
 
 /* REQUIRES the mutex. */
@@ -108,7 +108,11 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
         status = settle_full(store, error);
     }
     if (status == QS_OK && wants_next(store)) {
-        status = qsi_message_file_make(store, store->options.file_bytes, &store->next, error);
+        uint64_t bytes = store->file_bytes;
+        status = qsi_message_file_make(store, bytes, &store->next, error);
+        if (qsi_is_full(status)) {
+            (void)qsi_message_file_shrink(store, bytes, QSI_MESSAGE_FILE_BYTES_MIN);
+        }
     }
     qsi_mutex_unlock(&store->mutex);
     return status;

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-#define FILE_BYTES_MIN 65536u
-
 /* -- open and close --------------------------------------------------------------------------- */
 
 struct listing {
@@ -77,6 +75,7 @@ static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const ui
     memcpy(store->uuid, uuid, QSI_UUID_BYTES);
     store->options = *options;
     store->next_number = 1;
+    store->file_bytes = options->file_bytes;
     qsi_mutex_init(&store->mutex);
     qsi_cond_init(&store->created);
     qsi_list_init(&store->idle);
@@ -93,7 +92,7 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
     qs_status status;
 
     *store_out = NULL;
-    QS_ASSERT(options->file_bytes >= FILE_BYTES_MIN && options->handle_max > 0);
+    QS_ASSERT(options->file_bytes >= QSI_MESSAGE_FILE_BYTES_MIN && options->handle_max > 0);
     store = create_store(env, dir, uuid, options);
     if (store == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message store");
@@ -143,6 +142,11 @@ void qsi_message_store_close(struct qsi_message_store *store)
     qsi_free(store);
 }
 
+void qsi_message_store_leave_free(struct qsi_message_store *store, uint64_t bytes)
+{
+    __atomic_store_n(&store->leave_free, bytes, __ATOMIC_RELAXED);
+}
+
 /* -- places ----------------------------------------------------------------------------------- */
 
 static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
@@ -171,19 +175,26 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
     return QS_OK;
 }
 
-/* REQUIRES the mutex, which is let go while a file is made or awaited: look again afterwards. */
-static qs_status advance_current(struct qsi_message_store *store, qs_error *error)
+/* REQUIRES the mutex, which is let go while a file is made or awaited: look again afterwards.  On a full disk files become smaller,
+ * as long as one for needed bytes does. */
+static qs_status advance_current(struct qsi_message_store *store, uint64_t needed, qs_error *error)
 {
+    uint64_t least = qsi_round_up(QSI_MESSAGE_HEADER_BYTES + needed, QSI_MESSAGE_FILE_BYTES_MIN);
+    qs_status status;
+    uint64_t bytes;
+
     if (store->is_creating) {
         (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
         return QS_OK;
     }
-    if (store->next == NULL) {
-        return qsi_message_file_make(store, store->options.file_bytes, &store->next, error);
+    if (store->next != NULL) {
+        store->current = store->next;
+        store->next = NULL;
+        return QS_OK;
     }
-    store->current = store->next;
-    store->next = NULL;
-    return QS_OK;
+    bytes = store->file_bytes > least ? store->file_bytes : least;
+    status = qsi_message_file_make(store, bytes, &store->next, error);
+    return qsi_is_full(status) && qsi_message_file_shrink(store, bytes, least) ? QS_OK : status;
 }
 
 static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
@@ -195,7 +206,7 @@ static qs_status place_in_current(struct qsi_message_store *store, struct qsi_pl
                                   qs_error *error)
 {
     while (!has_room(store->current, place->bytes)) {
-        QS_TRY(advance_current(store, error));
+        QS_TRY(advance_current(store, place->bytes, error));
     }
     return take_place(store->current, place, error);
 }

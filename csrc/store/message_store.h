@@ -42,7 +42,8 @@ struct qsi_message_file;  /* opaque */
 struct qsi_compaction;    /* opaque */
 
 struct qsi_message_store_options {
-    uint64_t file_bytes; /* 64 KiB at least; a larger record gets a file of its own */
+    uint64_t
+        file_bytes; /* 64 KiB at least; a larger record gets a file of its own.  Where space is short files are smaller */
     uint32_t handle_max; /* files held open for reading; 1 at least */
 };
 #define QSI_MESSAGE_STORE_OPTIONS_DEFAULT \
@@ -75,6 +76,9 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
 /* Closes handles and frees; writes, truncates and removes nothing.  What was marked and not
  * synced stays so.  REQUIRES no place, set or read under way.  NULL is fine. */
 void qsi_message_store_close(struct qsi_message_store *store);
+
+/* So much of the disk is to stay free when files are made for new bodies: for what others of the store must be able to do. */
+void qsi_message_store_leave_free(struct qsi_message_store *store, uint64_t bytes);
 
 /* ---- recovery ---- */
 

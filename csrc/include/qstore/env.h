@@ -87,10 +87,14 @@ struct qs_env {
      * nothing: a sync must follow, and tells of errors.  May be NULL. */
     void (*begin_sync)(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes);
     qs_status (*size)(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error);
-    /* allocate: reserve blocks for [0, bytes) and extend the size to it; QS_ENOSPC leaves the file
-     * usable. */
+    /* allocate: reserve blocks for [0, bytes) and extend the size to it, with zeros that are written where the file system
+     * cannot reserve; QS_ENOSPC leaves the file usable. */
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
+    /* space: what the file system of dir has in all, and what is free on it for this process.  Others may take it at any
+     * time, and quotas need not show.  NULL: nobody knows. */
+    qs_status (*space)(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                       qs_error *error);
 
     /* lock: the directory itself, so that removing the file name in it lets nobody else in, and that
      * file, which is created and gets the owner's pid.  Held until close or the death of the

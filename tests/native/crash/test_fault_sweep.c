@@ -11,7 +11,8 @@
 #include "qs_crash_run.h"
 #include "qs_test_alloc.h"
 
-#define N_MAX 3000 /* a sweep that does not come to an end is a failure */
+#define STEP_BYTES (32u << 10) /* of space, from trial to trial */
+#define N_MAX 3000             /* a sweep that does not come to an end is a failure */
 
 /* What an error tells. */
 enum promise {
@@ -890,14 +891,15 @@ static void test_store_accepts_again_when_space_returns(struct qs_test_alloc *al
     uint64_t full_count = 0;
 
     for (trial.n = 1;; trial.n++) {
-        bool has_fired;
+        bool was_full;
 
         begin(&trial);
         trial.work.has_faults = true;
-        qsi_env_fault_arm(trial.faulty, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, trial.n, false);
+        qsi_env_ram_limit(trial.sim, qsi_env_ram_used(trial.sim) + trial.n * STEP_BYTES);
         publish_until_files_roll(&trial.work);
-        has_fired = qsi_env_fault_fired(trial.faulty);
-        if (trial.work.is_over) {
+        was_full = trial.work.is_over;
+        qsi_env_ram_limit(trial.sim, 0);
+        if (was_full) {
             QS_CHECK(qs_test_error.status == QS_ESTORE_FULL);
             undo(&trial.model);
             full_count++;
@@ -911,7 +913,7 @@ static void test_store_accepts_again_when_space_returns(struct qs_test_alloc *al
         crash_model_fini(&trial.model);
         qsi_env_fault_destroy(trial.faulty);
         qsi_env_sim_destroy(trial.sim);
-        if (!has_fired) {
+        if (!was_full) {
             break;
         }
     }

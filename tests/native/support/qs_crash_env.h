@@ -337,6 +337,12 @@ static inline qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_e
     return crash_inner(env)->random(crash_inner(env), data, bytes, error);
 }
 
+static inline qs_status crash_space(qs_env *env, qs_dir *dir, uint64_t *total_out,
+                                    uint64_t *free_out, qs_error *error)
+{
+    return crash_inner(env)->space(crash_inner(env), dir, total_out, free_out, error);
+}
+
 /* inner stays the caller's, and may be replaced while no store is open. */
 static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum crash_bug bug)
 {
@@ -361,6 +367,7 @@ static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum c
                 .size = crash_size,
                 .allocate = crash_allocate,
                 .truncate = crash_truncate,
+                .space = crash_space,
                 .lock = crash_lock,
                 .lock_shared = crash_lock_shared,
                 .check_linked = crash_check_linked,

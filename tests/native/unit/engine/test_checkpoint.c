@@ -108,7 +108,7 @@ static void test_states_of_a_checkpoint_that_failed_are_synced_by_the_next(void)
     start_with_carried_tails(&engine);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     /* The last two are the checkpoint's file and MANIFEST. */
-    qsi_env_fault_arm(engine.env, QSI_FAULT_WRITE, QSI_FAULT_ENOSPC, writes - 1, false);
+    qsi_env_fault_arm(engine.env, QSI_FAULT_WRITE, QSI_FAULT_ENOSPC, writes - 1, true);
     QS_CHECK_STATUS(QS_ESTORE_FULL, qs_store_checkpoint(engine.store, QS_ERROR));
     QS_CHECK(strstr(QS_ERROR->text, "checkpoint: checkpoint/") != NULL);
     QS_CHECK(strstr(QS_ERROR->text, ".ckp: write") != NULL);

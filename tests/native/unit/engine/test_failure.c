@@ -33,15 +33,15 @@ static qs_status try_publish(struct engine *engine, const char *body)
 
 /* ---- no space ---- */
 
-static void test_a_full_disk_refuses_publishes_until_there_is_space(enum place place, bool large)
+static void test_a_full_disk_refuses_publishes_until_there_is_space(bool large)
 {
     struct engine engine;
     char *body = make_body(large ? 20000 : 3000, 1);
     uint64_t count = 0;
     qs_status status;
 
-    start_faulty(&engine, place);
-    qsi_env_fault_arm(engine.env, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
+    start_faulty(&engine, IN_MEMORY);
+    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
     for (;;) {
         status = try_publish(&engine, body);
         if (status != QS_OK) {
@@ -50,19 +50,19 @@ static void test_a_full_disk_refuses_publishes_until_there_is_space(enum place p
         QS_CHECK(++count < 2000);
     }
     QS_CHECK(status == QS_ESTORE_FULL);
-    QS_CHECK_STATUS(QS_ESTORE_FULL, try_publish(&engine, body));
     check_counts(&engine, "q", count, 0);
     QS_CHECK(stats_of(&engine).messages_published == count && !stats_of(&engine).failed);
     /* Acks have room of their own. */
-    for (uint64_t tag = 1; tag <= 3 && tag <= count; tag++) {
+    QS_CHECK(count > 3);
+    for (uint64_t tag = 1; tag <= 3; tag++) {
         get(&engine, "q", body);
         ack(&engine, tag, 0);
     }
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    qsi_env_ram_limit(engine.memory, 0);
     QS_CHECK_OK(try_publish(&engine, body));
     QS_CHECK_OK(try_publish(&engine, body));
-    count = count + 2 - (count < 3 ? count : 3);
+    count = count + 2 - 3;
     engine_reopen(&engine);
     check_counts(&engine, "q", count, 0);
     stop_faulty(&engine);
@@ -496,9 +496,9 @@ static void test_every_allocation_may_fail(void)
 
 int main(void)
 {
+    test_a_full_disk_refuses_publishes_until_there_is_space(false);
+    test_a_full_disk_refuses_publishes_until_there_is_space(true);
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-        test_a_full_disk_refuses_publishes_until_there_is_space((enum place)place, false);
-        test_a_full_disk_refuses_publishes_until_there_is_space((enum place)place, true);
         test_a_full_disk_refuses_a_whole_batch((enum place)place);
         test_a_failed_sync_is_final((enum place)place, QSI_FAULT_SYNC);
         test_a_failed_sync_is_final((enum place)place, QSI_FAULT_WRITE);

@@ -139,7 +139,7 @@ static inline void make_spare(struct fixture *fixture, uint64_t bytes, uint64_t 
 {
     struct qsi_spare spare;
 
-    qsi_journal_spare_begin(fixture->journal, &spare, bytes, entry_bytes, false);
+    qsi_journal_spare_begin(fixture->journal, &spare, bytes, entry_bytes, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture->journal, &spare, QS_ERROR));
     QS_CHECK_OK(qsi_journal_spare_finish(fixture->journal, &spare));
 }

@@ -186,7 +186,7 @@ static void test_an_overtaken_spare_is_passed_over(void)
     struct qsi_spare slow;
 
     fixture_start(&fixture);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
     for (int i = 0; i < 15; i++) {
         append_and_commit(&fixture, 5000);
@@ -220,7 +220,7 @@ static void test_no_space_for_a_spare_changes_nothing(void)
     fixture_begin(&fixture, 0, 0);
     append_and_commit(&fixture, 5000);
     qsi_env_fault_arm(fault, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, false);
-    qsi_journal_spare_begin(fixture.journal, &spare, 5000, 5000, true);
+    qsi_journal_spare_begin(fixture.journal, &spare, 5000, 5000, UINT64_MAX, true);
     QS_CHECK_STATUS(QS_ENOSPC, qsi_journal_spare_make(fixture.journal, &spare, QS_ERROR));
     QS_CHECK(qsi_journal_wants_spare(fixture.journal));
     make_spare(&fixture, 5000, 5000);

@@ -292,7 +292,7 @@ static void test_a_spare_in_the_making_is_not_touched(void)
     uint64_t bytes;
 
     fixture_start(&fixture);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
     commit_records(&fixture, 4 * RECORDS_IN_A_FILE + 1);
     checkpoint(&fixture, 4 * RECORDS_IN_A_FILE);
@@ -321,7 +321,7 @@ static void test_releasing_while_a_commit_is_under_way(void)
         commit_records(&fixture, 5 * RECORDS_IN_A_FILE);
         checkpoint(&fixture, fixture.next - 3);
         make_spare(&fixture, 0, 0);
-        qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+        qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
         for (uint32_t i = 0; i < 2 * RECORDS_IN_A_FILE; i++) {
             append(&fixture, RECORD_BYTES);
         }
@@ -357,7 +357,7 @@ static void test_spares_serve_in_the_order_of_their_numbers(void)
 
     fixture_start(&fixture);
     commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
     checkpoint(&fixture, fixture.next - 1);
     QS_CHECK_OK(release(&fixture, 2));
@@ -376,7 +376,7 @@ static void test_an_overtaken_spare_does_not_count(void)
     struct qsi_spare slow;
 
     fixture_start(&fixture);
-    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, false);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
     commit_records(&fixture, 3 * RECORDS_IN_A_FILE);
     QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
@@ -804,7 +804,7 @@ static void *run_spares(void *argument)
         qsi_mutex_lock(&shared->mutex);
         wanted = qsi_journal_wants_spare(journal);
         if (wanted) {
-            qsi_journal_spare_begin(journal, &spare, 0, 0, false);
+            qsi_journal_spare_begin(journal, &spare, 0, 0, UINT64_MAX, false);
         }
         qsi_mutex_unlock(&shared->mutex);
         if (!wanted) {

@@ -1,0 +1,314 @@
+/* Space on the disk: the reserve, who may publish, and how space comes back. */
+#include "space.h"
+
+#include "check.h"
+#include "env_call.h"
+#include "error.h"
+#include "file.h"
+#include "segment_format.h"
+
+#include <errno.h>
+
+#define RESERVE_NAME "RESERVE"
+#define RESERVE_BYTES_MIN (256u << 10)
+#define RESERVE_BYTES_MAX (4u << 20)
+#define RESERVE_BYTES_LEAST (32u << 10) /* where files must not be larger */
+#define RESERVE_SHARE 16                /* of a journal file, and of the disk at most */
+#define OVERHEAD_BYTES_MAX (64u << 10)
+#define SLOT_BYTES 64 /* of a message in a segment, beside what the journal has of it, or more */
+#define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
+#define STEP_BYTES_MAX (16u << 20)
+#define GROWTH 4 /* bytes of a segment for one of the journal, at most, nearly always */
+#define TRY_NS 100000000u
+
+/* ---- the reserve ---- */
+
+void qsi_space_init(struct qs_store *store)
+{
+    qsi_mutex_init(&store->space.mutex);
+}
+
+/* REQUIRES the mutex. */
+static void open_reserve(struct qs_store *store, uint32_t flags)
+{
+    struct space *space = &store->space;
+
+    if (space->reserve == NULL && qsi_env_open(store->env, store->root, RESERVE_NAME, flags,
+                                               &space->reserve, NULL) != QS_OK) {
+        space->reserve = NULL;
+    }
+    if (space->reserve != NULL &&
+        qsi_env_size(store->env, space->reserve, &space->reserve_bytes, NULL) != QS_OK) {
+        space->reserve_bytes = 0;
+    }
+}
+
+void qsi_space_open(struct qs_store *store)
+{
+    qsi_mutex_lock(&store->space.mutex);
+    open_reserve(store, QS_OPEN_WRITE);
+    qsi_mutex_unlock(&store->space.mutex);
+}
+
+static uint64_t reserve_size(struct qs_store *store)
+{
+    uint64_t bytes = store->options.journal_file_bytes / RESERVE_SHARE;
+    uint64_t total = 0, free_bytes = 0;
+
+    bytes = bytes > RESERVE_BYTES_MIN ? bytes : RESERVE_BYTES_MIN;
+    bytes = bytes < RESERVE_BYTES_MAX ? bytes : RESERVE_BYTES_MAX;
+    if (store->env->space != NULL &&
+        store->env->space(store->env, store->root, &total, &free_bytes, NULL) == QS_OK &&
+        total / RESERVE_SHARE < bytes) {
+        bytes = total / RESERVE_SHARE;
+    }
+    bytes = bytes > RESERVE_BYTES_LEAST ? bytes : RESERVE_BYTES_LEAST;
+    return qsi_round_up(bytes, QSI_BLOCK_ALIGN);
+}
+
+void qsi_space_begin(struct qs_store *store)
+{
+    store->space.whole_bytes = reserve_size(store);
+    (void)qsi_space_restore(store);
+}
+
+void qsi_space_close(struct qs_store *store)
+{
+    store->env->close(store->env, store->space.reserve);
+    store->space.reserve = NULL;
+    qsi_mutex_fini(&store->space.mutex);
+}
+
+static bool is_whole(const struct qs_store *store)
+{
+    return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE);
+}
+
+static void set_whole(struct qs_store *store, bool whole)
+{
+    __atomic_store_n(&store->space.is_whole, whole, __ATOMIC_RELEASE);
+}
+
+bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
+{
+    struct space *space = &store->space;
+    uint64_t keep = use == QSI_ROOM_SETTLE ? space->whole_bytes / 2 : 0;
+    bool gave = false;
+
+    if (use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER) {
+        return false;
+    }
+    qsi_mutex_lock(&space->mutex);
+    if (space->reserve != NULL && space->reserve_bytes > keep) {
+        set_whole(store, false);
+        if (store->messages != NULL) {
+            qsi_message_store_leave_free(store->messages, UINT64_MAX);
+        }
+        gave = qsi_env_truncate(store->env, space->reserve, keep, NULL) == QS_OK;
+        space->reserve_bytes = gave ? keep : space->reserve_bytes;
+    }
+    qsi_mutex_unlock(&space->mutex);
+    return gave;
+}
+
+/* REQUIRES the mutex.  Where files must not be as large, the reserve is smaller. */
+static bool fill_reserve(struct qs_store *store)
+{
+    struct space *space = &store->space;
+
+    for (;;) {
+        qs_error error = {0};
+        if (qsi_file_allocate(store->env, space->reserve, space->whole_bytes, &error) == QS_OK) {
+            return true;
+        }
+        /* A part of it may have been found, which others need. */
+        (void)!qsi_env_truncate(store->env, space->reserve, space->reserve_bytes, NULL);
+        if (error.os_errno != EFBIG || space->whole_bytes <= RESERVE_BYTES_LEAST) {
+            return false;
+        }
+        space->whole_bytes = qsi_round_up(space->whole_bytes / 2, QSI_BLOCK_ALIGN);
+    }
+}
+
+bool qsi_space_restore(struct qs_store *store)
+{
+    struct space *space = &store->space;
+    bool whole = is_whole(store);
+
+    if (whole) {
+        return true;
+    }
+    qsi_mutex_lock(&space->mutex);
+    if (space->reserve == NULL) {
+        open_reserve(store, QS_OPEN_WRITE);
+    }
+    if (space->reserve == NULL) {
+        open_reserve(store, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW);
+    }
+    if (space->reserve != NULL && fill_reserve(store)) {
+        space->reserve_bytes = space->whole_bytes;
+        /* So that it is there after a power cut.  If that fails, it will be found out by who needs it. */
+        (void)!qsi_file_sync_new(store->env, space->reserve, NULL);
+        qsi_message_store_leave_free(store->messages, space->whole_bytes);
+        set_whole(store, true);
+        whole = true;
+    }
+    qsi_mutex_unlock(&space->mutex);
+    return whole;
+}
+
+/* ---- what is free, and what it must do for ---- */
+
+/* Of a segment file: what is in front of its slots, and what is left of pages.  Most of it is never written in large ones. */
+static uint64_t segment_overhead(const struct qs_store *store)
+{
+    uint64_t bytes = qsi_segment_slots_at(store->shared.entries);
+
+    return (bytes < OVERHEAD_BYTES_MAX ? bytes : OVERHEAD_BYTES_MAX) + 2 * QSI_SEGMENT_PAGE;
+}
+
+/* About what a checkpoint would write of the queue: what is in no segment yet. */
+static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_queue *queue)
+{
+    uint64_t bytes = 0, count = 0;
+
+    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
+        bytes += run->ram_bytes * run->live_count / run->count;
+        count += run->live_count;
+    }
+    return count == 0 ? 0
+                      : bytes + count * SLOT_BYTES +
+                            (count / store->shared.entries + 2) * segment_overhead(store);
+}
+
+/* REQUIRES lock. */
+static uint64_t checkpoint_cost(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    uint64_t bytes = 0;
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct store_queue *queue = cursor.value;
+        bytes += queue->core.durable ? unflushed_cost(store, &queue->core) : 0;
+    }
+    return bytes;
+}
+
+/* REQUIRES lock.  What is free beyond what the store itself needs; 0: nothing. */
+static uint64_t free_beyond_needs(struct qs_store *store)
+{
+    uint64_t needs = checkpoint_cost(store) + store->space.whole_bytes / 2;
+    uint64_t total, free_bytes;
+
+    if (store->env->space == NULL ||
+        store->env->space(store->env, store->root, &total, &free_bytes, NULL) != QS_OK) {
+        return UINT64_MAX / GROWTH;
+    }
+    return free_bytes > needs ? free_bytes - needs : 0;
+}
+
+/* REQUIRES lock.  Publishing is open for a while if bytes more leave enough. */
+static bool open_publishing(struct qs_store *store, uint64_t bytes)
+{
+    uint64_t beyond = free_beyond_needs(store);
+    uint64_t step = beyond / STEP_SHARE;
+    bool opens = bytes <= beyond / GROWTH;
+
+    step = step < STEP_BYTES_MAX ? step : STEP_BYTES_MAX;
+    step = step > bytes ? step : bytes;
+    step = opens ? step : 0;
+    qsi_message_store_leave_free(store->messages, checkpoint_cost(store) + step * GROWTH +
+                                                      store->space.whole_bytes / 2);
+    if (opens) {
+        store->space.open_upto = qsi_journal_appended_lsn(store->journal) + step;
+    }
+    return opens;
+}
+
+uint64_t qsi_space_file_max(struct qs_store *store)
+{
+    return is_whole(store) ? free_beyond_needs(store) / GROWTH : 0;
+}
+
+uint64_t qsi_space_carried_max(struct qs_store *store)
+{
+    return free_beyond_needs(store) / STEP_SHARE;
+}
+
+bool qsi_space_is_tight(struct qs_store *store)
+{
+    return qsi_space_file_max(store) < store->options.journal_file_bytes;
+}
+
+bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
+{
+    /* A recovery pages what the journal has, and nothing of it can be refused. */
+    if (store->journal == NULL || store->checkpointing) {
+        return true;
+    }
+    /* Of a durable queue a checkpoint has the less to write. */
+    return is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
+}
+
+/* ---- space that comes back ---- */
+
+/* REQUIRES lock.  It differs whenever there may be more space to be had than before. */
+static uint64_t changes(const struct qs_store *store)
+{
+    return qsi_journal_appended_lsn(store->journal) + store->space.unjournalled +
+           store->stats.acked + store->dead_bytes;
+}
+
+bool qsi_space_regain(struct qs_store *store)
+{
+    struct space *space = &store->space;
+    uint64_t now = store->env->monotonic_ns(store->env);
+    bool changed = space->tried_at_ns == 0 || space->tried_changes != changes(store);
+    bool restored;
+
+    if (now - space->tried_at_ns < TRY_NS && space->tried_at_ns != 0 && store->pager_running) {
+        if (!changed) {
+            return false;
+        }
+        qsi_cond_wait(&store->prepared, &store->mutex, TRY_NS - (now - space->tried_at_ns));
+        return true; /* somebody else may have tried meanwhile: to be looked at again */
+    }
+    space->tried_at_ns = now;
+    space->tried_changes = changes(store);
+    if (changed && store->options.recovery != QS_RECOVERY_SALVAGE) {
+        restored = qsi_checkpoint(store, NULL) == QS_OK;
+    } else {
+        qsi_mutex_unlock(&store->mutex);
+        restored = !is_whole(store) && qsi_space_restore(store);
+        qsi_mutex_lock(&store->mutex);
+    }
+    space->tried_changes = changes(store);
+    return restored;
+}
+
+qs_status qsi_space_fail_full(qs_error *error)
+{
+    return qsi_fail(error, QS_ESTORE_FULL,
+                    "the disk is full; nothing was accepted: consume or purge messages, or free "
+                    "some space, and try again");
+}
+
+qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes, bool may_regain,
+                          bool *released_out, qs_error *error)
+{
+    uint64_t end = qsi_journal_appended_lsn(store->journal) + bytes;
+
+    if (QS_LIKELY(is_whole(store) && end <= store->space.open_upto)) {
+        return QS_OK;
+    }
+    if (is_whole(store) && open_publishing(store, bytes)) {
+        return QS_OK;
+    }
+    if (!may_regain) {
+        return qsi_space_fail_full(error);
+    }
+    QS_TRY(qsi_check_may_wait(store));
+    *released_out = true;
+    return qsi_space_regain(store) ? QS_OK : qsi_space_fail_full(error);
+}

@@ -1,0 +1,52 @@
+/* Space on the disk: what publishers leave to everybody else.
+ *
+ * Two things keep a full store from being stuck.  A file, RESERVE, holds blocks that nobody uses; whoever settles, removes, makes a
+ * checkpoint, closes or opens on a full disk gives them up, and publishers are refused until they are back.  And publishers
+ * are refused before the disk is full: what is free must do for a checkpoint, which writes what only the journal has to
+ * segments, since only a checkpoint brings the space of consumed messages back.
+ *
+ * What settles and finds no room even so is settled in memory alone, which a checkpoint makes durable later. */
+#ifndef QSI_SPACE_H
+#define QSI_SPACE_H
+
+#include "engine.h"
+
+/* ---- opening and closing: nobody else has the store ---- */
+
+void qsi_space_init(struct qs_store *store);
+/* Before recovery, which may need the reserve that an earlier session left. */
+void qsi_space_open(struct qs_store *store);
+/* After it: makes the reserve whole, if there is space for that. */
+void qsi_space_begin(struct qs_store *store);
+void qsi_space_close(struct qs_store *store);
+
+/* ---- the reserve: without the lock ---- */
+
+/* Gives space up: half of the reserve to those who settle, all of it to others.  False: there is none left for them. */
+bool qsi_space_give(struct qs_store *store, enum qsi_room_use use);
+/* Makes the reserve whole again.  False: there is no space for that. */
+bool qsi_space_restore(struct qs_store *store);
+
+/* ---- publishers: REQUIRES lock ---- */
+
+#define QSI_REGAIN_TRIES \
+    4 /* looks at a full disk, for one call: others may wait for the same space */
+
+/* May bytes more be published?  With may_regain it may release the lock meanwhile to have space back, and tells so: then it has
+ * to be asked again.  QS_ESTORE_FULL. */
+qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes, bool may_regain,
+                          bool *released_out, qs_error *error) QS_MUST_CHECK;
+/* How large a journal file that is made for publishers may be; less than the smallest there is: none is to be made. */
+uint64_t qsi_space_file_max(struct qs_store *store);
+/* May messages leave memory for the disk?  What publishers bring must not use up the reserve that others opened. */
+bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue);
+/* How much of the messages a checkpoint should carry itself, at most: it writes that again each time. */
+uint64_t qsi_space_carried_max(struct qs_store *store);
+/* Should files that are only made ahead go? */
+bool qsi_space_is_tight(struct qs_store *store);
+/* REQUIRES lock; releases it meanwhile.  A checkpoint, if one may bring space back that did not the last time.  False: it did not. */
+bool qsi_space_regain(struct qs_store *store);
+
+qs_status qsi_space_fail_full(qs_error *error);
+
+#endif
