@@ -8,11 +8,13 @@
 #include <string.h>
 
 #define MAGIC "QSCHECK1"
-#define VERSION 1
+#define VERSION 2
 #define STATE_BYTES 40u
 #define ENTRY_BYTES 48u
 #define STORE_STATE_BYTES 16u
 #define KEY_FILE_BYTES 40u
+
+#define ENTRY_GIVEN_END_SHIFT 16
 
 enum { ENTRY_AREA = 3, ENTRY_PACKED = 4, ENTRY_HAS_STORED = 8, ENTRY_HAS_EXPIRIES = 16 };
 
@@ -117,7 +119,8 @@ qs_status qsi_queue_state_encode(struct qsi_buf *out, const struct qsi_queue_sta
         qsi_put_u32(at + 40, entries[i].seen_end);
         qsi_put_u32(at + 44, (uint32_t)file->state_area | (file->packed ? ENTRY_PACKED : 0) |
                                  (entries[i].has_stored ? ENTRY_HAS_STORED : 0) |
-                                 (entries[i].has_expiries ? ENTRY_HAS_EXPIRIES : 0));
+                                 (entries[i].has_expiries ? ENTRY_HAS_EXPIRIES : 0) |
+                                 entries[i].given_end << ENTRY_GIVEN_END_SHIFT);
     }
     return QS_OK;
 }
@@ -165,6 +168,7 @@ void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t
             },
         .live_count = qsi_get_u32(at + 36),
         .seen_end = qsi_get_u32(at + 40),
+        .given_end = flags >> ENTRY_GIVEN_END_SHIFT,
         .has_stored = (flags & ENTRY_HAS_STORED) != 0,
         .has_expiries = (flags & ENTRY_HAS_EXPIRIES) != 0,
     };

@@ -32,6 +32,7 @@ struct qsi_segment_entry {
     struct qsi_segment_file file;
     uint32_t live_count;
     uint32_t seen_end;
+    uint32_t given_end; /* slots from here on were never given out; 0: all below base_seq were */
     bool has_stored;
     bool has_expiries;
 };

@@ -193,6 +193,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
         .file = segment->file,
         .live_count = live_below(&queue->core, segment, base_seq),
         .seen_end = segment->seen_end,
+        .given_end = segment->given_end,
         .has_stored = segment->has_stored,
         .has_expiries = segment->expiries != NULL || segment->earliest != QSI_NEVER,
     };

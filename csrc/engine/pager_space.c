@@ -62,11 +62,13 @@ static void collect_ref(void *context, uint32_t slot, const struct qsi_body_ref 
 
 /* Which messages of a retired segment were settled without their state in memory. */
 static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
-                          const struct qsi_segment_file *file, uint64_t *wanted, qs_error *error)
+                          const struct qsi_segment_file *file, uint32_t given_end, uint64_t *wanted,
+                          qs_error *error)
 {
     uint32_t words = qsi_bitmap_words(store->shared.entries);
     struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
                                       .seen = qsi_zalloc(words * sizeof(uint64_t))};
+    uint32_t end = given_end > 0 ? given_end : store->shared.entries;
     uint32_t columns;
     qs_status status = QS_ENOMEM;
 
@@ -74,7 +76,8 @@ static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
         status = qsi_segment_read_state(index, file, &state, &columns, error);
     }
     for (uint32_t i = 0; status == QS_OK && i < words; i++) {
-        wanted[i] |= ~state.settled[i];
+        uint32_t first = i * QSI_WORD_BITS;
+        wanted[i] |= ~state.settled[i] & qsi_low_bits(end > first ? end - first : 0);
     }
     qsi_free(state.settled);
     qsi_free(state.seen);
@@ -117,6 +120,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     uint32_t durable_count = 0;
     uint64_t *wanted = segment->releases;
     qs_status status = QS_OK;
+    uint32_t given_end = segment->given_end;
     bool rest;
 
     if (wanted == NULL && !segment->release_rest) {
@@ -136,7 +140,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     rest = segment->release_rest;
     qsi_mutex_unlock(&store->mutex);
     if (rest) {
-        status = add_rest(store, index, &file, wanted, error);
+        status = add_rest(store, index, &file, given_end, wanted, error);
     }
     if (status == QS_OK) {
         status = read_refs(index, &file, wanted, &release, error);

@@ -167,6 +167,26 @@ static qs_status require_queue(struct qs_store *store, uint64_t id, struct store
                                                 : qsi_require_by_id(store, id, queue_out, error);
 }
 
+/* Messages that were added to a segment after the checkpoint have no place where it cannot be read. */
+static qs_status refuse_sequence(const struct qs_store *store, const struct store_queue *queue,
+                                 uint64_t seq, qs_error *error)
+{
+    uint32_t entries = store->shared.entries;
+    const struct qsi_segment *segment = qsi_queue_find_segment(&queue->core, seq / entries);
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    if (segment == NULL || segment->given_end == 0 || seq % entries < segment->given_end) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': sequence %llu comes again",
+                        (int)queue->name.bytes, (const char *)queue->name.data,
+                        (unsigned long long)seq);
+    }
+    qsi_segment_path(path, &segment->file);
+    return qsi_fail(error, QS_ECORRUPT,
+                    "queue '%.*s': messages were added to %s, which is damaged or missing: put it "
+                    "back from a backup; recovery=\"salvage\" opens the store without what it held",
+                    (int)queue->name.bytes, (const char *)queue->name.data, path);
+}
+
 static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                                  qs_error *error)
 {
@@ -184,9 +204,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
             continue; /* transient, or deleted meanwhile */
         }
         if (first_seq < queue->core.next_seq || first_seq + view.row_count < first_seq) {
-            return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': sequence %llu comes again",
-                            (int)queue->name.bytes, (const char *)queue->name.data,
-                            (unsigned long long)first_seq);
+            return refuse_sequence(store, queue, first_seq, error);
         }
         if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1) {
             QS_TRY(replay_batch(&queue->core, chunk, at, &view, i, error));
@@ -212,7 +230,13 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = qsi_find_by_id(store, settle.queue_id);
     if (queue != NULL) {
-        QS_TRY(qsi_load_states(store, queue, &settle, error));
+        qs_status status = qsi_load_states(store, queue, &settle, error);
+        if (status == QS_ECORRUPT && error != NULL) {
+            qsi_error_prefix(error, "a consumer settled messages of a segment that cannot be read: "
+                                    "put its file back from a backup; recovery=\"salvage\" opens "
+                                    "the store without what it held");
+        }
+        QS_TRY(status);
         qsi_queue_replay_settle(&queue->core, &settle);
     }
     return QS_OK;

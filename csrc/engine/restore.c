@@ -39,7 +39,7 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
             return bad_state(queue, "out of order", entry.file.number, error);
         }
         if (entry.live_count == 0 || entry.live_count > entries || entry.seen_end > entries ||
-            entry.file.heap_end == 0 || entry.file.state_area > 2) {
+            entry.file.heap_end == 0 || entry.file.state_area > 2 || entry.given_end >= entries) {
             return bad_state(queue, "impossible counts", entry.file.number, error);
         }
         next_number = entry.file.number + 1;
@@ -47,6 +47,7 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
                               entry.has_stored, entry.has_expiries) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "segments of a queue");
         }
+        qsi_queue_segment_at(&queue->core, i)->given_end = entry.given_end;
     }
     return QS_OK;
 }
@@ -74,11 +75,25 @@ qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *que
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "state of a segment");
 }
 
+/* Messages will be added to it, which takes its state; without that the queue goes on behind it. */
+static qs_status load_last_segment(struct qs_store *store, struct store_queue *queue,
+                                   qs_error *error)
+{
+    struct qsi_queue *core = &queue->core;
+    struct qsi_segment *last = qsi_queue_find_segment(core, core->next_seq / store->shared.entries);
+    qs_status status = last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
+
+    if (status == QS_ECORRUPT || (status == QS_EIO && !store->judges)) {
+        qsi_queue_end_segment(core, last); /* whoever comes for its messages is told */
+        status = QS_OK;
+    }
+    return status;
+}
+
 static qs_status replay_queue_state(struct qs_store *store, const uint8_t *record, qs_error *error)
 {
     struct qsi_queue_state state;
     struct store_queue *queue;
-    struct qsi_segment *last;
 
     QS_TRY(qsi_queue_state_decode(&state, record, error));
     QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, state.queue_id, &queue, error)
@@ -96,9 +111,7 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
     if (qsi_is_salvage(store)) {
         QS_TRY(qsi_salvage_segments(store, queue, error));
     }
-    last = qsi_queue_find_segment(&queue->core, state.base_seq / store->shared.entries);
-    /* Messages will be added to it. */
-    return last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
+    return load_last_segment(store, queue, error);
 }
 
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,

@@ -178,12 +178,13 @@ static qs_status find_live_slots(struct verify *verify, const struct known_queue
     uint64_t first_seq = entry->file.number * entries;
     /* Seen is of no interest, and its bitmap the same memory. */
     struct qsi_segment_state state = {.settled = verify->settled, .seen = verify->live};
+    uint32_t end = entry->given_end > 0 ? entry->given_end : entries;
     uint64_t count = 0;
     uint32_t columns;
 
     QS_TRY(qsi_segment_read_state(verify->index, &entry->file, &state, &columns, error));
     memset(verify->live, 0, words * sizeof *verify->live);
-    for (uint32_t slot = 0; slot < entries && first_seq + slot < base_seq; slot++) {
+    for (uint32_t slot = 0; slot < end && first_seq + slot < base_seq; slot++) {
         if (!qsi_bitmap_has(verify->settled, slot)) {
             count += 1;
             if (!qsi_verify_is_settled(queue, first_seq + slot)) {

@@ -316,11 +316,24 @@ static void install_columns(struct qsi_page_in *page_in)
     qsi_queue_count_columns(page_in->queue, segment);
 }
 
+/* The queue went on behind the segment when it could not be read: the file does not tell. */
+static void settle_never_given(struct qsi_page_in *page_in)
+{
+    uint32_t entries = page_in->queue->shared->entries;
+    uint32_t given_end = page_in->segment->given_end;
+
+    for (uint32_t word = given_end / QSI_WORD_BITS;
+         given_end > 0 && word < qsi_queue_words(page_in->queue); word++) {
+        page_in->state.settled[word] |= qsi_word_range(word, given_end, entries);
+    }
+}
+
 static qs_status install_state(struct qsi_page_in *page_in)
 {
     struct qsi_segment *segment = page_in->segment;
     uint32_t first, end;
 
+    settle_never_given(page_in);
     if (!live_words(page_in, &first, &end)) {
         return QS_ECORRUPT;
     }

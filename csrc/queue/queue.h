@@ -73,7 +73,9 @@ struct qsi_segment {
     uint32_t word_base, word_count;
     uint32_t first_word; /* no message before this word is ready */
     uint32_t seen_end;   /* slots below count as delivered once, by a session that crashed */
-    uint64_t *settled;   /* the three bitmaps; NULL: the state is on the disk only */
+    uint32_t
+        given_end;     /* slots from here on were never given out; 0: what is before next_seq was */
+    uint64_t *settled; /* the three bitmaps; NULL: the state is on the disk only */
     uint64_t *out;
     uint64_t *seen;
     uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
@@ -345,6 +347,8 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
                             uint32_t live_count, uint32_t seen_end, bool has_stored,
                             bool has_expiries) QS_MUST_CHECK;
+/* Nothing is added to a restored segment that cannot be read: the queue goes on behind it.  REQUIRES that it is the last one. */
+void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Salvage: a restored segment that cannot be read is taken for settled.  Its file stays, and so does what it refers to. */
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment);
 /* The next segment whose state must be loaded before the settle is replayed: one that it divides, or any that it requeues;

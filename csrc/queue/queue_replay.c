@@ -24,6 +24,16 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_fi
     return QS_OK;
 }
 
+void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    uint32_t entries = queue->shared->entries;
+
+    QS_ASSERT(segment->settled == NULL && segment->number == queue->next_seq / entries);
+    segment->given_end = (uint32_t)(queue->next_seq & (entries - 1));
+    segment->is_damaged = true;
+    queue->next_seq = queue->flushed_seq = (segment->number + 1) * entries;
+}
+
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     queue->retired_number = segment->number; /* what comes into it later gets another file */

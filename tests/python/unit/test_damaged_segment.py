@@ -100,3 +100,59 @@ def test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(path
         assert channel.get_batch("recovered.1")["body"].to_pylist() == [
             b"%d" % number for number in range(2000)
         ]
+
+
+LAST = 768  # the first message of the last segment, to which messages would be added
+
+
+@pytest.fixture
+def last_segment(path: Path) -> Path:
+    """The last of four segments of a queue, whose checkpoint ends in its middle."""
+    with pyqstore.open(path, segment_entries=256) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-mode": "lazy"})
+        channel.queue_declare("other", durable=True)
+        channel.basic_publish("", "other", b"whole", PERSISTENT)
+        for number in range(800):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        store.queue_status("q")
+        store.checkpoint()
+    return sorted(path.glob("index/*.seg"))[-1]
+
+
+def bodies_of(store: pyqstore.Store) -> tuple[list[bytes], list[pyqstore.StoreCorrupt]]:
+    bodies = []
+    refusals = []
+    with store.channel() as channel:
+        while True:
+            try:
+                message = channel.basic_get("q")
+            except pyqstore.StoreCorrupt as error:
+                refusals.append(error)
+                continue
+            if message is None:
+                return bodies, refusals
+            bodies.append(message.body)
+
+
+def test_damaged_last_segment_refused_the_whole_store(path: Path, last_segment: Path) -> None:
+    contents = last_segment.read_bytes()
+    last_segment.unlink()
+    assert pyqstore.verify(path).damages == 1
+    for opening in range(3):
+        with pyqstore.open(path) as store, store.channel() as channel:
+            message = channel.basic_get("other")
+            assert message is not None
+            assert message.body == b"whole"
+            channel.basic_publish("", "q", b"new %d" % opening, PERSISTENT)
+            bodies, (refusal,) = bodies_of(store)
+            expected = [b"%d" % number for number in range(LAST)]
+            assert bodies == expected + [b"new %d" % each for each in range(opening + 1)]
+            assert "32 messages cannot be delivered" in str(refusal)
+            assert refusal.path == f"index/{last_segment.name}"
+        assert pyqstore.verify(path).damages == 1
+    last_segment.write_bytes(contents)  # from a backup
+    assert pyqstore.verify(path).damages == 0
+    with pyqstore.open(path) as store:
+        bodies, refusals = bodies_of(store)
+        assert refusals == []
+        assert bodies == [b"%d" % each for each in range(800)] + [b"new 0", b"new 1", b"new 2"]

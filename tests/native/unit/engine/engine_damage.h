@@ -58,4 +58,55 @@ static inline void damage(struct engine *engine, const char *dir_name, const cha
     damage_first(engine, dir_name, part, needle, bytes, SIZE_MAX);
 }
 
+enum damage_kind { HEADER, STATE, FILE_GONE, FILE_CUT, KINDS };
+
+/* Removes the file whose name has that part, or cuts it. */
+static inline void damage_file(struct engine *engine, const char *dir_name, const char *part,
+                               bool cut)
+{
+    struct damage_wanted wanted = {.part = part};
+    qs_env *env = engine->env;
+    qs_dir *root, *dir;
+    qs_file *file;
+    bool created;
+
+    QS_CHECK_OK(env->dir_open_root(env, engine->path, false, &root, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_open(env, root, dir_name, false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(env->dir_list(env, dir, damage_find_file, &wanted, QS_ERROR));
+    QS_CHECK(wanted.name[0] != '\0');
+    if (cut) {
+        QS_CHECK_OK(env->open(env, dir, wanted.name, QS_OPEN_WRITE, &file, QS_ERROR));
+        QS_CHECK_OK(env->truncate(env, file, 100, QS_ERROR));
+        env->close(env, file);
+    } else {
+        QS_CHECK_OK(env->remove(env, dir, wanted.name, QS_ERROR));
+    }
+    env->dir_close(env, dir);
+    env->dir_close(env, root);
+}
+
+/* Of the one queue of the store. */
+static inline void damage_segment(struct engine *engine, uint32_t number, enum damage_kind kind)
+{
+    char part[32];
+
+    snprintf(part, sizeof part, "-%012x-", number);
+    switch (kind) {
+    case HEADER:
+        damage(engine, "index", part, "QSSEGMT\n", 8);
+        break;
+    case STATE:
+        damage(engine, "index", part, "QSSEGST\n", 8);
+        break;
+    case FILE_GONE:
+        damage_file(engine, "index", part, false);
+        break;
+    case FILE_CUT:
+        damage_file(engine, "index", part, true);
+        break;
+    case KINDS:
+        break;
+    }
+}
+
 #endif

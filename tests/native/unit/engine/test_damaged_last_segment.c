@@ -1,0 +1,154 @@
+/* A queue's last segment, to which messages would be added, cannot be read: its file is gone, or damaged.
+ *
+ * Method: a queue whose checkpoint ends in the middle of a segment, which is damaged in each way.  A strict open goes on behind it, and
+ * whoever comes to it is told.  What the journal added to it, or settled in it, is never dropped: a strict open refuses that, and
+ * names the file. */
+#include "engine_damage.h"
+#include "engine_fixture.h"
+#include "qs_test_fields.h"
+
+#define ENTRIES 256u
+#define MESSAGES 800u /* the checkpoint goes on at 896, on a page of its own */
+#define LAST 3u
+#define WHOLE (LAST * ENTRIES)
+
+static void publish_number(struct engine *engine, uint32_t number)
+{
+    char body[16];
+
+    snprintf(body, sizeof body, "%u", number);
+    publish(engine, "q", body);
+}
+
+static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        get(engine, "q", body);
+    }
+}
+
+/* Another queue, and a lazy one of which a checkpoint names the last segment.  The store is open, and makes no checkpoint unasked. */
+static void make_store(struct engine *engine, enum place place)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    engine_init(engine, place);
+    engine->options.segment_entries = ENTRIES;
+    engine->options.checkpoint_bytes = 0;
+    engine_open(engine);
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    declare(engine, "other", QS_DURABLE);
+    publish(engine, "other", "whole");
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        publish_number(engine, i);
+    }
+    check_counts(engine, "q", MESSAGES, 0); /* who asks waits until they are in segments */
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+}
+
+static void check_told(struct engine *engine)
+{
+    qs_message message;
+
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
+}
+
+/* A segment has a state on the disk when something in it was settled before a checkpoint. */
+static void settle_one(struct engine *engine)
+{
+    get_numbers(engine, 0, MESSAGES);
+    ack(engine, WHOLE + 1, 0);
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+}
+
+static void test_a_damaged_last_segment_refused_the_whole_store(enum place place)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct engine engine;
+
+        make_store(&engine, place);
+        settle_one(&engine);
+        engine_close(&engine);
+        damage_segment(&engine, LAST, (enum damage_kind)kind);
+        engine_open(&engine);
+        get(&engine, "other", "whole");
+        check_counts(&engine, "q", MESSAGES - 1, 0);
+        get_numbers(&engine, 0, WHOLE);
+        check_told(&engine);
+        publish_number(&engine, MESSAGES);
+        get_numbers(&engine, MESSAGES, MESSAGES + 1);
+        engine_new_channel(&engine);
+        for (int round = 0; round < 2; round++) { /* from the journal, then from a checkpoint */
+            engine_reopen(&engine);
+            check_counts(&engine, "q", MESSAGES, 0);
+            get_numbers(&engine, 0, WHOLE);
+            check_told(&engine);
+            get_numbers(&engine, MESSAGES, MESSAGES + 1);
+            engine_new_channel(&engine);
+            QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        }
+        engine_stop(&engine);
+    }
+}
+
+static void check_refused(struct engine *engine)
+{
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_store_open(&engine->store, engine->path, &engine->options,
+                                               engine->env, QS_ERROR));
+    QS_CHECK(strstr(QS_ERROR->text, "index/") != NULL);
+    QS_CHECK(strstr(QS_ERROR->text, "salvage") != NULL);
+    engine->options.recovery = QS_RECOVERY_SALVAGE;
+    engine_open(engine);
+    get(engine, "other", "whole");
+    QS_CHECK(stats_of(engine).lost_segments == 1);
+    get_numbers(engine, 0, WHOLE);
+}
+
+static void test_what_was_added_to_a_damaged_last_segment_is_kept(enum place place)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct engine engine;
+
+        if (kind == STATE) {
+            continue;
+        }
+        make_store(&engine, place);
+        publish_number(&engine, MESSAGES);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        engine_close(&engine);
+        damage_segment(&engine, LAST, (enum damage_kind)kind);
+        check_refused(&engine);
+        get_numbers(&engine, MESSAGES, MESSAGES + 1);
+        engine_stop(&engine);
+    }
+}
+
+static void test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten(enum place place)
+{
+    struct engine engine;
+
+    make_store(&engine, place);
+    get_numbers(&engine, 0, MESSAGES);
+    ack(&engine, WHOLE + 7, 0);
+    engine_close(&engine);
+    damage_segment(&engine, LAST, FILE_GONE);
+    check_refused(&engine);
+    engine_stop(&engine);
+}
+
+int main(void)
+{
+    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
+        test_a_damaged_last_segment_refused_the_whole_store((enum place)place);
+        test_what_was_added_to_a_damaged_last_segment_is_kept((enum place)place);
+        test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten((enum place)place);
+    }
+    return 0;
+}
