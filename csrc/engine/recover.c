@@ -551,18 +551,16 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
 
 /* ---- all of it ---- */
 
-/* What was read must be on the disk before anything is decided on it: it may be in the page cache only. */
-static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error *error)
+static qs_status sync_journal_file(struct qs_store *store, uint32_t number, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
     qs_file *file = NULL;
     qs_status status;
 
-    if (last_file == 0 || qsi_manifest_is_ended(&store->manifest) ||
-        store->options.sync == QS_SYNC_NONE) {
+    if (number == 0) {
         return QS_OK;
     }
-    qsi_journal_name(name, last_file);
+    qsi_journal_name(name, number);
     status = qsi_env_open(store->env, store->journal_dir, name, QS_OPEN_READ | QS_OPEN_WRITE, &file,
                           error);
     if (status != QS_OK) {
@@ -571,6 +569,19 @@ static qs_status sync_tail(struct qs_store *store, uint32_t last_file, qs_error 
     status = qsi_file_sync(store->env, file, error);
     store->env->close(store->env, file);
     return status;
+}
+
+/* What was read must be on the disk before anything is decided on it: it may be in the page cache only.  That goes for two files: a
+ * process can die when the end block of the first one is written and not synced, and the header of the second one is
+ * durable already. */
+static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result *result,
+                           qs_error *error)
+{
+    if (qsi_manifest_is_ended(&store->manifest) || store->options.sync == QS_SYNC_NONE) {
+        return QS_OK;
+    }
+    QS_TRY(sync_journal_file(store, result->file_before, error));
+    return sync_journal_file(store, result->last_file, error);
 }
 
 static void lock_store(void *context)
@@ -681,7 +692,7 @@ static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
     if (store->options.read_only) {
         return store->judges ? retain_bodies(store, error) : QS_OK;
     }
-    QS_TRY(sync_tail(store, result->last_file, error));
+    QS_TRY(sync_tail(store, result, error));
     QS_TRY(retain_bodies(store, error));
     QS_TRY(begin_session(store, result, error));
     QS_TRY(qsi_message_store_trim_counted(store->messages, error));

@@ -522,6 +522,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
                 "the journal breaks off at LSN %llu; its next file begins at %llu",
                 (unsigned long long)scan->lsn, (unsigned long long)file.header.base_lsn);
         }
+        scan->result->file_before = any ? last.header.number : 0;
         status = check_size(scan, &file, error);
         if (status == QS_OK) {
             status = scan_blocks(scan, &file, session, error);

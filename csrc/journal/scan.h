@@ -23,6 +23,7 @@ typedef qs_status qsi_scan_visitor(void *context, const struct qsi_scan_block *b
 
 struct qsi_scan_result {
     uint32_t last_file;    /* the highest file number that belongs to a session; 0: none */
+    uint32_t file_before;  /* of the same session, in which it went on to last_file; 0: none */
     uint32_t highest_file; /* the highest number there is, of a session or not */
     uint64_t end_offset;   /* behind the last valid block there */
     uint64_t end_lsn;

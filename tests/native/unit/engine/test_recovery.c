@@ -300,6 +300,88 @@ static void test_a_killed_process_loses_nothing_that_was_confirmed(void)
     free(large);
 }
 
+/* ---- the page cache outlives the process, and not the power ---- */
+
+#define ROLLING_BODY_BYTES 3000
+#define ROLLING_MESSAGES 120 /* some six journal files */
+
+static void open_on(struct engine *engine, qs_env *env)
+{
+    memset(engine, 0, sizeof *engine);
+    qs_options_default(&engine->options);
+    engine->options.journal_file_bytes = 64u << 10;
+    engine->options.background = false;
+    engine->env = env;
+    snprintf(engine->path, sizeof engine->path, "store");
+    engine_open(engine);
+}
+
+/* From the given call on none works, as for a process that died there. */
+static bool dies_at_call(struct engine *engine, qs_env *fault, uint64_t call)
+{
+    char *body = make_body(ROLLING_BODY_BYTES, 1);
+    qs_receipt receipt;
+    qs_status status = QS_OK;
+
+    qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, call, true);
+    for (int i = 0; status == QS_OK && i < ROLLING_MESSAGES; i++) {
+        status = qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body), 0,
+                                    &receipt, NULL);
+        if (status == QS_OK && i % 3 == 2) {
+            status = qs_store_sync(engine->store, NULL);
+        }
+    }
+    free(body);
+    return status != QS_OK;
+}
+
+static uint64_t ready_in(struct engine *engine)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
+    return status.messages_ready;
+}
+
+static bool check_death_at(uint64_t call)
+{
+    qs_env *sim = qsi_env_sim_create(call);
+    qs_env *fault = qsi_env_fault_create(sim);
+    qs_env *disk;
+    struct engine engine;
+    uint64_t ready;
+    bool died;
+
+    open_on(&engine, fault);
+    declare(&engine, "q", QS_DURABLE);
+    died = dies_at_call(&engine, fault, call);
+    qs_channel_close(engine.channel);
+    (void)!qs_store_close(engine.store, NULL);
+    qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    open_on(&engine, fault);
+    ready = ready_in(&engine);
+    disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, call);
+    engine_close(&engine);
+    qsi_env_fault_destroy(fault);
+    qsi_env_sim_destroy(sim);
+    open_on(&engine, disk);
+    QS_CHECK(ready_in(&engine) == ready);
+    engine_close(&engine);
+    qsi_env_mem_destroy(disk);
+    return died;
+}
+
+/* The process died between writing an end block and syncing it: recovery went on in the next file, and synced only that. */
+static void test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut(void)
+{
+    uint64_t call = 1;
+
+    while (check_death_at(call)) {
+        call += 1;
+    }
+    QS_CHECK(call > ROLLING_MESSAGES / 3);
+}
+
 int main(void)
 {
     RUN_TESTS(test_reopening_recovers_everything, test_transient_things_end_with_their_process,
@@ -312,5 +394,6 @@ int main(void)
     test_a_queue_of_few_messages_costs_little_memory_when_reopened();
     test_a_killed_process_loses_nothing_that_was_confirmed();
     test_what_was_not_delivered_after_a_crash_is_not_redelivered();
+    test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut();
     return 0;
 }
