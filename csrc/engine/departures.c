@@ -174,34 +174,42 @@ static void trim_queues(struct qs_store *store)
 
 /* ---- expiry ---- */
 
-/* Of one level.  Returns a segment whose state is wanted, if one is. */
-static struct qsi_segment *expire(struct qs_store *store, struct store_queue *queue)
+/* Of one level.  *lacks_state_out: a segment whose state is wanted, if one is. */
+static qs_status expire(struct qs_store *store, struct store_queue *queue,
+                        struct qsi_segment **lacks_state_out)
 {
     struct qsi_expiry_walk walk = {.now_us = now_us(store)};
     struct qsi_stretch stretch;
 
+    *lacks_state_out = NULL;
     if (queue->core.earliest > walk.now_us) {
-        return NULL;
+        return QS_OK;
     }
-    while (qsi_depart_reserve(store, 1) == QS_OK) {
+    for (;;) {
+        QS_TRY(qsi_depart_reserve(store, 1));
         if (!qsi_queue_hold_expired(&queue->core, &walk, &stretch)) {
             break;
         }
         store->stats.expired += stretch.count;
         qsi_depart(store, queue, &stretch, QSI_EXPIRED);
     }
-    return walk.lacks_state;
+    *lacks_state_out = walk.lacks_state;
+    return QS_OK;
 }
 
-void qsi_expire_now(struct qs_store *store, struct store_queue *queue)
+qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
+    qs_status status = QS_OK;
+
     if (qsi_earliest(queue) > now_us(store)) {
-        return;
+        return QS_OK;
     }
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        (void)expire(store, qsi_level_at(queue, i));
+    for (uint32_t i = 0; i < qsi_level_count(queue) && status == QS_OK; i++) {
+        struct qsi_segment *lacks_state;
+        status = expire(store, qsi_level_at(queue, i), &lacks_state);
     }
     qsi_tell_earliest(queue);
+    return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
 /* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
@@ -236,14 +244,19 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
 /* May release the lock. */
 static void expire_level(struct qs_store *store, struct store_queue *queue)
 {
-    struct qsi_segment *lacks_state = expire(store, queue);
+    struct qsi_segment *lacks_state;
+    qs_status status = expire(store, queue, &lacks_state); /* if it fails, the timer comes again */
     uint64_t before = 0;
 
     queue->jobs += 1;
-    while (lacks_state != NULL && lacks_state->number + 1 > before && !queue->deleted) {
+    while (status == QS_OK && lacks_state != NULL && lacks_state->number + 1 > before &&
+           !queue->deleted) {
         before = lacks_state->number + 1;
         load_state(store, queue, lacks_state);
-        lacks_state = queue->deleted ? NULL : expire(store, queue);
+        if (queue->deleted) {
+            break;
+        }
+        status = expire(store, queue, &lacks_state);
     }
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);

@@ -28,13 +28,14 @@ void qsi_depart(struct qs_store *store, struct store_queue *queue,
 void qsi_note_growth(struct qs_store *store, struct store_queue *level);
 /* The queue is in use: it does not go for want of it. */
 void qsi_note_use(struct qs_store *store, struct store_queue *queue);
-/* What has expired departs, as far as its state is in memory. */
-void qsi_expire_now(struct qs_store *store, struct store_queue *queue);
-static inline void qsi_expire(struct qs_store *store, struct store_queue *queue)
+/* What has expired departs, as far as its state is in memory.  Without memory for it, QS_ENOMEM: it is
+ * there still, and nobody may have it. */
+qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue,
+                         qs_error *error) QS_MUST_CHECK;
+static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *queue,
+                                   qs_error *error)
 {
-    if (qsi_earliest(queue) != QSI_NEVER) {
-        qsi_expire_now(store, queue);
-    }
+    return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
 }
 /* May release the lock.  What is to leave does, in its order, as far as it can: what cannot is tried again.  Of dead letters a few at a
  * time where a timer can go on with the others, else all. */

@@ -260,15 +260,23 @@ static bool is_settled(const struct store_queue *queue)
 }
 
 /* Content of a lazy queue that did not come from the disk. */
-static void drop_published(struct qsi_queue *queue)
+static qs_status drop_published(struct qsi_queue *queue)
 {
+    qs_status status = QS_OK;
+
     for (uint32_t i = queue->run_count; i-- > 0;) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);
-        if (!run->was_loaded && run->first_seq + run->count <= queue->flushed_seq) {
+        if (run->was_loaded || run->first_seq + run->count > queue->flushed_seq) {
+            continue;
+        }
+        if (qsi_run_may_leave(queue, run)) {
             qsi_queue_drop_run(queue, i);
+        } else {
+            status = QS_ENOMEM;
         }
     }
     qsi_queue_drop_states(queue);
+    return status;
 }
 
 qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue)
@@ -281,7 +289,8 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
         status = qsi_pager_flush(store, queue, NULL);
     }
     if (!queue->deleted) {
-        drop_published(&queue->core);
+        qs_status dropped = drop_published(&queue->core);
+        status = dropped == QS_OK ? status : dropped;
     }
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);

@@ -5,6 +5,8 @@
 #include "error.h"
 #include "pager.h"
 
+#include <string.h>
+
 #define GARBAGE_SHARE 3 /* message files may be this many times their live bytes, */
 #define GARBAGE_FILES 8 /* and this many files more, before publishers wait */
 #define SPARSE_SHARE 4  /* a segment with fewer than a quarter of its slots live is rewritten */
@@ -96,17 +98,30 @@ static qs_status read_refs(struct qsi_index *index, const struct qsi_segment_fil
     return status == QS_ECORRUPT ? QS_OK : status;
 }
 
-/* What could not be read is to be dropped another time, with what was settled since. */
-static void want_again(struct qsi_segment *segment, uint64_t *wanted, uint32_t words)
+/* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and all
+ * stays. */
+static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
 {
-    if (segment->releases == NULL) {
-        segment->releases = wanted;
+    uint64_t *wanted = qsi_zalloc(words * sizeof *wanted);
+
+    if (wanted != NULL && segment->has_releases) {
+        memcpy(wanted, segment->releases, words * sizeof *wanted);
+        memset(segment->releases, 0, words * sizeof *wanted);
+        segment->has_releases = false;
+    }
+    return wanted;
+}
+
+/* What could not be read is to be dropped another time, with what was settled since. */
+static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint32_t words)
+{
+    if (segment->releases == NULL) { /* nothing was noted: the rest will be asked for again */
         return;
     }
     for (uint32_t i = 0; i < words; i++) {
         segment->releases[i] |= wanted[i];
     }
-    qsi_free(wanted);
+    segment->has_releases = true;
 }
 
 /* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and drops them: all or none. */
@@ -118,21 +133,18 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     struct release release = {.store = store};
     struct qsi_segment_file file, transient_file;
     uint32_t durable_count = 0;
-    uint64_t *wanted = segment->releases;
+    uint64_t *wanted;
     qs_status status = QS_OK;
     uint32_t given_end = segment->given_end;
     bool rest;
 
-    if (wanted == NULL && !segment->release_rest) {
+    if (!segment->has_releases && !segment->release_rest) {
         return QS_OK;
     }
+    wanted = take_releases(segment, words);
     if (wanted == NULL) {
-        wanted = qsi_zalloc(words * sizeof *wanted);
-        if (wanted == NULL) {
-            return qsi_fail(error, QS_ENOMEM, "references");
-        }
+        return qsi_fail(error, QS_ENOMEM, "references");
     }
-    segment->releases = NULL;
     segment->busy += 1;
     store->releasing += 1;
     file = segment->file;
@@ -160,10 +172,10 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
         for (uint32_t i = 0; i < release.count; i++) {
             qsi_message_store_drop_ref(store->messages, &release.refs[i], i >= durable_count);
         }
-        qsi_free(wanted);
     } else {
         want_again(segment, wanted, words);
     }
+    qsi_free(wanted);
     qsi_free(release.refs);
     return status;
 }
@@ -239,12 +251,6 @@ qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
     if (status == QS_OK) {
         status = release_retired(store, error);
     }
-    if (store->shared.out_of_memory) {
-        /* Counts and bitmaps tell of different things now: no checkpoint may be made of them. */
-        qs_error lost = {.status = QS_ENOMEM};
-        qsi_fail(&lost, QS_ENOMEM, "references of settled messages could not be noted");
-        qsi_store_fail(store, &lost);
-    }
     return status;
 }
 
@@ -256,7 +262,7 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
     uint64_t end = (segment->number + 1) * store->shared.entries;
 
     return segment->file.heap_end > 0 && segment->busy == 0 && end <= queue->flushed_seq &&
-           segment->transient_count == 0 && segment->releases == NULL && !segment->is_damaged &&
+           segment->transient_count == 0 && !segment->has_releases && !segment->is_damaged &&
            (uint64_t)qsi_segment_live_count(segment) * SPARSE_SHARE < segment->file.slot_count;
 }
 

@@ -135,7 +135,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
                            qsi_slice_of(arguments), &found, &lsn, error);
     if (status == QS_OK) {
         qsi_note_use(channel->store, found);
-        qsi_expire(channel->store, found);
+        (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
         ok_out->message_count = qsi_ready_count(found);
@@ -269,11 +269,6 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     struct qsi_chunk *chunk = NULL;
     uint64_t from, bytes = purge_bytes(queue);
 
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        if (qsi_queue_reserve_releases(&qsi_level_at(queue, i)->core) != QS_OK) {
-            return qsi_fail(error, QS_ENOMEM, "purge");
-        }
-    }
     if (!qsi_is_journalled(queue) || bytes == 0) {
         *count_out = purge_levels(queue, ignore_range, &purge);
         return QS_OK;

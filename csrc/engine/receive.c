@@ -91,7 +91,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     struct qsi_stretch stretch;
 
     memset(message_out, 0, sizeof *message_out);
-    qsi_expire(channel->store, queue);
+    QS_TRY(qsi_expire(channel->store, queue, error));
     queue = qsi_head_level(queue);
     switch (qsi_queue_take(&queue->core, 1, &stretch)) {
     case QSI_TAKE_EMPTY:
@@ -402,7 +402,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         qsi_note_use(store, queue);
-        qsi_expire(store, queue);
+        QS_TRY(qsi_expire(store, queue, error));
         if (qsi_has_ready(queue)) {
             break;
         }
@@ -433,7 +433,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             status = qsi_require_queue(channel, get->queue, &queue, error);
         }
         if (status == QS_OK) {
-            qsi_expire(store, queue);
+            status = qsi_expire(store, queue, error);
         }
         if (status != QS_OK) {
             return get->batch.message_count > 0 && !channel->closed ? QS_OK : status;

@@ -535,9 +535,6 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     qsi_mutex_lock(&store->mutex);
     status = qsi_pager_release(store, error);
     qsi_mutex_unlock(&store->mutex);
-    if (status == QS_OK && store->shared.out_of_memory) { /* it would be open, and failed */
-        status = qsi_fail(error, QS_ENOMEM, "references of settled messages");
-    }
     if (status != QS_OK) {
         return status;
     }

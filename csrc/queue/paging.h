@@ -89,6 +89,8 @@ uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool
 
 /* ---- dropping ---- */
 
+/* May the run's content leave memory?  False: for want of memory it stays. */
+bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run);
 /* Drops content that is flushed, of messages that are out or behind the first keep_count ready ones, until bytes were dropped from the queue's
  * share.  Returns how many bytes. */
 uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes);

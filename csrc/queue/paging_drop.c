@@ -42,7 +42,7 @@ uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, ui
         if (run->first_seq + run->count > queue->flushed_seq) {
             break; /* like all behind it */
         }
-        if (ready > 0) {
+        if (ready > 0 || !qsi_run_may_leave(queue, run)) {
             kept += ready;
             queue->runs[queue->first_run + stays++] = run;
             continue;

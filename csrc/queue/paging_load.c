@@ -337,6 +337,7 @@ static qs_status install_state(struct qsi_page_in *page_in)
     if (!live_words(page_in, &first, &end)) {
         return QS_ECORRUPT;
     }
+    QS_TRY(qsi_segment_cover_releases(page_in->queue, segment));
     QS_TRY(qsi_segment_make_state(page_in->queue, segment, first, end - first));
     for (uint32_t word = first; word < end; word++) {
         segment->settled[word - first] = page_in->state.settled[word];

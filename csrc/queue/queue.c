@@ -26,6 +26,7 @@ void qsi_queue_fini(struct qsi_queue *queue)
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         qsi_segment_free_state(queue->shared->budget, segment);
+        qsi_segment_leave_releases(queue, segment);
         qsi_segment_free(segment);
     }
     qsi_run_destroy(queue->spare);

@@ -38,8 +38,6 @@ struct qsi_queue_shared {
         releasing; /* segments with settled messages whose references must be read before they can be dropped */
     struct qsi_list retired; /* segments without live messages whose files are to go */
     uint64_t flushed_bytes;  /* written to segment files */
-    bool
-        out_of_memory; /* a reference could not be noted for dropping: only a restart counts right again */
 };
 void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries);
 
@@ -104,9 +102,13 @@ struct qsi_segment {
     uint32_t busy;                /* jobs under way: it is not freed before they end */
     struct qsi_segment_file file; /* heap_end 0: none */
     struct qsi_segment_file transient_file; /* of transient messages in a durable queue */
-    uint64_t *releases;                     /* settled messages whose content was not in memory */
-    bool release_rest;                      /* and all that the state area does not call settled */
-    struct qsi_list in_shared;              /* releasing or retired */
+    /* Settled messages whose content was not in memory.  The bitmap is there before content that refers
+     * to the message store leaves memory, and before a state comes that has such content on the disk:
+     * settling needs no memory.  NULL: no such content is on the disk only. */
+    uint64_t *releases;
+    bool has_releases;         /* some bit is set */
+    bool release_rest;         /* and all that the state area does not call settled */
+    struct qsi_list in_shared; /* releasing or retired */
 };
 
 /* What queues have together that are one to whoever consumes: 256 at most. */
@@ -331,8 +333,6 @@ static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment,
                                       : mask;
 }
 
-/* Memory for what a purge notes of messages whose content is on the disk: with it, noting cannot fail. */
-qs_status qsi_queue_reserve_releases(struct qsi_queue *queue) QS_MUST_CHECK;
 /* Drops every ready message; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
 typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);

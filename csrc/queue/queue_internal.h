@@ -127,6 +127,11 @@ void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint3
 /* Drops the references of messages that are settled: bit i stands for row first_row + i. */
 void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
                          uint64_t mask);
+/* Memory to note settled messages in whose content is on the disk only. */
+qs_status qsi_segment_cover_releases(struct qsi_queue *queue,
+                                     struct qsi_segment *segment) QS_MUST_CHECK;
+/* The segment leaves its queue: nobody counts that memory any more, and without a note it goes. */
+void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Settled messages whose content is on the disk only: their references are dropped when somebody has read them. */
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                              uint64_t mask);

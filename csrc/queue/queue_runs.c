@@ -4,6 +4,7 @@
  * which is dropped once: from its run, or, without one, when somebody has read it from the disk. */
 #include "alloc.h"
 #include "check.h"
+#include "paging.h"
 #include "properties.h"
 #include "queue_internal.h"
 
@@ -241,52 +242,59 @@ void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uin
     }
 }
 
-/* Has the segment messages whose references would have to be read? */
-static bool may_release_later(const struct qsi_queue *queue, const struct qsi_segment *segment)
+static uint64_t releases_bytes(const struct qsi_queue *queue)
 {
-    return segment->has_stored && segment->settled != NULL && queue->shared->messages != NULL &&
-           !queue->references_gone &&
-           (segment->file.heap_end > 0 || segment->transient_file.heap_end > 0);
+    return qsi_bitmap_words(queue->shared->entries) * sizeof(uint64_t);
 }
 
-qs_status qsi_queue_reserve_releases(struct qsi_queue *queue)
+qs_status qsi_segment_cover_releases(struct qsi_queue *queue, struct qsi_segment *segment)
 {
-    struct qsi_queue_shared *shared = queue->shared;
+    if (segment->releases != NULL || !segment->has_stored) {
+        return QS_OK;
+    }
+    segment->releases = qsi_zalloc(releases_bytes(queue));
+    if (segment->releases == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_budget_add(queue->shared->budget, releases_bytes(queue));
+    return QS_OK;
+}
 
-    for (uint32_t i = 0; i < queue->segment_count; i++) {
-        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (!may_release_later(queue, segment) || segment->releases != NULL) {
-            continue;
-        }
-        segment->releases = qsi_zalloc(qsi_bitmap_words(shared->entries) * sizeof(uint64_t));
-        if (segment->releases == NULL) {
-            return QS_ENOMEM;
-        }
-        if (qsi_list_is_empty(&segment->in_shared)) { /* who finds it empty frees it */
-            qsi_list_push_back(&shared->releasing, &segment->in_shared);
+void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    if (segment->releases != NULL) {
+        qsi_budget_sub(queue->shared->budget, releases_bytes(queue));
+    }
+    if (!segment->has_releases) {
+        qsi_free(segment->releases);
+        segment->releases = NULL;
+    }
+}
+
+bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t last = (run->first_seq + run->count - 1) / entries;
+
+    for (uint64_t number = run->first_seq / entries; run->has_stored && number <= last; number++) {
+        struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
+        if (segment != NULL && qsi_segment_cover_releases(queue, segment) != QS_OK) {
+            return false;
         }
     }
-    return QS_OK;
+    return true;
 }
 
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                              uint64_t mask)
 {
-    struct qsi_queue_shared *shared = queue->shared;
-
-    if (!segment->has_stored || shared->messages == NULL || queue->references_gone) {
+    if (segment->releases == NULL || queue->shared->messages == NULL || queue->references_gone) {
         return;
     }
-    if (segment->releases == NULL) {
-        segment->releases = qsi_zalloc(qsi_bitmap_words(shared->entries) * sizeof(uint64_t));
-        if (segment->releases == NULL) {
-            shared->out_of_memory = true;
-            return;
-        }
-    }
     segment->releases[word] |= mask;
+    segment->has_releases = true;
     if (qsi_list_is_empty(&segment->in_shared)) {
-        qsi_list_push_back(&shared->releasing, &segment->in_shared);
+        qsi_list_push_back(&queue->shared->releasing, &segment->in_shared);
     }
 }
 

@@ -184,6 +184,9 @@ void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment
 {
     QS_ASSERT(segment->out_count == 0 && segment->transient_count == 0 && !segment->state_dirty);
     qsi_segment_free_state(queue->shared->budget, segment);
+    if (!segment->has_releases) {
+        qsi_segment_leave_releases(queue, segment);
+    }
 }
 
 void qsi_segment_free(struct qsi_segment *segment)
@@ -386,6 +389,7 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
     queue->segment_count -= 1;
     queue->scan -= index < queue->scan ? 1 : 0;
     qsi_segment_free_state(shared->budget, segment);
+    qsi_segment_leave_releases(queue, segment);
     qsi_list_remove(&segment->in_shared);
     if (segment->file.heap_end == 0 && segment->transient_file.heap_end == 0) {
         qsi_segment_free(segment);

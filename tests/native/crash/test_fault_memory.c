@@ -1,8 +1,10 @@
-/* Out of memory under a mixed workload: several channels, confirms, transactions with keys, consumers, fan-out, paging under a small
- * budget, checkpoints.  Allocations fail again and again, at random.
+/* Out of memory under a mixed workload: several channels, confirms, transactions with keys, consumers
+ * that ack when the content is on the disk only, expiry, queues that are deleted, fan-out, paging under
+ * a small budget, checkpoints.  Allocations fail again and again, at random.
  *
- * The call that met it fails with QS_ENOMEM and may be repeated; nothing else happens: no store fails, no channel closes, nothing that
- * was confirmed is lost, and nothing is there twice.
+ * The call that met it fails with QS_ENOMEM and may be repeated; nothing else happens: no store fails,
+ * no channel closes, nothing that was confirmed is lost, nothing is there twice, and a store whose
+ * queues were emptied holds no body any more.
  *
  * Arguments: seed, number of operations in each round. */
 #include "qstore/alloc.h"
@@ -16,7 +18,13 @@
 
 #define NONE ((qs_slice){NULL, 0})
 #define PERSISTENT ((qs_slice){"\x10\x00\x02", 3})
+#define SHORT_LIVED                \
+    ((qs_slice){"\x11\x00\x02\x02" \
+                "50",              \
+                6}) /* ms */
+#define SHORT_LIFE_NS UINT64_C(60000000)
 #define TRIES 40 /* before memory comes back */
+#define PREFETCH 30
 #define CHANNELS 3
 
 /* ---- an allocator that fails one time in many ---- */
@@ -74,6 +82,9 @@ struct work {
     uint64_t sent[CHANNELS]; /* to a, b and c: messages whose call succeeded */
     uint64_t taken;          /* of c */
     uint64_t keys, refused;
+    uint64_t held[PREFETCH]; /* tags of c that are not settled yet */
+    uint32_t held_count;
+    uint64_t expiring, deleted; /* messages to d that are to expire; queues that were deleted */
 };
 
 static qs_slice text(const char *string)
@@ -105,6 +116,8 @@ static void open_work(struct work *work)
     qs_declare_ok ok;
     char tag[256];
 
+    work->held_count = 0;
+
     qs_options_default(&options);
     options.memory_budget = 128u << 10;
     options.journal_file_bytes = 64u << 10;
@@ -122,9 +135,11 @@ static void open_work(struct work *work)
         UNTIL_DONE(work, qs_channel_queue_bind(work->plain, text(queues[i]), text("amq.fanout"),
                                                NONE, NONE, QS_ERROR));
     }
+    UNTIL_DONE(work,
+               qs_channel_queue_declare(work->plain, text("d"), QS_DURABLE, NONE, &ok, QS_ERROR));
     UNTIL_DONE(work, qs_channel_confirm_select(work->plain, QS_ERROR));
     UNTIL_DONE(work, qs_channel_tx_select(work->transacted, QS_ERROR));
-    UNTIL_DONE(work, qs_channel_qos(work->reader, 30, 0, 0, QS_ERROR));
+    UNTIL_DONE(work, qs_channel_qos(work->reader, PREFETCH, 0, 0, QS_ERROR));
     UNTIL_DONE(work,
                qs_channel_consume(work->reader, text("c"), text("reader"), 0, NONE, tag, QS_ERROR));
 }
@@ -204,15 +219,22 @@ static qs_status take(struct work *work, qs_event *event)
 
 static void consume(struct work *work)
 {
-    for (int i = 0; i < 10; i++) {
+    while (work->held_count < PREFETCH) {
         qs_event event = {0};
-        uint64_t tag;
         UNTIL_DONE(work, take(work, &event));
         if (event.kind != QS_EVENT_DELIVERY) {
             return;
         }
-        tag = event.message.delivery_tag;
+        work->held[work->held_count++] = event.message.delivery_tag;
         qs_message_release(&event.message);
+    }
+}
+
+/* The content of most went to the disk since they were taken. */
+static void settle(struct work *work)
+{
+    for (uint32_t i = 0; i < work->held_count; i++) {
+        uint64_t tag = work->held[i];
         if (i % 3 == 2) {
             UNTIL_DONE(work, qs_channel_nack(work->reader, tag, QS_REQUEUE, QS_ERROR));
         } else {
@@ -220,12 +242,69 @@ static void consume(struct work *work)
             work->taken += 1;
         }
     }
+    work->held_count = 0;
 }
 
 /* What a delivery that ran out of memory left unacked is given back. */
 static void recover(struct work *work)
 {
     UNTIL_DONE(work, qs_channel_recover(work->reader, QS_REQUEUE, QS_ERROR));
+    work->held_count = 0;
+}
+
+/* Enough that the first are on the disk when they expire. */
+static void publish_short_lived(struct work *work)
+{
+    for (int i = 0; i < 20; i++) {
+        qs_slice body = any_body(work);
+        qs_receipt receipt;
+        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("d"), SHORT_LIVED, body, 0,
+                                            &receipt, QS_ERROR));
+        work->expiring += 1;
+    }
+}
+
+static qs_status get_nothing(struct work *work)
+{
+    qs_message message;
+    qs_status status = qs_channel_get(work->reader, text("d"), QS_NO_ACK, &message, QS_ERROR);
+
+    QS_CHECK(status != QS_OK);
+    return status == QS_EEMPTY ? QS_OK : status;
+}
+
+static void expire(struct work *work)
+{
+    qs_queue_status queue;
+
+    qsi_env_mem_advance(work->env, SHORT_LIFE_NS);
+    UNTIL_DONE(work, get_nothing(work));
+    UNTIL_DONE(work, qs_store_queue_status(work->store, text("d"), &queue, QS_ERROR));
+    QS_CHECK(queue.messages_ready + queue.messages_unacked == 0);
+    work->expiring = 0;
+}
+
+/* With messages in memory, on the disk and unacked. */
+static void delete_queue(struct work *work)
+{
+    uint64_t count;
+    qs_declare_ok ok;
+
+    UNTIL_DONE(work,
+               qs_channel_queue_declare(work->plain, text("e"), QS_DURABLE, NONE, &ok, QS_ERROR));
+    for (int i = 0; i < 30; i++) {
+        qs_slice body = any_body(work);
+        qs_receipt receipt;
+        UNTIL_DONE(work, qs_channel_publish(work->plain, NONE, text("e"), PERSISTENT, body, 0,
+                                            &receipt, QS_ERROR));
+    }
+    for (int i = 0; i < 3; i++) {
+        qs_message message;
+        UNTIL_DONE(work, qs_channel_get(work->transacted, text("e"), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+    }
+    UNTIL_DONE(work, qs_channel_queue_delete(work->plain, text("e"), 0, &count, QS_ERROR));
+    work->deleted += 1;
 }
 
 static void ask(struct work *work)
@@ -254,7 +333,7 @@ static void operate(struct work *work)
 {
     qs_stats stats;
 
-    switch (qsi_splitmix_below(&work->random, 16)) {
+    switch (qsi_splitmix_below(&work->random, 22)) {
     case 0:
     case 1:
         transact(work);
@@ -284,6 +363,20 @@ static void operate(struct work *work)
             purge(work);
         }
         break;
+    case 11:
+    case 12:
+    case 13:
+        settle(work);
+        break;
+    case 14:
+        publish_short_lived(work);
+        break;
+    case 15:
+        expire(work);
+        break;
+    case 16:
+        delete_queue(work);
+        break;
     default:
         publish(work, qsi_splitmix_below(&work->random, 3) == 0);
     }
@@ -307,6 +400,27 @@ static void check_counts(const struct work *work, qs_store *store)
     }
 }
 
+/* Nothing refers to any body: no file with bodies is left, nor a byte of them counted. */
+static void drain(struct work *work)
+{
+    static const char *const queues[] = {"a", "b", "c", "d"};
+    qs_stats stats;
+    uint64_t count;
+
+    for (int i = 0; i < 4; i++) {
+        QS_CHECK_OK(qs_channel_queue_delete(work->plain, text(queues[i]), 0, &count, QS_ERROR));
+    }
+    for (int i = 0; i < 3; i++) { /* files go with the checkpoint after the one that named them */
+        QS_CHECK_OK(qs_store_checkpoint(work->store, QS_ERROR));
+    }
+    qs_store_stats(work->store, &stats);
+    if (stats.message_bytes_live != 0 || stats.message_files > 1) {
+        fprintf(stderr, "%" PRIu64 " bytes of bodies in %" PRIu64 " files are left\n",
+                stats.message_bytes_live, stats.message_files);
+        QS_CHECK(!"bodies of messages that are gone");
+    }
+}
+
 /* The process dies, and memory is there again. */
 static void check_recovery(struct work *work)
 {
@@ -317,6 +431,7 @@ static void check_recovery(struct work *work)
     QS_CHECK(again.env != NULL);
     open_work(&again);
     check_counts(&again, again.store);
+    drain(&again);
     close_work(&again);
     qsi_env_mem_destroy(again.env);
 }
@@ -346,10 +461,11 @@ static void run(uint64_t seed, uint64_t one_in, uint64_t operations)
     close_work(&work);
     open_work(&work);
     check_counts(&work, work.store);
+    drain(&work);
     close_work(&work);
     printf("one in %" PRIu64 ": %" PRIu64 " allocations failed, %" PRIu64 " calls refused\n",
            one_in, scarce.failures, work.refused);
-    QS_CHECK(work.refused > 0);
+    QS_CHECK(work.refused > 0 && work.deleted > 0);
     qsi_env_mem_destroy(work.env);
 }
 

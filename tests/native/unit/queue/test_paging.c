@@ -539,21 +539,33 @@ static void test_every_allocation_may_fail(void)
     QS_CHECK(failures > 50);
 }
 
-/* A reference that cannot be noted for dropping is told. */
-static void test_without_memory_references_are_not_lost_silently(void)
+/* What settling notes of messages on the disk has its memory before they are there only. */
+static void test_settling_messages_on_the_disk_needs_no_memory(bool loaded)
 {
     struct fixture fixture;
     struct qsi_stretch stretch;
+    bool missing;
 
     start(&fixture, 64, true);
     publish(&fixture, 0, 64, 1, true);
     flush_all(&fixture);
-    QS_CHECK(take_some(&fixture, 10, &stretch));
-    qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
     qs_test_alloc_arm(&memory, 1, true);
-    settle_all(&fixture, &stretch);
+    QS_CHECK(qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX) == 0);
+    QS_CHECK(qsi_queue_ready_in_memory(&fixture.queue, 64, &missing) == 64 && !missing);
     qs_test_alloc_arm(&memory, 0, false);
-    QS_CHECK(fixture.shared.out_of_memory);
+    if (loaded) { /* taken, and then on the disk only */
+        QS_CHECK(take_some(&fixture, 10, &stretch));
+    }
+    QS_CHECK(qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX) > 0);
+    QS_CHECK(referenced_bytes(&fixture) > 0);
+    qs_test_alloc_arm(&memory, 1, true);
+    if (loaded) {
+        settle_all(&fixture, &stretch);
+    }
+    QS_CHECK(qsi_queue_purge(&fixture.queue, NULL, NULL) == (loaded ? 54 : 64));
+    qs_test_alloc_arm(&memory, 0, false);
+    release_all(&fixture, false);
+    QS_CHECK(referenced_bytes(&fixture) == 0);
     stop(&fixture);
 }
 
@@ -689,7 +701,8 @@ int main(void)
     test_a_deleted_queue_refers_to_nothing();
     test_transients_of_a_batch_refer_until_they_are_settled();
     test_every_allocation_may_fail();
-    test_without_memory_references_are_not_lost_silently();
+    test_settling_messages_on_the_disk_needs_no_memory(false);
+    test_settling_messages_on_the_disk_needs_no_memory(true);
     test_every_call_of_a_disk_may_fail();
     test_a_cut_takes_nothing_that_was_named();
     QS_CHECK(memory.alive == 0);

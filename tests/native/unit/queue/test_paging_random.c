@@ -577,7 +577,7 @@ static void step_rewrite(struct run *run)
         uint64_t live[8] = {0};
         bool named = segment->named;
         if (from.heap_end == 0 || segment->busy > 0 || segment->settled == NULL ||
-            segment->releases != NULL || /* the new file would lack what they are to be read from */
+            segment->has_releases || /* the new file would lack what they are to be read from */
             (segment->number + 1) * fixture->shared.entries > queue->flushed_seq ||
             segment->transient_count > 0 || qsi_segment_live_count(segment) * 2 > from.slot_count) {
             continue;

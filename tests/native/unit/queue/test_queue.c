@@ -30,7 +30,6 @@ static void end(struct qsi_queue *queue)
 {
     qsi_queue_fini(queue);
     QS_CHECK(qsi_list_is_empty(&shared.retired) && qsi_list_is_empty(&shared.releasing));
-    QS_CHECK(!shared.out_of_memory);
 }
 
 /* ---- records ---- */
