@@ -6,7 +6,8 @@
 
 #define QSI_NO_BELL (-1)
 
-/* QS_EIO: no descriptor is left.  The event loop closes it, when it does not watch it any more and nobody rings it any more. */
+/* QS_EIO: no descriptor is left.  The event loop closes it, when it does not watch it any more and
+ * nobody rings it any more. */
 qs_status qsi_bell_open(int *bell_out, qs_error *error) QS_MUST_CHECK;
 void qsi_bell_ring(int bell);
 

@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Memory, space or descriptors were short: the call that says so did nothing, and may go well another time. */
+/* Memory, space or descriptors were short: the call that says so did nothing, and may go well
+ * another time. */
 static inline bool qsi_is_shortage(qs_status status)
 {
     return status == QS_ENOMEM || status == QS_ENOSPC || status == QS_ESTORE_FULL ||

@@ -23,7 +23,8 @@ struct qsi_map_entry {
     uint8_t key[];
 };
 
-/* Numbers that the store gives itself, one after the other: nobody chooses them, so no key is needed. */
+/* Numbers that the store gives itself, one after the other: nobody chooses them, so no key is
+ * needed. */
 static uint64_t hash_number(uint64_t number)
 {
     number *= UINT64_C(0x9e3779b97f4a7c15);

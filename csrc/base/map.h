@@ -1,8 +1,8 @@
 /* A hash table from byte strings to pointers.  Keys are copied.  Zeroed memory is an empty one.
  *
  * Strings are hashed with a key of the process, so they may come from anybody.  A table whose keys
- * are numbers that the store gives itself is asked with the functions that end in _number: they take
- * a tenth of the time.  One table is asked in one of these ways only. */
+ * are numbers that the store gives itself is asked with the functions that end in _number: they
+ * take a tenth of the time.  One table is asked in one of these ways only. */
 #ifndef QSI_MAP_H
 #define QSI_MAP_H
 

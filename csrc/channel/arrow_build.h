@@ -1,12 +1,15 @@
-/* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data interface.
+/* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
+ * interface.
  *
- * Columns: delivery_tag (sequence and unacked, of a batch that was browsed), redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
- * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
- * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no number and a
- * timestamp beyond int64 come out null.
+ * Columns: delivery_tag (sequence and unacked, of a batch that was browsed), redelivered, exchange,
+ * routing_key, body, headers, message_id, correlation_id, type, app_id, content_type,
+ * content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
+ * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no
+ * number and a timestamp beyond int64 come out null.
  *
- * Bodies are copied once, from where they lie into the batch.  A property column costs nothing until the
- * first message that has the property: columns catch up with the row count only when they must. */
+ * Bodies are copied once, from where they lie into the batch.  A property column costs nothing
+ * until the first message that has the property: columns catch up with the row count only when they
+ * must. */
 #ifndef QSI_ARROW_BUILD_H
 #define QSI_ARROW_BUILD_H
 

@@ -86,7 +86,8 @@ static void absorb_immediate(struct qsi_confirms *confirms, struct qsi_number_ra
     }
 }
 
-/* Durable ranges that follow each other without a gap become one.  A number that was refused is a gap: it has had its verdict. */
+/* Durable ranges that follow each other without a gap become one.  A number that was refused is a
+ * gap: it has had its verdict. */
 static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
 {
     struct qsi_number_ranges *pending = &confirms->pending;

@@ -35,8 +35,9 @@ struct qsi_confirms {
 };
 
 void qsi_confirms_fini(struct qsi_confirms *confirms);
-/* Room for one more publish, of any count of messages.  What is durable by now becomes one range when there is none left, so that
- * confirms that nobody reads take no more memory than those of messages on their way to the disk. */
+/* Room for one more publish, of any count of messages.  What is durable by now becomes one range
+ * when there is none left, so that confirms that nobody reads take no more memory than those of
+ * messages on their way to the disk. */
 qs_status qsi_confirms_reserve(struct qsi_confirms *confirms, uint64_t durable_lsn) QS_MUST_CHECK;
 /* count messages were accepted; lsn 0: nothing to wait for.  REQUIRES room.  Returns the first number. */
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn);

@@ -1,12 +1,13 @@
 /* A channel's delivered and not yet settled messages, by delivery tag.
  *
- * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are consecutive in one word of one
- * segment, with a bit for each that is still outstanding.  A batch of 10,000 deliveries is some 160 extents; finding a
- * tag is a binary search; acks in any order clear bits.
+ * Tags count up from 1 and are kept in extents: up to 64 consecutive tags whose messages are
+ * consecutive in one word of one segment, with a bit for each that is still outstanding.  A batch
+ * of 10,000 deliveries is some 160 extents; finding a tag is a binary search; acks in any order
+ * clear bits.
  *
- * A tag is withheld when its message was taken and never reached the caller: the body is damaged, or memory ran out on the way.
- * Nobody knows such a tag, so nothing that settles "all up to" another one may find it.  It is not outstanding to any function
- * here but those that say so. */
+ * A tag is withheld when its message was taken and never reached the caller: the body is damaged,
+ * or memory ran out on the way.  Nobody knows such a tag, so nothing that settles "all up to"
+ * another one may find it.  It is not outstanding to any function here but those that say so. */
 #ifndef QSI_UNACKED_H
 #define QSI_UNACKED_H
 
@@ -79,7 +80,8 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
-/* Withholds the outstanding ones of these tags.  visit gets each extent with the bits that were outstanding until now. */
+/* Withholds the outstanding ones of these tags.  visit gets each extent with the bits that were
+ * outstanding until now. */
 void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                           qsi_extent_visitor *visit, void *context);
 /* Takes out all that is withheld, oldest first, as qsi_unacked_take does. */

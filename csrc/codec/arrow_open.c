@@ -1,10 +1,12 @@
-/* Opening a record batch: types, structure and contents are checked here, once, so that reading is free of it.
+/* Opening a record batch: types, structure and contents are checked here, once, so that reading is
+ * free of it.
  *
- * Invariant: no byte of a buffer is looked at before it was copied, so what was checked is what is used.
+ * Invariant: no byte of a buffer is looked at before it was copied, so what was checked is what is
+ * used.
  *
- * Arrays come from other libraries and may be made by hand.  What the interface lets us check is checked;
- * null slots may hold anything, so the fast passes over whole columns only tell "nothing to see" from "look
- * at each row", and only the row by row pass condemns. */
+ * Arrays come from other libraries and may be made by hand.  What the interface lets us check is
+ * checked; null slots may hold anything, so the fast passes over whole columns only tell "nothing
+ * to see" from "look at each row", and only the row by row pass condemns. */
 #include "alloc.h"
 #include "arrow_read.h"
 #include "check.h"

@@ -1,15 +1,15 @@
 /* Reading a record batch of messages where it lies, through the Arrow C Data interface.
  *
- * qsi_arrow_batch_open() checks everything that can be checked (types, structure, every offset, index and
- * length of the rows in use), so that the accessors need not: they are a few loads each.
+ * qsi_arrow_batch_open() checks everything that can be checked (types, structure, every offset,
+ * index and length of the rows in use), so that the accessors need not: they are a few loads each.
  *
- * Other threads may write to the caller's buffers meanwhile.  Whatever is looked at more than once is therefore
- * copied first, and the copy is checked and used: offsets, views, indexes, numbers, bits of validity, and the
- * bytes of all columns but the body.  A body's bytes stay where they lie and are to be read once.  The
- * ArrowSchema, the ArrowArray and their buffers must stay alive.
+ * Other threads may write to the caller's buffers meanwhile.  Whatever is looked at more than once
+ * is therefore copied first, and the copy is checked and used: offsets, views, indexes, numbers,
+ * bits of validity, and the bytes of all columns but the body.  A body's bytes stay where they lie
+ * and are to be read once.  The ArrowSchema, the ArrowArray and their buffers must stay alive.
  *
- * Two limits of the interface: nobody tells the size of the buffer behind 32- and 64-bit offsets, so its last
- * offset is believed; and a buffer pointer itself cannot be checked. */
+ * Two limits of the interface: nobody tells the size of the buffer behind 32- and 64-bit offsets,
+ * so its last offset is believed; and a buffer pointer itself cannot be checked. */
 #ifndef QSI_ARROW_READ_H
 #define QSI_ARROW_READ_H
 
@@ -114,9 +114,10 @@ struct qsi_arrow_batch {
 
 struct qsi_arrow_copy;
 
-/* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.  rows_before: rows of the
- * arrays that came before it, from which errors count on.
- * QS_EINVAL: not such a batch; the text names the column, and the row if one is to blame.  QS_ENOMEM. */
+/* Opens one struct array as a batch of messages.  The schema and the array stay the caller's.
+ * rows_before: rows of the arrays that came before it, from which errors count on.
+ * QS_EINVAL: not such a batch; the text names the column, and the row if one is to blame.
+ * QS_ENOMEM. */
 qs_status qsi_arrow_batch_open(struct qsi_arrow_batch *batch_out, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const char *body_name,
                                uint64_t rows_before, qs_error *error) QS_MUST_CHECK;

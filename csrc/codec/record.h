@@ -318,7 +318,8 @@ qs_status qsi_message_file_record_decode(struct qsi_message_file_record *file_ou
  *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key
  *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination
  *   PRIORITY_QUEUE_DECLARE              as QUEUE_DECLARE
- *   TRANSACTION_FORGET                  key; or no key, and all committed before that wall time in us */
+ *   TRANSACTION_FORGET                  key; or no key, and all committed before that wall time in
+ *                                       us */
 #define QSI_TOPOLOGY_STRINGS 4
 struct qsi_topology {
     uint8_t type;

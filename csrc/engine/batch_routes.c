@@ -74,8 +74,8 @@ qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *rou
     return QS_OK;
 }
 
-/* Rows often repeat the exchange: the last one's hash is kept.  Turned, so that a key of the same name
- * does not cancel it. */
+/* Rows often repeat the exchange: the last one's hash is kept.  Turned, so that a key of the same
+ * name does not cancel it. */
 static uint64_t hash_exchange(struct batch *batch, struct qsi_slice exchange)
 {
     if (batch->hashed_exchange.data != exchange.data ||

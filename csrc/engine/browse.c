@@ -1,8 +1,10 @@
-/* Looking at a queue's messages without taking them: nothing is delivered, no count moves, no file is written.
+/* Looking at a queue's messages without taking them: nothing is delivered, no count moves, no file
+ * is written.
  *
- * A position is a message's sequence; in a queue with priorities the distance of its priority from the highest stands above
- * it, so that positions ascend in the order of delivery.  Messages that are not in memory are read into memory of the call's
- * own.  States of segments are a few KiB each and are read into the queue, as for a consumer. */
+ * A position is a message's sequence; in a queue with priorities the distance of its priority from
+ * the highest stands above it, so that positions ascend in the order of delivery.  Messages that
+ * are not in memory are read into memory of the call's own.  States of segments are a few KiB each
+ * and are read into the queue, as for a consumer. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -68,7 +70,8 @@ static qs_status note(struct browse *browse, const struct qsi_taken *next, uint3
     return QS_OK;
 }
 
-/* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the batch is full then. */
+/* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the
+ * batch is full then. */
 static qs_status note_slot(struct browse *browse, const struct store_queue *level,
                            const struct qsi_segment *segment, uint32_t slot,
                            struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
@@ -143,7 +146,8 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *level,
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Runs the job and notes what it read, which memory does not keep. */
+/* REQUIRES lock; releases it meanwhile.  Runs the job and notes what it read, which memory does not
+ * keep. */
 static qs_status load_and_note(struct browse *browse, struct store_queue *level,
                                struct qsi_page_in *job, qs_error *error)
 {
@@ -176,7 +180,8 @@ static uint64_t load_bytes(const struct browse *browse)
 
 /* ---- one step ---- */
 
-/* REQUIRES lock; may release it meanwhile, and then *again_out is true: look everything up again. */
+/* REQUIRES lock; may release it meanwhile, and then *again_out is true: look everything up again.
+ */
 static qs_status read_slot(struct browse *browse, struct store_queue *level,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
                            qs_error *error)
@@ -215,7 +220,8 @@ static qs_status read_state(struct browse *browse, struct store_queue *level,
                            : qsi_fail(error, status, "state of a segment");
 }
 
-/* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was released. */
+/* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was
+ * released. */
 static qs_status step_segment(struct browse *browse, struct store_queue *level,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
 {
@@ -368,7 +374,8 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it.  What is before a damaged segment comes first, and the next call tells of the damage. */
+/* REQUIRES lock; releases it.  What is before a damaged segment comes first, and the next call
+ * tells of the damage. */
 static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, qs_error *error)
 {
     qs_status status = gather(browse, error);

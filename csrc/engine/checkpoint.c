@@ -173,8 +173,8 @@ static void free_checkpoint(struct checkpoint *checkpoint)
     qsi_buf_fini(&checkpoint->states);
 }
 
-/* REQUIRES lock; releases it meanwhile.  Many keys of transactions go to a file of their own; without space the checkpoint carries
- * them. */
+/* REQUIRES lock; releases it meanwhile.  Many keys of transactions go to a file of their own;
+ * without space the checkpoint carries them. */
 static qs_status spill_keys(struct qs_store *store, qs_error *error)
 {
     qs_status status = QS_OK;

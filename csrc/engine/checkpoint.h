@@ -71,8 +71,8 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 /* REQUIRES lock; releases it meanwhile.  What only the last one needed goes. */
 qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
                                   uint64_t last_number, qs_error *error) QS_MUST_CHECK;
-/* Without the lock.  A failed sync may have lost anything: the store has failed; after a shortage it has not.  Returns
- * status. */
+/* Without the lock.  A failed sync may have lost anything: the store has failed; after a shortage
+ * it has not.  Returns status. */
 qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error) QS_MUST_CHECK;
 

@@ -97,8 +97,8 @@ static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
     return QS_OK;
 }
 
-/* A failed sync may have lost anything: the store has failed.  A file that could not even be opened to be synced will be
- * another time. */
+/* A failed sync may have lost anything: the store has failed.  A file that could not even be opened
+ * to be synced will be another time. */
 qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error)
 {

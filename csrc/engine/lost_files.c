@@ -1,7 +1,8 @@
 /* Files that are missing, and what the others say about them.
  *
- * A store's creation makes its directories and then a MANIFEST without sessions, and no file before that.  So where there is a file and no
- * MANIFEST, MANIFEST was lost: beginning again would bury what is there. */
+ * A store's creation makes its directories and then a MANIFEST without sessions, and no file before
+ * that.  So where there is a file and no MANIFEST, MANIFEST was lost: beginning again would bury
+ * what is there. */
 #include "check.h"
 #include "checkpoint_format.h"
 #include "engine.h"
@@ -89,7 +90,8 @@ qs_status qsi_require_directory(qs_env *env, qs_dir *root, const char *name, qs_
 
 /* ---- checkpoints ---- */
 
-/* One that was begun and is not named yet has the next number, and was made when the journal was durable up to its LSN. */
+/* One that was begun and is not named yet has the next number, and was made when the journal was
+ * durable up to its LSN. */
 static qs_status check_unnamed(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                                uint64_t number, uint64_t end_lsn, qs_error *error)
 {

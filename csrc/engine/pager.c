@@ -65,7 +65,8 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     qsi_cond_broadcast(&store->paged);
 }
 
-/* A file could not be written.  In a shortage the store goes on with what is in memory; anything else is the end of it. */
+/* A file could not be written.  In a shortage the store goes on with what is in memory; anything
+ * else is the end of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
     if (qsi_is_shortage(status)) {

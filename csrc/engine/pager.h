@@ -17,7 +17,8 @@ void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_e
 /* REQUIRES lock; releases it meanwhile.  Runs and ends a job that was begun.  The queue may be gone afterwards. */
 qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_page_in *job, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  Until some job has ended.  The queue may be gone afterwards. */
+/* REQUIRES lock; releases it meanwhile.  Until some job has ended.  The queue may be gone
+ * afterwards. */
 qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue) QS_MUST_CHECK;
 /* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be made. */
 bool qsi_pager_read_ahead(struct qs_store *store);

@@ -86,8 +86,8 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
     return qsi_pager_run_page_in(store, queue, job, error);
 }
 
-/* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told, once, and served from what is
- * behind, until its channel is closed. */
+/* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told,
+ * once, and served from what is behind, until its channel is closed. */
 static void set_aside(struct qs_channel *channel, struct store_queue *queue, qs_error *error)
 {
     struct qsi_segment *segment = qsi_queue_head_segment(&queue->core);

@@ -124,7 +124,8 @@ static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint
     segment->has_releases = true;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and drops them: all or none. */
+/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and
+ * drops them: all or none. */
 static qs_status release_segment(struct qs_store *store, struct qsi_segment *segment,
                                  bool is_durable, qs_error *error)
 {

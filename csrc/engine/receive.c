@@ -603,8 +603,8 @@ qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *
     return status;
 }
 
-/* REQUIRES lock.  After a batch that could not be built, everything goes back as if nobody had taken it; a message that cannot be
- * read is withheld, so that the next batch gets past it. */
+/* REQUIRES lock.  After a batch that could not be built, everything goes back as if nobody had
+ * taken it; a message that cannot be read is withheld, so that the next batch gets past it. */
 static void give_back(struct get_batch *get, uint64_t bad_tag)
 {
     struct qs_channel *channel = get->channel;

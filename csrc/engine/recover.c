@@ -38,7 +38,8 @@ static qs_status pass_over(void *context, const struct qsi_scan_block *block, qs
     return QS_OK;
 }
 
-/* An open that refuses the store changes nothing in it: before replaying writes the first segment, the whole journal is read once. */
+/* An open that refuses the store changes nothing in it: before replaying writes the first segment,
+ * the whole journal is read once. */
 static qs_status check_journal(struct replay *replay, qs_error *error)
 {
     struct qs_store *store = replay->store;

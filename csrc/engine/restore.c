@@ -148,7 +148,8 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
             qs_status status = segment->settled == NULL
                                    ? qsi_load_segment_state(store, queue, segment, error)
                                    : QS_OK;
-            /* Whoever comes for its messages is told.  Who verifies is told of a disk that fails. */
+            /* Whoever comes for its messages is told.  Who verifies is told of a disk that fails.
+             */
             return status == QS_ECORRUPT || (status == QS_EIO && !store->judges) ? QS_OK : status;
         }
     }

@@ -1,5 +1,6 @@
-/* Salvage: a store with damage in it is opened, and everything is served that can be.  Invariants: nothing on the disk is changed or
- * removed; what is lost is counted; references to the message store are never dropped for what could not be read. */
+/* Salvage: a store with damage in it is opened, and everything is served that can be.  Invariants:
+ * nothing on the disk is changed or removed; what is lost is counted; references to the message
+ * store are never dropped for what could not be read. */
 #include "salvage.h"
 
 #include "check.h"

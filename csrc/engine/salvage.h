@@ -1,4 +1,5 @@
-/* What a store that is opened with QS_RECOVERY_SALVAGE does where something is lost: it goes on, and counts. */
+/* What a store that is opened with QS_RECOVERY_SALVAGE does where something is lost: it goes on,
+ * and counts. */
 #ifndef QSI_SALVAGE_H
 #define QSI_SALVAGE_H
 
@@ -9,19 +10,21 @@ static inline bool qsi_is_salvage(const struct qs_store *store)
     return store->options.recovery == QS_RECOVERY_SALVAGE;
 }
 
-/* Goes through the restored segments of a queue and drops those that cannot be read, with the messages that they held; their files stay.
- * The states of the others are read and let go. */
+/* Goes through the restored segments of a queue and drops those that cannot be read, with the
+ * messages that they held; their files stay.  The states of the others are read and let go. */
 qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue,
                                qs_error *error) QS_MUST_CHECK;
 
-/* The queue with that id.  If records were lost before, and perhaps its declaration with them, it is made: durable, without bindings,
- * as "recovered.<id>"; a level of one that had priorities as "recovered.<id>.<level>".  NULL: there is none, and none is missing. */
+/* The queue with that id.  If records were lost before, and perhaps its declaration with them, it
+ * is made: durable, without bindings, as "recovered.<id>"; a level of one that had priorities as
+ * "recovered.<id>.<level>".  NULL: there is none, and none is missing. */
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                             qs_error *error) QS_MUST_CHECK;
 /* The queue with that id was deleted: levels that were made without it go, too. */
 void qsi_salvage_deleted(struct qs_store *store, uint64_t id);
 
-/* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns status. */
+/* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns
+ * status. */
 qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Messages that were found in a queue, on their way into a record batch: of a consumer that takes them, or of a look that leaves them
- * where they are. */
+/* Messages that were found in a queue, on their way into a record batch: of a consumer that takes
+ * them, or of a look that leaves them where they are. */
 #ifndef QSI_TAKEN_H
 #define QSI_TAKEN_H
 
@@ -27,7 +27,8 @@ struct qsi_taken_batch {
 
 /* Of the body of a row, wherever it lies; 0: it is damaged. */
 uint32_t qsi_row_body_bytes(const struct qsi_messages *view, uint32_t record_row);
-/* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in files.
+/* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in
+ * files.
  * bad_tag_out  of the message that could not be read, when that is the error; else 0 */
 qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
                           uint64_t *bad_tag_out, struct ArrowSchema *schema_out,

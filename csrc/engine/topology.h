@@ -10,8 +10,9 @@
 
 /* ---- topology.c ---- */
 
-/* QS_EINVAL: too long, or with a NUL, which no name has: texts of errors and C callers would end there.  Only where a name comes into
- * being: stores that have such a one keep it.  Without the lock. */
+/* QS_EINVAL: too long, or with a NUL, which no name has: texts of errors and C callers would end
+ * there.  Only where a name comes into being: stores that have such a one keep it.  Without the
+ * lock. */
 qs_status qsi_check_new_name(qs_slice name, const char *what, qs_error *error) QS_MUST_CHECK;
 
 /* QS_EINVAL: no AMQP field table. */

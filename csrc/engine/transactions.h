@@ -1,8 +1,9 @@
 /* Keys of committed transactions: kept until they are forgotten on purpose.
  *
- * The latest are in memory, in a table; when that is full it is frozen and written to a key file, together with files that are no larger
- * than it, so that there are few.  Of a file only its filter stays in memory: most keys that were never committed are told without
- * reading.  Checkpoints carry the table and name the files; the journal has what came since.
+ * The latest are in memory, in a table; when that is full it is frozen and written to a key file,
+ * together with files that are no larger than it, so that there are few.  Of a file only its filter
+ * stays in memory: most keys that were never committed are told without reading.  Checkpoints carry
+ * the table and name the files; the journal has what came since.
  *
  * Everything here REQUIRES the store's lock. */
 #ifndef QSI_TRANSACTIONS_H
@@ -60,8 +61,9 @@ struct key_search {
     bool has;
     uint64_t lsn, time_us;
 };
-/* May release the lock, and tells so; ask again then, with the same search.  *lsn_out 0: no transaction has that key; else it is known
- * for good when that is durable.  QS_ECORRUPT: a file that may have it is damaged. */
+/* May release the lock, and tells so; ask again then, with the same search.  *lsn_out 0: no
+ * transaction has that key; else it is known for good when that is durable.  QS_ECORRUPT: a file
+ * that may have it is damaged. */
 qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
                                 struct key_search *search, uint64_t *lsn_out, bool *released_out,
                                 qs_error *error) QS_MUST_CHECK;
@@ -80,13 +82,14 @@ uint64_t qsi_transactions_time(struct qs_store *store);
 /* May release the lock, and tells so.  Returns when the table has room. */
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
                                      qs_error *error) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for the pager, and for a checkpoint. */
+/* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for
+ * the pager, and for a checkpoint. */
 bool qsi_transactions_want_spill(const struct qs_store *store);
 qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 /* Does the table hold more than a checkpoint should carry? */
 bool qsi_transactions_are_many(const struct qs_store *store);
-/* Releases the lock meanwhile.  How many keys that are known are older than this; afterwards nobody else is at the files until
- * qsi_transactions_end_count. */
+/* Releases the lock meanwhile.  How many keys that are known are older than this; afterwards nobody
+ * else is at the files until qsi_transactions_end_count. */
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                  qs_error *error) QS_MUST_CHECK;
 void qsi_transactions_end_count(struct qs_store *store);

@@ -1,7 +1,7 @@
 /* Keys of transactions on their way to files.
  *
- * A file is no part of the store before a checkpoint names it: until then the journal has its keys, and the next open removes it.  What
- * a checkpoint named goes when one counts that does not. */
+ * A file is no part of the store before a checkpoint names it: until then the journal has its keys,
+ * and the next open removes it.  What a checkpoint named goes when one counts that does not. */
 #include "alloc.h"
 #include "check.h"
 #include "engine.h"
@@ -191,7 +191,8 @@ static qs_status run_spill(struct spill *spill, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  What no checkpoint knows of goes at once, the others with the next one. */
+/* REQUIRES lock; releases it meanwhile.  What no checkpoint knows of goes at once, the others with
+ * the next one. */
 static void drop_run(struct qs_store *store, struct key_run *run)
 {
     char name[QSI_KEY_NAME_BYTES];

@@ -1,7 +1,9 @@
-/* Verifying: everything that a store needs of its files is read and checked, and nothing is written.
+/* Verifying: everything that a store needs of its files is read and checked, and nothing is
+ * written.
  *
- * Which messages are needed must be known first: bodies of others may be gone.  So checkpoint and journal are read for queues and for
- * what was settled, and then once more for the bodies that live messages refer to.  Kept meanwhile: two numbers per settle. */
+ * Which messages are needed must be known first: bodies of others may be gone.  So checkpoint and
+ * journal are read for queues and for what was settled, and then once more for the bodies that live
+ * messages refer to.  Kept meanwhile: two numbers per settle. */
 #include "verify.h"
 
 #include "alloc.h"

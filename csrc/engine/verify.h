@@ -1,5 +1,5 @@
-/* The rooms of a verification: verify.c begins and ends it, verify_records.c reads checkpoint and journal, verify_queues.c knows what
- * was settled, verify_messages.c checks what was not. */
+/* The rooms of a verification: verify.c begins and ends it, verify_records.c reads checkpoint and
+ * journal, verify_queues.c knows what was settled, verify_messages.c checks what was not. */
 #ifndef QSI_VERIFY_H
 #define QSI_VERIFY_H
 
@@ -63,8 +63,8 @@ void qsi_verify_end_notes(struct verify *verify);
 
 /* ---- verify_messages.c ---- */
 
-/* The second reading of a record.  One that is not well formed was told of already.  is_certain: else a body that is not there is what a
- * crash left, like the record that names it. */
+/* The second reading of a record.  One that is not well formed was told of already.  is_certain:
+ * else a body that is not there is what a crash left, like the record that names it. */
 qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record, bool is_certain,
                                    qs_error *error) QS_MUST_CHECK;
 /* The segments of a queue. */

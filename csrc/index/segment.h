@@ -160,8 +160,8 @@ qs_status qsi_index_sync(struct qsi_index *index, qs_error *error) QS_MUST_CHECK
 /* Removes the name; QS_OK when there is none. */
 qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_file *file,
                              qs_error *error) QS_MUST_CHECK;
-/* What an earlier session left behind: the segment files that keep says no to (queue_id, number and generation are set), as an array of
- * struct qsi_segment_file.  Unknown names are left alone. */
+/* What an earlier session left behind: the segment files that keep says no to (queue_id, number and
+ * generation are set), as an array of struct qsi_segment_file.  Unknown names are left alone. */
 typedef bool qsi_segment_filter(void *context, const struct qsi_segment_file *file);
 qs_status qsi_index_note_others(struct qsi_index *index, qsi_segment_filter *keep, void *context,
                                 struct qsi_buf *files_out, qs_error *error) QS_MUST_CHECK;

@@ -13,7 +13,8 @@ qs_status qsi_posix_fail_open(qs_error *error, const char *name);
 /* QS_EIO: "'name' what". */
 qs_status qsi_posix_fail_kind(qs_error *error, const char *name, const char *what);
 
-/* -1 with errno set on failure.  Close-on-exec, above the standard streams, never through a symbolic link. */
+/* -1 with errno set on failure.  Close-on-exec, above the standard streams, never through a
+ * symbolic link. */
 int qsi_posix_open_at(int dir_fd, const char *name, int flags);
 int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags);
 

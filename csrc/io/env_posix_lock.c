@@ -1,10 +1,12 @@
 /* The lock of a directory in the real environment.
  *
- * Two things are locked: the directory itself, which nobody can take away without taking the store away, and a file in it,
- * for file systems that lock no directories (NFS) and for its text, the owner's process number.  flock and not fcntl: an fcntl
- * lock is lost when anything in the process closes the same file, and it lets the process open its own store twice.
+ * Two things are locked: the directory itself, which nobody can take away without taking the store
+ * away, and a file in it, for file systems that lock no directories (NFS) and for its text, the
+ * owner's process number.  flock and not fcntl: an fcntl lock is lost when anything in the process
+ * closes the same file, and it lets the process open its own store twice.
  *
- * Invariant: no other descriptor shares the open file description of the two that are locked, but a forked child's copy. */
+ * Invariant: no other descriptor shares the open file description of the two that are locked, but a
+ * forked child's copy. */
 #define _GNU_SOURCE 1 /* O_PATH */
 #include "alloc.h"
 #include "check.h"
@@ -42,8 +44,9 @@ struct qsi_posix_lock {
 
 /* -- fork -------------------------------------------------------------------------------------
  *
- * A child inherits the descriptors, and so would keep the lock alive when its parent has died: it closes its copies at once.  The
- * mutex is held from before a lock is taken until it is in the list, so no fork can come between. */
+ * A child inherits the descriptors, and so would keep the lock alive when its parent has died: it
+ * closes its copies at once.  The mutex is held from before a lock is taken until it is in the
+ * list, so no fork can come between. */
 
 static struct {
     pthread_once_t once;
@@ -119,8 +122,8 @@ static void write_pid(int fd)
     }
 }
 
-/* What the kernel says, which is true also when the file was removed or tells of an owner that is gone; 0 when it does not say:
- * the line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF". */
+/* What the kernel says, which is true also when the file was removed or tells of an owner that is
+ * gone; 0 when it does not say: the line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF". */
 static uint64_t find_pid(const struct stat *directory)
 {
     char line[LOCKS_LINE_BYTES];
@@ -225,7 +228,8 @@ static bool is_entry(const struct qsi_posix_lock *lock)
            stat.st_dev == lock->device && stat.st_ino == lock->inode;
 }
 
-/* Without /proc, or without a way to the parent, nobody notices when the directory is moved: it can be watched only. */
+/* Without /proc, or without a way to the parent, nobody notices when the directory is moved: it can
+ * be watched only. */
 static void note_entry(struct qsi_posix_lock *lock)
 {
     char link[LINK_PATH_BYTES];
@@ -260,8 +264,8 @@ static bool is_unlinked(int fd)
     return fd != NO_FD && fstat(fd, &stat) == 0 && stat.st_nlink == 0;
 }
 
-/* Only what is certain counts: a call that fails for another reason says nothing about the directory.  Where the directory itself
- * is locked, the file may go: nobody gets in. */
+/* Only what is certain counts: a call that fails for another reason says nothing about the
+ * directory.  Where the directory itself is locked, the file may go: nobody gets in. */
 qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *error)
 {
     struct stat stat;
@@ -343,7 +347,8 @@ static void unlock_fd(int fd)
     }
 }
 
-/* In words: a process that was forked before this library could see it may share the open file descriptions. */
+/* In words: a process that was forked before this library could see it may share the open file
+ * descriptions. */
 void qsi_posix_lock_release(struct qsi_posix_lock *lock)
 {
     if (lock->owner == getpid()) {

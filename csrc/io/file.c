@@ -149,7 +149,8 @@ qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, ui
 
 /* -- syncs ------------------------------------------------------------------------------------ */
 
-/* Interruptions and shortages invite a repetition, and a repeated sync reports success for bytes that are gone. */
+/* Interruptions and shortages invite a repetition, and a repeated sync reports success for bytes
+ * that are gone. */
 static qs_status final_sync_status(qs_status status, qs_error *error)
 {
     if (status == QS_EINTR) {

@@ -19,10 +19,11 @@ qs_status qsi_file_stream(qs_env *env, qs_file *file, const qs_part *parts, size
 qs_status qsi_file_read(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,
                         size_t *read_out, qs_error *error) QS_MUST_CHECK;
 
-/* Never retried: a failure means that unsynced bytes may be gone, whatever the reason.  So it is QS_EIO also where the
- * system was interrupted, or short of space or memory. */
+/* Never retried: a failure means that unsynced bytes may be gone, whatever the reason.  So it is
+ * QS_EIO also where the system was interrupted, or short of space or memory. */
 qs_status qsi_file_sync(qs_env *env, qs_file *file, qs_error *error) QS_MUST_CHECK;
-/* The same for a file that is thrown away if this fails, and that nothing depends on yet: a shortage stays one. */
+/* The same for a file that is thrown away if this fails, and that nothing depends on yet: a
+ * shortage stays one. */
 qs_status qsi_file_sync_new(qs_env *env, qs_file *file, qs_error *error) QS_MUST_CHECK;
 
 /* The same for names: what was created, renamed and removed in dir before the call is durable after

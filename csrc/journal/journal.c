@@ -271,7 +271,8 @@ qs_status qsi_journal_begin_file(struct qsi_journal *journal, qs_error *error)
     return sync_file(journal, journal->file, journal->header.number, error);
 }
 
-/* The end block of a file.  It vouches for no block of its own commit: the disk may get it before them. */
+/* The end block of a file.  It vouches for no block of its own commit: the disk may get it before
+ * them. */
 static qs_status end_file(struct qsi_journal *journal, qs_file *file, const struct qsi_block *end,
                           uint64_t at, qs_error *error)
 {
@@ -293,9 +294,10 @@ static void note_begun(struct qsi_journal *journal)
     note_start(&journal->begun, &start);
 }
 
-/* Goes on in the next file.  Its header is durable before the end block of the old one names it; and that is durable, along with all
- * blocks before it, before a block is written to the new file.  So no crash leaves an end block without the file that it
- * names, or a block behind a file that is not whole. */
+/* Goes on in the next file.  Its header is durable before the end block of the old one names it;
+ * and that is durable, along with all blocks before it, before a block is written to the new file.
+ * So no crash leaves an end block without the file that it names, or a block behind a file that is
+ * not whole. */
 static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_error *error)
 {
     struct qsi_block end = {

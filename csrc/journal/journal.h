@@ -81,16 +81,18 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal);
 /* ---- without the lock, by the leader ---- */
 
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
-/* After a write that failed: did it only lack a file to go on in, for want of space, memory or descriptors?  Then it can be
- * repeated, and goes on where it was. */
+/* After a write that failed: did it only lack a file to go on in, for want of space, memory or
+ * descriptors?  Then it can be repeated, and goes on where it was. */
 bool qsi_journal_wants_file(const struct qsi_journal *journal);
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
-/* QS_EIO when the file that was written last has been removed: nobody will ever find what is in it. */
+/* QS_EIO when the file that was written last has been removed: nobody will ever find what is in it.
+ */
 qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
-/* A mark in the file tells how far it was durable, wherever its blocks are.  One is written along with a commit, about the ones before
- * it, when the last one was written some ms ago.  When the journal goes quiet, mark says the same of the last
- * commit: has_unmarked REQUIRES the lock and that nobody leads, mark that nothing is sealed; a failure of it is final. */
+/* A mark in the file tells how far it was durable, wherever its blocks are.  One is written along
+ * with a commit, about the ones before it, when the last one was written some ms ago.  When the
+ * journal goes quiet, mark says the same of the last commit: has_unmarked REQUIRES the lock and
+ * that nobody leads, mark that nothing is sealed; a failure of it is final. */
 bool qsi_journal_has_unmarked(const struct qsi_journal *journal);
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 

@@ -56,7 +56,8 @@ bool qsi_journal_header_decode(struct qsi_journal_header *header_out,
                                const uint8_t in[QSI_JOURNAL_FIELD_BYTES],
                                const uint8_t uuid[QSI_UUID_BYTES], uint32_t number, uint64_t salt);
 
-/* A mark says that the journal was durable up to an LSN.  It lies apart from the blocks, and so outlasts them. */
+/* A mark says that the journal was durable up to an LSN.  It lies apart from the blocks, and so
+ * outlasts them. */
 #define QSI_JOURNAL_MARK_BYTES 32
 static inline uint64_t qsi_journal_mark_at(uint64_t index)
 {

@@ -10,8 +10,8 @@
 
 #define FIRST_FILE_BYTES (1u << 20) /* a session begins small */
 
-/* An unused file of an earlier session serves again, stale bytes and all: they carry another salt.  A small one is left to
- * remove_others. */
+/* An unused file of an earlier session serves again, stale bytes and all: they carry another salt.
+ * A small one is left to remove_others. */
 static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error *error)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
@@ -37,8 +37,9 @@ static qs_status recycle(struct qsi_journal *journal, uint32_t number, qs_error 
     return QS_OK;
 }
 
-/* Which of the files there are of no use to anybody: those behind the sessions, made ahead and never used, or begun and cut off;
- * those before the first session, whose contents a checkpoint took over; and the file of a session that journalled nothing. */
+/* Which of the files there are of no use to anybody: those behind the sessions, made ahead and
+ * never used, or begun and cut off; those before the first session, whose contents a checkpoint
+ * took over; and the file of a session that journalled nothing. */
 struct leftovers {
     struct qsi_journal_numbers files;
     uint32_t used_from; /* what lies between these two belongs to sessions */
@@ -126,7 +127,8 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
     return QS_OK;
 }
 
-/* The file's header is durable before the manifest names the session: without it the file is damaged. */
+/* The file's header is durable before the manifest names the session: without it the file is
+ * damaged. */
 static qs_status begin_session(struct qsi_journal *journal, struct qsi_manifest *manifest,
                                uint64_t end_lsn, qs_error *error)
 {

@@ -31,7 +31,8 @@ static void unlock(struct qsi_journal *journal)
 
 /* ---- room ---- */
 
-/* What a file offers for sure, when a block may leave one entry's worth of it unused.  A page is the end block's. */
+/* What a file offers for sure, when a block may leave one entry's worth of it unused.  A page is
+ * the end block's. */
 static uint64_t usable(uint64_t room, uint64_t entry_bytes)
 {
     uint64_t waste = entry_bytes + 3 * (uint64_t)QSI_BLOCK_ALIGN;

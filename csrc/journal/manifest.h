@@ -1,14 +1,17 @@
 /* MANIFEST: what a store is and where its journal begins (docs/FORMAT.md, "MANIFEST").
  *
- * Each open of a store writes its journal under a session of its own, with a new salt and in a new file.  The
- * manifest lists the sessions, so the salt that a reader expects of a file comes from outside that file, and the end of a session
- * that was cut off is written down, once, before anything is journalled behind it.
+ * Each open of a store writes its journal under a session of its own, with a new salt and in a new
+ * file.  The manifest lists the sessions, so the salt that a reader expects of a file comes from
+ * outside that file, and the end of a session that was cut off is written down, once, before
+ * anything is journalled behind it.
  *
- * Sessions are counted: a journal file tells the number of its session, so that a MANIFEST which is older than the journal shows
- * (scan.h).  A store whose creation is under way has a MANIFEST without sessions: with no MANIFEST at all there was never a file.
+ * Sessions are counted: a journal file tells the number of its session, so that a MANIFEST which is
+ * older than the journal shows (scan.h).  A store whose creation is under way has a MANIFEST
+ * without sessions: with no MANIFEST at all there was never a file.
  *
- * It also names the checkpoint: what the journal says up to the checkpoint's LSN is in other files, and the sessions begin at the
- * journal file in which that LSN lies.  A checkpoint counts from when a manifest that names it is durable. */
+ * It also names the checkpoint: what the journal says up to the checkpoint's LSN is in other files,
+ * and the sessions begin at the journal file in which that LSN lies.  A checkpoint counts from when
+ * a manifest that names it is durable. */
 #ifndef QSI_MANIFEST_H
 #define QSI_MANIFEST_H
 

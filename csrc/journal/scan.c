@@ -379,15 +379,17 @@ static qs_status measure_torn(struct scan *scan, const struct scan_file *last, q
     return status;
 }
 
-/* Files are made in full size and durable before anything refers to them, and lose their ends when their session is closed: a
- * session that was not closed shows by that what is missing of a file. */
+/* Files are made in full size and durable before anything refers to them, and lose their ends when
+ * their session is closed: a session that was not closed shows by that what is missing of a file.
+ */
 static bool is_cut(const struct scan_file *file)
 {
     return file->bytes < (uint64_t)file->header.pages * QSI_BLOCK_ALIGN;
 }
 
-/* Salvage: what is known to have been there and was not found.  Of a file that is gone nobody knows how much it held: that
- * counts as the least that can be, and puts on record that the session did not end here. */
+/* Salvage: what is known to have been there and was not found.  Of a file that is gone nobody knows
+ * how much it held: that counts as the least that can be, and puts on record that the session did
+ * not end here. */
 static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint64_t known_end,
                            qs_error *error)
 {
@@ -468,8 +470,8 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, uint64_t s
     return status;
 }
 
-/* The next file of an undecided session was begun when the one before it was not whole yet: the crash came before its end block was
- * durable, unless what check_tail finds says otherwise. */
+/* The next file of an undecided session was begun when the one before it was not whole yet: the
+ * crash came before its end block was durable, unless what check_tail finds says otherwise. */
 static bool is_begun_too_early(const struct scan *scan, const struct scan_file *file)
 {
     return scan->end_lsn == UINT64_MAX && !scan->options->salvage && scan->next_file == 0 &&

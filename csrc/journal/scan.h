@@ -1,8 +1,9 @@
-/* The reading side of the journal: every valid block of every session behind the checkpoint, in order.  Blocks before it are read and
- * checked as well where they share a file with others.
+/* The reading side of the journal: every valid block of every session behind the checkpoint, in
+ * order.  Blocks before it are read and checked as well where they share a file with others.
  *
- * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else is refused, and so is a manifest
- * that is older than the journal.  They are told apart by evidence (scan_tail.c, scan_sessions.c). */
+ * A torn tail (what the last commit before a crash left behind) ends the scan; damage anywhere else
+ * is refused, and so is a manifest that is older than the journal.  They are told apart by evidence
+ * (scan_tail.c, scan_sessions.c). */
 #ifndef QSI_SCAN_H
 #define QSI_SCAN_H
 
@@ -52,7 +53,8 @@ qs_status qsi_journal_head_read(struct qsi_journal_head *head_out, qs_env *env, 
                                 uint32_t number, const uint8_t uuid[QSI_UUID_BYTES],
                                 qs_error *error) QS_MUST_CHECK;
 
-/* Does no file know of a session that the manifest should know of?  Part of each scan that does not salvage. */
+/* Does no file know of a session that the manifest should know of?  Part of each scan that does not
+ * salvage. */
 qs_status qsi_journal_check_sessions(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                                      const struct qsi_journal_numbers *files,
                                      qs_error *error) QS_MUST_CHECK;

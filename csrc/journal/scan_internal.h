@@ -40,8 +40,8 @@ qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t
 
 /* ---- scan_tail.c ---- */
 
-/* The end of the last session: nothing may prove that there was more.  last, or NULL: the file in which it ends; the next one has a number
- * from low on, and that salt. */
+/* The end of the last session: nothing may prove that there was more.  last, or NULL: the file in
+ * which it ends; the next one has a number from low on, and that salt. */
 qs_status qsi_scan_check_tail(struct scan *scan, const struct scan_file *last, uint32_t low,
                               uint64_t next_salt, qs_error *error) QS_MUST_CHECK;
 /* How far the journal was durable for certain, by the marks of a file. */

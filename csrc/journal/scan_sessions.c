@@ -1,8 +1,9 @@
 /* Sessions that the journal's files know of and MANIFEST does not.
  *
- * An open makes the first file of its session, header and all, before MANIFEST names the session, and journals nothing before that.
- * So a crash may leave a file of the next session without anything in it.  More than that is there only if MANIFEST is older
- * than the journal: a copy from before, put back over the one that belongs here. */
+ * An open makes the first file of its session, header and all, before MANIFEST names the session,
+ * and journals nothing before that.  So a crash may leave a file of the next session without
+ * anything in it.  More than that is there only if MANIFEST is older than the journal: a copy from
+ * before, put back over the one that belongs here. */
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
@@ -68,7 +69,8 @@ static qs_status fail_unknown(const struct qsi_manifest *manifest,
                             (unsigned long long)head->header.session);
 }
 
-/* REQUIRES a session with files in ascending order: each begins at the first of its files that is there. */
+/* REQUIRES a session with files in ascending order: each begins at the first of its files that is
+ * there. */
 static qs_status adopt(struct qsi_manifest *manifest, const struct qsi_journal_head *head,
                        qs_error *error)
 {

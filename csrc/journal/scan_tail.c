@@ -1,7 +1,7 @@
 /* Where a session ends that nobody ended in order: what a crash tore, or what was damaged since?
  *
- * Damage leaves evidence: an end block whose successor is not there, a mark, or a block or a file that was begun when the bad
- * place was durable already. */
+ * Damage leaves evidence: an end block whose successor is not there, a mark, or a block or a file
+ * that was begun when the bad place was durable already. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -15,7 +15,8 @@
 
 /* ---- blocks ---- */
 
-/* Is there, from offset on, the header of a block that proves that what lies at the current LSN had been durable? */
+/* Is there, from offset on, the header of a block that proves that what lies at the current LSN had
+ * been durable? */
 static qs_status find_proof(struct scan *scan, const struct scan_file *file, uint64_t offset,
                             uint64_t salt, uint64_t *proof_out, qs_error *error)
 {
@@ -73,8 +74,9 @@ static qs_status check_blocks(struct scan *scan, uint32_t number, uint64_t offse
 
 /* ---- later files ---- */
 
-/* A file's header alone proves nothing of the file before it, which is synced only with its end block.  A block in it does, and so does a file
- * that comes after it, or one of the next session. */
+/* A file's header alone proves nothing of the file before it, which is synced only with its end
+ * block.  A block in it does, and so does a file that comes after it, or one of the next session.
+ */
 static bool proves_more(const struct scan *scan, const struct scan_file *last,
                         const struct qsi_journal_head *head)
 {
@@ -86,8 +88,9 @@ static bool proves_more(const struct scan *scan, const struct scan_file *last,
              head->header.index > index + 1));
 }
 
-/* Its salt is believed, because the one who told it may be what is damaged; and no file from low on carries the header of an earlier
- * session: one that is used again has another number than its old header tells. */
+/* Its salt is believed, because the one who told it may be what is damaged; and no file from low on
+ * carries the header of an earlier session: one that is used again has another number than its old
+ * header tells. */
 static qs_status check_later_file(struct scan *scan, const struct scan_file *last, uint32_t number,
                                   const char *bad_path, uint64_t bad_offset, qs_error *error)
 {

@@ -1,6 +1,7 @@
 /* Reading key files.
  *
- * Invariant: nothing of a page is looked at before its checksum, its salt and its number were found right. */
+ * Invariant: nothing of a page is looked at before its checksum, its salt and its number were found
+ * right. */
 #include "key_file.h"
 
 #include "qstore/codec.h"
@@ -172,8 +173,8 @@ static int look_into(const uint8_t *page, const struct qsi_key *key, bool *has_o
     return 1;
 }
 
-/* Hashes are spread evenly, so a page is found where the hash says, about; whoever chose the keys cannot make it more than a binary
- * search. */
+/* Hashes are spread evenly, so a page is found where the hash says, about; whoever chose the keys
+ * cannot make it more than a binary search. */
 static uint64_t guess(uint64_t low, uint64_t high, uint64_t low_hash, uint64_t high_hash,
                       uint64_t hash, int turn)
 {
@@ -350,7 +351,8 @@ static const struct qsi_key *least(const struct qsi_key_merge *merge)
     return chosen;
 }
 
-/* The keys of readers lie in buffers that the next call fills again: who is at the last key moves now. */
+/* The keys of readers lie in buffers that the next call fills again: who is at the last key moves
+ * now. */
 static qs_status pass(struct qsi_key_merge *merge, const struct qsi_key *key, qs_error *error)
 {
     if (merge->fresh_at < merge->fresh_count &&

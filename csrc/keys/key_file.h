@@ -1,4 +1,5 @@
-/* Key files: made once, read by page, never changed.  All of it without any lock; a file that is read stays. */
+/* Key files: made once, read by page, never changed.  All of it without any lock; a file that is
+ * read stays. */
 #ifndef QSI_KEY_FILE_H
 #define QSI_KEY_FILE_H
 
@@ -22,7 +23,8 @@ struct qsi_key_file {
     uint64_t filter_bytes;
 };
 
-/* The file that a checkpoint names, with its filter in memory.  QS_ECORRUPT: missing, too short, or another one. */
+/* The file that a checkpoint names, with its filter in memory.  QS_ECORRUPT: missing, too short, or
+ * another one. */
 qs_status qsi_key_file_load(struct qsi_key_file *file_out, const struct qsi_key_dir *dir,
                             uint64_t number, uint32_t header_crc, qs_error *error) QS_MUST_CHECK;
 void qsi_key_file_fini(struct qsi_key_file *file);
@@ -82,7 +84,8 @@ void qsi_key_writer_fini(struct qsi_key_writer *writer);
 
 /* ---- several at once ---- */
 
-/* Keys of several sources in one order; where sources have the same key, the first source counts. */
+/* Keys of several sources in one order; where sources have the same key, the first source counts.
+ */
 struct qsi_key_merge {
     const struct qsi_key *fresh; /* sorted: the first source */
     uint64_t fresh_count, fresh_at;

@@ -1,4 +1,5 @@
-/* The bytes of a key file (docs/FORMAT.md, "Key file"): keys of committed transactions, sorted, in pages that each can be checked.
+/* The bytes of a key file (docs/FORMAT.md, "Key file"): keys of committed transactions, sorted, in
+ * pages that each can be checked.
  *
  *   header             4096 bytes
  *     0  magic         8   "QSKEYSF\n"
@@ -31,7 +32,8 @@
  *    20  zeros         4
  *    24  key               padded with zeros to a multiple of 8
  *
- * Which files count, and the CRC of each header, are told from outside; the later one counts where two have a key. */
+ * Which files count, and the CRC of each header, are told from outside; the later one counts where
+ * two have a key. */
 #ifndef QSI_KEY_FORMAT_H
 #define QSI_KEY_FORMAT_H
 

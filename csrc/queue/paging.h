@@ -81,8 +81,8 @@ void qsi_page_in_narrow(struct qsi_page_in *page_in);
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in) QS_MUST_CHECK;
 /* QS_ENOMEM: nothing was taken over. */
 qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done) QS_MUST_CHECK;
-/* Instead of end: the caller gets what was read, of messages that stay on the disk alone.  load_out: its chunk and rows are the caller's;
- * chunk NULL: nothing was read. */
+/* Instead of end: the caller gets what was read, of messages that stay on the disk alone.
+ * load_out: its chunk and rows are the caller's; chunk NULL: nothing was read. */
 void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out);
 /* How many ready messages from the head on are in memory, limit at most; *missing_out: one behind them is not. */
 uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out);

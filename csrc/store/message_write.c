@@ -1,8 +1,8 @@
 /* Writing a body to its place.
  *
  * A body is the caller's memory, which others may change while it is read.  What is written must be
- * what was checksummed, so such a body is copied, piece by piece, through memory of our own.  A body
- * that nobody changes is written from where it lies. */
+ * what was checksummed, so such a body is copied, piece by piece, through memory of our own.  A
+ * body that nobody changes is written from where it lies. */
 #include "qstore/codec.h"
 
 #include "alloc.h"

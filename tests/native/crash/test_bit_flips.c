@@ -1,21 +1,22 @@
 /* Damage: every byte of every file with a bit flipped, every file cut at every length, every file
  * gone, in a store that was closed and in one that crashed.
  *
- * Either the store is refused with QS_ECORRUPT, or a single message is, both naming the file; or the
- * damage is harmless.  It never costs a confirmed message in silence and never changes one.
+ * Either the store is refused with QS_ECORRUPT, or a single message is, both naming the file; or
+ * the damage is harmless.  It never costs a confirmed message in silence and never changes one.
  *
  * One place cannot be decided by anybody: what the last commit before a crash wrote (its block, its
- * bodies, and the header of a journal file that it began).  Damage there looks exactly like a commit
- * that the crash cut off, so it may cost that commit, whole, and nothing else.  A store that was
- * closed has no such place.
+ * bodies, and the header of a journal file that it began).  Damage there looks exactly like a
+ * commit that the crash cut off, so it may cost that commit, whole, and nothing else.  A store that
+ * was closed has no such place.
  *
  * And one kind of damage leaves no trace: a journal file that a session went on in, not its first,
  * gone as a whole or with its header.  It looks like a file that was never begun.
  *
- * And verifying finds what opening the store and reading all of its messages finds, no more and no less.
+ * And verifying finds what opening the store and reading all of its messages finds, no more and no
+ * less.
  *
- * Arguments: seed, step from one damaged byte of padding to the next (1: all; the default tries fewer
- * of them, which are all alike, to save time). */
+ * Arguments: seed, step from one damaged byte of padding to the next (1: all; the default tries
+ * fewer of them, which are all alike, to save time). */
 #include "block.h"
 #include "qs_crash_run.h"
 

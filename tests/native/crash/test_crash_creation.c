@@ -1,5 +1,6 @@
-/* The creation of a store, cut off before each step: whatever the cut leaves becomes a store, once more and to the end, and is
- * never taken for damage.  And the other way about: with a MANIFEST that is lost later, no step of creation begins over what is there.
+/* The creation of a store, cut off before each step: whatever the cut leaves becomes a store, once
+ * more and to the end, and is never taken for damage.  And the other way about: with a MANIFEST
+ * that is lost later, no step of creation begins over what is there.
  *
  * Arguments: seed. */
 #include "qstore/qstore.h"

@@ -1,7 +1,7 @@
 /* Keys of transactions: each is committed once until it is forgotten, whatever happens in between.
  *
- * A small budget, so that keys go to files all the time, and files are merged.  Power cuts at any step; every call and every allocation
- * that fails; every byte of every key file with a bit turned.
+ * A small budget, so that keys go to files all the time, and files are merged.  Power cuts at any
+ * step; every call and every allocation that fails; every byte of every key file with a bit turned.
  *
  * Arguments: seed, number of cuts. */
 #include "qstore/qstore.h"
@@ -390,7 +390,8 @@ struct fault {
     bool is_sticky;
 };
 
-/* Whatever fails, a key is known after a success, and is not before; of the call that failed nobody can tell. */
+/* Whatever fails, a key is known after a success, and is not before; of the call that failed nobody
+ * can tell. */
 static bool try_fault(qs_env *disk, const struct model *model, uint64_t seed,
                       const struct fault *fault, struct qs_test_alloc *alloc, uint64_t n)
 {

@@ -1,4 +1,5 @@
-/* Browsing queues, and stores that are opened to be read: nothing is written and nothing is kept, whatever fails. */
+/* Browsing queues, and stores that are opened to be read: nothing is written and nothing is kept,
+ * whatever fails. */
 #include "qstore/alloc.h"
 
 #include "arrow_table.h"

@@ -222,7 +222,8 @@ static void test_the_end_rings(struct engine *engine)
     engine_open(engine);
 }
 
-/* A loop may watch it until after the channel is freed, in another thread: a number that was closed would be somebody else's. */
+/* A loop may watch it until after the channel is freed, in another thread: a number that was closed
+ * would be somebody else's. */
 static void test_a_freed_channel_leaves_its_descriptor_open(struct engine *engine)
 {
     qs_channel *channel;

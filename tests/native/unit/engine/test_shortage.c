@@ -1,13 +1,16 @@
-/* Descriptors and memory run short: the call that met it says so, the store goes on, and nothing is lost.
+/* Descriptors and memory run short: the call that met it says so, the store goes on, and nothing is
+ * lost.
  *
- * Every operation has its n-th opening of a file refused, for n = 1, 2, ... until none is; in memory, without threads. */
+ * Every operation has its n-th opening of a file refused, for n = 1, 2, ... until none is; in
+ * memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 
 enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
 
-/* Most of the messages are in segments, every third body is in the message store, every second message is settled: a
- * checkpoint reads references, writes states, flushes, rewrites and compacts. */
+/* Most of the messages are in segments, every third body is in the message store, every second
+ * message is settled: a checkpoint reads references, writes states, flushes, rewrites and compacts.
+ */
 static void start(struct engine *engine)
 {
     engine_init(engine, IN_MEMORY);
@@ -161,7 +164,8 @@ static void test_open_without_descriptors_says_so_and_can_be_repeated(void)
     stop(&engine);
 }
 
-/* References of settled messages that could not be read for want of memory are dropped later: before, the store failed. */
+/* References of settled messages that could not be read for want of memory are dropped later:
+ * before, the store failed. */
 static void test_checkpoint_without_memory_does_not_fail_the_store(void)
 {
     struct qs_test_alloc state;

@@ -1,7 +1,9 @@
-/* Messages that were taken and never reached the caller: their bodies are damaged, or memory ran out on the way.
+/* Messages that were taken and never reached the caller: their bodies are damaged, or memory ran
+ * out on the way.
  *
- * Method: whoever settles all that he was handed, in each way that there is, must not settle those.  They stay unacked, and are
- * ready again, as if nobody had taken them, when the channel is closed. */
+ * Method: whoever settles all that he was handed, in each way that there is, must not settle those.
+ * They stay unacked, and are ready again, as if nobody had taken them, when the channel is closed.
+ */
 #include "arrow_table.h"
 #include "engine_damage.h"
 #include "engine_fixture.h"
@@ -59,7 +61,8 @@ static uint32_t get_all(struct engine *engine, const char *queue)
     return count;
 }
 
-/* By a consumer that may have one message more than is handed out: the damaged one takes none of its room. */
+/* By a consumer that may have one message more than is handed out: the damaged one takes none of
+ * its room. */
 static uint32_t consume_all(struct engine *engine, const char *queue)
 {
     char tag[256];
@@ -177,8 +180,8 @@ static void test_recover_brings_back_what_was_withheld(struct engine *engine)
     check_counts(engine, "q", MESSAGES, 0);
 }
 
-/* What could not be handed out was not delivered: it is neither flagged, nor counted, nor dropped for having been delivered too
- * often. */
+/* What could not be handed out was not delivered: it is neither flagged, nor counted, nor dropped
+ * for having been delivered too often. */
 static void test_failed_deliveries_used_up_the_delivery_limit(struct engine *engine)
 {
     struct qs_test_fields fields = {.used = 0};
@@ -230,7 +233,8 @@ static void test_failed_deliveries_used_up_the_delivery_limit(struct engine *eng
     free(body);
 }
 
-/* Each allocation of each way to take a message fails once; what was handed out is acked, all the rest is there. */
+/* Each allocation of each way to take a message fails once; what was handed out is acked, all the
+ * rest is there. */
 static void test_memory_that_ran_out_on_the_way_cost_messages(struct engine *engine)
 {
     struct qs_test_alloc memory;

@@ -1,5 +1,5 @@
-/* The lock of a directory in the posix environment: one owner whatever becomes of the file, none through a forked child; and
- * whether what is written still has a name. */
+/* The lock of a directory in the posix environment: one owner whatever becomes of the file, none
+ * through a forked child; and whether what is written still has a name. */
 #define _GNU_SOURCE 1
 #include "qstore/env.h"
 
@@ -236,7 +236,8 @@ static void *fork_children(void *argument)
     return NULL;
 }
 
-/* The owner dies while children of it live on that were forked before, in the middle of, and after its taking the lock. */
+/* The owner dies while children of it live on that were forked before, in the middle of, and after
+ * its taking the lock. */
 static void test_children_that_outlive_the_owner_keep_no_lock(void)
 {
     for (int round = 0; round < 20; round++) {

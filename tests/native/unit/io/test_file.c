@@ -415,7 +415,8 @@ static bool is_old_or_new(qs_env *disk)
     return has_text(disk, "cfg", "old") || has_text(disk, "cfg", "new text");
 }
 
-/* A directory's sync that failed is final, also for want of space or memory: it must not look as if it could be repeated. */
+/* A directory's sync that failed is final, also for want of space or memory: it must not look as if
+ * it could be repeated. */
 static bool is_expected(qs_status status, qs_status expected)
 {
     return status == expected ||
@@ -467,7 +468,8 @@ static void sweep_allocations(qs_status (*operation)(void))
     qs_allocator_set(NULL);
 }
 
-/* A full disk may be told by a sync: what was written before it is gone then, so that no later sync may count. */
+/* A full disk may be told by a sync: what was written before it is gone then, so that no later sync
+ * may count. */
 static void test_sync_that_found_no_space_is_final(void)
 {
     qs_file *file;

@@ -1,5 +1,6 @@
-/* What the files of a journal say of each other: no lost, cut or zeroed file, and no older MANIFEST, passes for what a crash left;
- * and what a crash leaves never passes for damage.  The environment below leaves out what the one or the other needs.
+/* What the files of a journal say of each other: no lost, cut or zeroed file, and no older
+ * MANIFEST, passes for what a crash left; and what a crash leaves never passes for damage.  The
+ * environment below leaves out what the one or the other needs.
  *
  * Arguments: seed. */
 #include "block.h"
@@ -322,7 +323,8 @@ static void go_quiet(struct trial *trial)
     trial->is_quiet = true;
 }
 
-/* Commits that begin, end and lie across the ends of files, and files that a large record leaves without a block. */
+/* Commits that begin, end and lie across the ends of files, and files that a large record leaves
+ * without a block. */
 static void run_trial(struct trial *trial, enum bug bug, uint64_t seed)
 {
     struct fixture fixture = {.next = 1};
@@ -440,7 +442,8 @@ static void test_no_zeroed_suffix_of_a_quiet_journal_passes(void)
     fixture_stop(&fixture);
 }
 
-/* How much it held nobody knows, but that it is gone is counted, also where the checkpoint has all that is known. */
+/* How much it held nobody knows, but that it is gone is counted, also where the checkpoint has all
+ * that is known. */
 static void test_salvage_counts_the_file_behind_a_checkpoint(void)
 {
     struct fixture fixture, copy;
@@ -523,7 +526,8 @@ static void test_an_older_manifest_hides_nothing(bool clean, uint32_t each)
     fixture_stop(&fixture);
 }
 
-/* The state in between, which a crash leaves: the file of the next session is there, and MANIFEST does not name it yet. */
+/* The state in between, which a crash leaves: the file of the next session is there, and MANIFEST
+ * does not name it yet. */
 static void test_a_session_that_was_not_named_yet_is_none(void)
 {
     struct fixture fixture, before;

@@ -1,15 +1,18 @@
-/* blockrec MOUNTPOINT DISK_BYTES LOG NAMESPACE: a disk that remembers every write and every flush, in order.
+/* blockrec MOUNTPOINT DISK_BYTES LOG NAMESPACE: a disk that remembers every write and every flush,
+ * in order.
  *
- * A file system in user space with two files: "disk", whose bytes are in memory, and "position", which reads as the
- * number of entries in the log so far. Each entry in LOG is a header of three 64-bit numbers of this machine (kind,
- * offset, length) and, of a write, its bytes.
+ * A file system in user space with two files: "disk", whose bytes are in memory, and "position",
+ * which reads as the number of entries in the log so far. Each entry in LOG is a header of three
+ * 64-bit numbers of this machine (kind, offset, length) and, of a write, its bytes.
  *
- * One thread serves all requests, so the order of entries is the order in which the disk did them, and an entry is in the
- * log before whoever asked for it is answered. Nothing goes through the page cache.
+ * One thread serves all requests, so the order of entries is the order in which the disk did them,
+ * and an entry is in the log before whoever asked for it is answered. Nothing goes through the page
+ * cache.
  *
- * Once it is mounted it moves to the mount namespace that the descriptor NAMESPACE is of, away from its mount and from those of the
- * file system on its disk. They end with the last process of their namespace, which waits for this one to serve the last
- * writes: if that process were this one, it would wait for itself. This one ends when its mount is gone. */
+ * Once it is mounted it moves to the mount namespace that the descriptor NAMESPACE is of, away from
+ * its mount and from those of the file system on its disk. They end with the last process of their
+ * namespace, which waits for this one to serve the last writes: if that process were this one, it
+ * would wait for itself. This one ends when its mount is gone. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 
