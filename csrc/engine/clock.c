@@ -1,8 +1,8 @@
 /* The store's clock, and what it watches over.
  *
- * Messages expire by it.  It goes on with the machine's monotonic clock, so nobody who sets the wall
- * clock while the store is open makes messages expire.  From one session to the next it goes on with
- * the wall clock, as long as that makes sense: MANIFEST says what time it was last. */
+ * Messages expire by it.  It goes on with the machine's monotonic clock, so nobody who sets the
+ * wall clock while the store is open makes messages expire.  From one session to the next it goes
+ * on with the wall clock, as long as that makes sense: MANIFEST says what time it was last. */
 #include "departures.h"
 #include "engine.h"
 #include "error.h"
@@ -14,6 +14,7 @@
 #define AWAY_US_MAX (30 * 24 * 3600 * (uint64_t)US_PER_S) /* a store is not opened for so long */
 #define TELL_US (3600 * US_PER_S)                         /* clocks that differ by so much */
 #define STALL_NS (UINT64_C(30) * 1000000000)
+#define WATCH_US (10 * US_PER_S) /* the timer never sleeps longer */
 #define WARNING_BYTES 256
 
 static uint64_t monotonic_us(const struct qs_store *store)
@@ -68,7 +69,9 @@ qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
 
 uint64_t qsi_commit_running_ns(const struct qs_store *store)
 {
-    return store->leading ? store->env->monotonic_ns(store->env) - store->commit_began_ns : 0;
+    return store->leading && store->commit_began_ns != 0
+               ? store->env->monotonic_ns(store->env) - store->commit_began_ns
+               : 0;
 }
 
 static bool is_stall_untold(const struct qs_store *store)
@@ -90,12 +93,33 @@ static void warn(struct qs_store *store, const char *what)
     qsi_mutex_lock(&store->mutex);
 }
 
+static void count_stall(struct qs_store *store)
+{
+    store->stall_told_ns = store->commit_began_ns;
+    store->stats.commit_stalls += 1;
+}
+
+void qsi_watch_commit_end(struct qs_store *store)
+{
+    if (is_stall_untold(store)) {
+        count_stall(store);
+    }
+}
+
+uint64_t qsi_watch_again_us(const struct qs_store *store)
+{
+    uint64_t running_ns = qsi_commit_running_ns(store);
+
+    return running_ns > 0 && running_ns < STALL_NS && STALL_NS - running_ns < WATCH_US * NS_PER_US
+               ? (STALL_NS - running_ns) / NS_PER_US + 1
+               : WATCH_US;
+}
+
 static void tell_stall(struct qs_store *store)
 {
     char text[WARNING_BYTES];
 
-    store->stall_told_ns = store->commit_began_ns;
-    store->stats.commit_stalls += 1;
+    count_stall(store);
     (void)snprintf(text, sizeof text,
                    "a commit has waited for the disk for %llu s; nothing is confirmed meanwhile",
                    (unsigned long long)(qsi_commit_running_ns(store) / 1000000000));

@@ -99,8 +99,8 @@ static qs_status sync_all(struct qs_store *store, struct qsi_dirty_set *set, qs_
     return status != QS_OK ? status : bodies;
 }
 
-/* What is synced into a file without a name, or into a directory that was moved away, is durable and lost: asked before anything
- * is confirmed. */
+/* What is synced into a file without a name, or into a directory that was moved away, is durable
+ * and lost: asked before anything is confirmed. */
 static qs_status check_linked(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_journal_check_linked(store->journal, error));
@@ -109,8 +109,9 @@ static qs_status check_linked(struct qs_store *store, qs_error *error)
 
 /* ---- leading ---- */
 
-/* Without the lock.  Room was made before anything was appended, but for what blocks need around their records: should it be
- * missing, the leader waits for it a while.  Nothing else than a write or a sync that failed ends a store. */
+/* Without the lock.  Room was made before anything was appended, but for what blocks need around
+ * their records: should it be missing, the leader waits for it a while.  Nothing else than a write
+ * or a sync that failed ends a store. */
 static qs_status write_journal(struct qs_store *store, qs_error *error)
 {
     for (uint32_t tries = 1;; tries++) {
@@ -167,6 +168,7 @@ static void lead(struct qs_store *store)
 
     QS_ASSERT(!store->leading && !store->failed);
     store->leading = true;
+    store->commit_began_ns = 0;
     gather(store);
     store->is_awaited = false; /* whoever asked has his bytes in this one */
     if (!qsi_journal_seal(store->journal)) {
@@ -194,6 +196,7 @@ static void lead(struct qs_store *store)
         qsi_mutex_unlock(&store->manifest_mutex);
     }
     qsi_mutex_lock(&store->mutex);
+    qsi_watch_commit_end(store);
     store->leading = false;
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
@@ -304,9 +307,11 @@ void qsi_commit_mark(struct qs_store *store)
 
     QS_ASSERT(!store->leading && !store->failed);
     store->leading = true;
+    store->commit_began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_mark(store->journal, &error);
     qsi_mutex_lock(&store->mutex);
+    qsi_watch_commit_end(store);
     store->leading = false;
     if (status != QS_OK) {
         qsi_store_fail(store, &error);

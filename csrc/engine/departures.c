@@ -10,10 +10,9 @@
 #include <string.h>
 
 #define NS_PER_US UINT64_C(1000)
-#define RETRY_US QSI_US_PER_S        /* what could not leave is tried again */
-#define WATCH_US (10 * QSI_US_PER_S) /* the timer never sleeps longer */
-#define LETTERS_AT_ONCE 256          /* that a caller sees off on his way out; the timer goes on */
-#define TIMER_NAP_NS 50000u          /* between as many, so that others get the lock */
+#define RETRY_US QSI_US_PER_S /* what could not leave is tried again */
+#define LETTERS_AT_ONCE 256   /* that a caller sees off on his way out; the timer goes on */
+#define TIMER_NAP_NS 50000u   /* between as many, so that others get the lock */
 
 static uint64_t now_us(const struct qs_store *store)
 {
@@ -473,7 +472,7 @@ void *qsi_run_timer(void *argument)
 
     qsi_mutex_lock(&store->mutex);
     while (!store->closing) {
-        uint64_t now, next;
+        uint64_t now, next, watch_us;
         departures->wakes_at_us = QSI_NEVER;
         departures->is_stirred = false;
         qsi_watch(store);
@@ -491,9 +490,10 @@ void *qsi_run_timer(void *argument)
             continue;
         }
         departures->wakes_at_us = next;
+        watch_us = qsi_watch_again_us(store);
         qsi_cond_wait(&departures->due, &store->mutex,
                       next <= now             ? NS_PER_US * QSI_US_PER_MS
-                      : next - now > WATCH_US ? WATCH_US * NS_PER_US
+                      : next - now > watch_us ? watch_us * NS_PER_US
                                               : (next - now) * NS_PER_US);
     }
     qsi_mutex_unlock(&store->mutex);

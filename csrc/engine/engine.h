@@ -185,8 +185,9 @@ struct qs_store {
     /* the commit */
     char path[256]; /* for people: cut off where it is longer */
     bool leading;
-    uint64_t commit_began_ns; /* the commit under way, or the last one, went to the disk */
-    uint64_t stall_told_ns;   /* of the last commit that was told to stall: its commit_began_ns */
+    uint64_t
+        commit_began_ns; /* the commit under way, or the last one, went to the disk; 0: not yet */
+    uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
     struct {
         _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
         int64_t ahead_told_us;      /* how far the wall clock was ahead when that was last told */
@@ -265,8 +266,13 @@ uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less
 int64_t qsi_clock_ahead_us(const struct qs_store *store);
 /* REQUIRES lock.  How long the commit under way has been at the disk; 0: none is. */
 uint64_t qsi_commit_running_ns(const struct qs_store *store);
-/* REQUIRES lock, which is released while somebody is told.  Tells of commits that stall and of clocks that are set. */
+/* REQUIRES lock, which is released while somebody is told.  Tells of commits that stall and of
+ * clocks that are set. */
 void qsi_watch(struct qs_store *store);
+/* REQUIRES lock.  How long the watch may sleep: a commit that stalls is told in time. */
+uint64_t qsi_watch_again_us(const struct qs_store *store);
+/* REQUIRES lock, and to lead.  A stall that ends before anybody told of it counts all the same. */
+void qsi_watch_commit_end(struct qs_store *store);
 
 struct store_consumer {
     struct qsi_list in_channel;
@@ -352,18 +358,21 @@ qs_status qsi_fail_not_created(qs_error *error) QS_MUST_CHECK;
 /* Where there is a MANIFEST: QS_ECORRUPT when it is missing. */
 qs_status qsi_require_directory(qs_env *env, qs_dir *root, const char *name, qs_dir **dir_out,
                                 qs_error *error) QS_MUST_CHECK;
-/* Is there a checkpoint that proves that MANIFEST is an older copy, or that the journal does not end at end_lsn? */
+/* Is there a checkpoint that proves that MANIFEST is an older copy, or that the journal does not
+ * end at end_lsn? */
 qs_status qsi_check_checkpoints(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                                 uint64_t end_lsn, qs_error *error) QS_MUST_CHECK;
 
 /* ---- entering and leaving (store.c) ---- */
 
-/* Does a strict open that writes succeed?  Goes the same way as far as the first byte that it would write. */
+/* Does a strict open that writes succeed?  Goes the same way as far as the first byte that it would
+ * write. */
 qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error) QS_MUST_CHECK;
 
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
-/* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal. */
+/* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal.
+ */
 qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
 /* The same for a caller who, with QS_NO_WAIT among his flags, must not wait. */
@@ -407,8 +416,8 @@ void qsi_commit_stop_threads(struct qs_store *store); /* without the lock */
 /* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QS_MUST_CHECK;
-/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who leads, no failure, and something that is
- * unmarked; releases the lock meanwhile. */
+/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who
+ * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
 void qsi_commit_mark(struct qs_store *store);
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
@@ -490,10 +499,11 @@ void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t la
 /* The same with room in the journal, or not at all.  May release the lock. */
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  These were taken and do not reach the caller: they stay out, and nothing that settles a range of tags finds them,
- * until they are handed back. */
+/* REQUIRES lock.  These were taken and do not reach the caller: they stay out, and nothing that
+ * settles a range of tags finds them, until they are handed back. */
 void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
-/* REQUIRES lock.  What is withheld, or what was taken just now, is ready again as if nobody had taken it. */
+/* REQUIRES lock.  What is withheld, or what was taken just now, is ready again as if nobody had
+ * taken it. */
 void qsi_hand_back_withheld(struct qs_channel *channel);
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
@@ -502,7 +512,8 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 
 /* ---- publish.c ---- */
 
-/* Copies an unroutable message for its publisher to the end of a list.  QS_ESTORE_FULL: too many wait to be read. */
+/* Copies an unroutable message for its publisher to the end of a list.  QS_ESTORE_FULL: too many
+ * wait to be read. */
 qs_status qsi_return_make(struct qs_store *store, struct qsi_list *returns,
                           struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
@@ -579,9 +590,9 @@ void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
 /* Delivering: the next message has to be brought from the disk first (a status that means nothing else there). */
 #define QSI_EPAGED QS_EEXIST
 
-/* REQUIRES lock; releases it meanwhile.  Brings what the head of the queue lacks next, or waits for whoever does.  The queue may be
- * gone afterwards.  A segment whose state cannot be read is set aside for the channel (NULL: for nobody), who is told: the next call
- * brings what lies behind. */
+/* REQUIRES lock; releases it meanwhile.  Brings what the head of the queue lacks next, or waits for
+ * whoever does.  The queue may be gone afterwards.  A segment whose state cannot be read is set
+ * aside for the channel (NULL: for nobody), who is told: the next call brings what lies behind. */
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
                       qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Segments that were set aside for this channel are everybody's again. */
@@ -666,8 +677,8 @@ qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *que
 /* Which segment files the checkpoint does not name.  Asked right after it was restored. */
 qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
                              qs_error *error) QS_MUST_CHECK;
-/* Removes those that were not made again meanwhile, checkpoints that do not count, and what ended with its process; salvage only the
- * last. */
+/* Removes those that were not made again meanwhile, checkpoints that do not count, and what ended
+ * with its process; salvage only the last. */
 qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files,
                                qs_error *error) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */

@@ -1,6 +1,8 @@
-/* Clocks that are set, a disk that does not answer, file systems by name, features of a later version.
+/* Clocks that are set, a disk that does not answer, file systems by name, features of a later
+ * version.
  *
- * The wall clock is the memory environment's with some seconds added; a sync may be made to wait. */
+ * The wall clock is the memory environment's with some seconds added; a sync may be made to wait.
+ */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -236,6 +238,21 @@ static void test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed
     engine_stop(&engine);
 }
 
+static void test_stall_that_ends_while_nobody_watches_counts(void)
+{
+    struct engine engine;
+
+    start(&engine, true);
+    set_stuck(true);
+    publish(&engine, "q", "waits");
+    await_commit(&engine);
+    qsi_env_mem_advance(inner, 31 * SECOND);
+    set_stuck(false);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    QS_CHECK(stats_of(&engine).commit_stalls == 1);
+    engine_stop(&engine);
+}
+
 static void test_clock_that_is_set_is_told(void)
 {
     struct engine engine;
@@ -332,6 +349,7 @@ int main(void)
     test_messages_expire_while_the_store_is_closed();
     test_time_does_not_go_back_with_the_clock();
     test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed();
+    test_stall_that_ends_while_nobody_watches_counts();
     test_clock_that_is_set_is_told();
     test_file_systems_are_known_by_their_numbers();
     test_stats_tell_the_file_system();
