@@ -294,14 +294,9 @@ qs_status qsi_space_fail_full(qs_error *error)
                     "some space, and try again");
 }
 
-qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes, bool may_regain,
-                          bool *released_out, qs_error *error)
+qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
+                         bool *released_out, qs_error *error)
 {
-    uint64_t end = qsi_journal_appended_lsn(store->journal) + bytes;
-
-    if (QS_LIKELY(is_whole(store) && end <= store->space.open_upto)) {
-        return QS_OK;
-    }
     if (is_whole(store) && open_publishing(store, bytes)) {
         return QS_OK;
     }

@@ -34,8 +34,18 @@ bool qsi_space_restore(struct qs_store *store);
 
 /* May bytes more be published?  With may_regain it may release the lock meanwhile to have space back, and tells so: then it has
  * to be asked again.  QS_ESTORE_FULL. */
-qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes, bool may_regain,
-                          bool *released_out, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
+                         bool *released_out, qs_error *error) QS_MUST_CHECK;
+static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes,
+                                                      bool may_regain, bool *released_out,
+                                                      qs_error *error)
+{
+    /* Most of the time nobody needs to look at the disk. */
+    return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE) &&
+                   qsi_journal_appended_lsn(store->journal) + bytes <= store->space.open_upto
+               ? QS_OK
+               : qsi_space_look(store, bytes, may_regain, released_out, error);
+}
 /* How large a journal file that is made for publishers may be; less than the smallest there is: none is to be made. */
 uint64_t qsi_space_file_max(struct qs_store *store);
 /* May messages leave memory for the disk?  What publishers bring must not use up the reserve that others opened. */

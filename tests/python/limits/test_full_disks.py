@@ -47,7 +47,7 @@ def run(*command: str) -> bool:
         return False
 
 
-@pytest.fixture(params=["tmpfs-24", "ext4-64"])
+@pytest.fixture(params=["tmpfs-24", "ext4-32"])
 def small_disk(request: pytest.FixtureRequest) -> Iterator[Path]:
     """An empty directory on a file system of its own."""
     kind, mib = request.param.split("-")
