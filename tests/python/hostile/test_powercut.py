@@ -6,7 +6,6 @@ A store that confirms without syncing must be found.
 
 import contextlib
 import os
-import random
 import subprocess
 import sys
 import time
@@ -41,7 +40,7 @@ def test_nothing_promised_is_lost_in_a_power_cut() -> None:
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_power_cuts_find_confirms_that_came_without_a_sync(kind: str) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = seed_of("QS_CUT_SEED")
     report = powercut.run(seed, 120, kinds=(kind,), sync="none")
     assert any("LOST" in text for text in report.violations), str(report)
 
