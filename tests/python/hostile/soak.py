@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hostile.report import Tool
 
-TOOLS = ("killer", "powercut", "damage", "api", "arrow")
+TOOLS = ("killer", "powercut", "damage", "api", "arrow", "limits")
 
 
 def main() -> int:
