@@ -507,7 +507,7 @@ static void *run_maintainer(void *argument)
 
 /* ---- threads ---- */
 
-qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+static qs_status start_threads(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_thread_start(&store->helper.thread, "qs-sync", run_helper, store, error));
     store->helper.running = true;
@@ -523,6 +523,17 @@ qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
     QS_TRY(qsi_thread_start(&store->timer, "qs-timer", qsi_run_timer, store, error));
     store->timer_running = true;
     return QS_OK;
+}
+
+/* Under the lock, so that no thread looks at what is noted of the others before all of it is. */
+qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = start_threads(store, error);
+    qsi_mutex_unlock(&store->mutex);
+    return status;
 }
 
 void qsi_commit_stop_threads(struct qs_store *store)

@@ -486,7 +486,7 @@ static void test_others_are_removed_and_strangers_are_not(void)
                                   QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &stranger, QS_ERROR));
     fixture.env->close(fixture.env, stranger);
     QS_CHECK_OK(qsi_index_remove_others(fixture.index, keep_odd, &asked, &removed, QS_ERROR));
-    QS_CHECK(asked == 10 && removed == 5);
+    QS_CHECK(asked == 15 && removed == 5); /* what is to go is asked about once more */
     for (uint32_t i = 0; i < 10; i++) {
         QS_CHECK(exists(&fixture, &files[i]) == (i % 2 == 1));
     }
