@@ -311,7 +311,11 @@ class Store(_core.Store):
         if older_than is None:
             return self._forget_key(key)  # type: ignore[arg-type]
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        if not 0 <= seconds < _U64_MAX / 1e6:
+        try:
+            is_age = 0 <= seconds < _U64_MAX / 1e6
+        except ArithmeticError:  # decimal's NaN compares with nothing
+            is_age = False
+        if not is_age:
             raise ValueError(f"older_than must be 0 seconds or more, not {older_than!r}")
         return self._forget_older(int(seconds * 1_000_000))
 

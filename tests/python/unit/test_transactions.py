@@ -1,7 +1,9 @@
 """Transactions: nothing is seen before the commit, all of it after; rollback; keys are once."""
 
 import asyncio
+import math
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -346,3 +348,10 @@ def test_damaged_file_of_keys_is_told_and_no_key_is_forgotten(path: Path) -> Non
     with pyqstore.open(path, recovery="salvage") as store:
         assert store.recovery_report["lost_ranges"] == 1
         assert store.recovery_report["lost_bytes"] >= 4096
+
+
+def test_an_age_that_is_no_number_is_a_value_error(path: Path) -> None:
+    with pyqstore.open(path) as store:
+        for age in (Decimal("NaN"), float("nan"), -1, math.inf):
+            with pytest.raises(ValueError, match="older_than"):
+                store.forget_transaction(older_than=age)  # type: ignore[arg-type]

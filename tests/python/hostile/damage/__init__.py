@@ -296,6 +296,8 @@ def _excuse(case: Case, groups: set[int]) -> str | None:
         return None
     if len(case.touched) > 1:
         return "several files at once"
+    if case.damage.__name__ == "swap_pages":
+        return "several pages at once"
     if truth.quiet:
         return None
     if groups == {truth.group - 1}:
