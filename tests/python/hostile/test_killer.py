@@ -5,6 +5,7 @@ Each kind of harm that is done by hand between two lives must be found.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,15 @@ def test_killer_finds_harm_done_by_hand(harm: Harm, told: str) -> None:
     assert any(told in text for text in report.violations), str(report)
 
 
+# An older store breaks every kind of promise: which is told first depends on what the lives did,
+# and only the first ones are told.  A worker or a look that fails is no find.
+GONE_BACK = re.compile(
+    r"LOST|gone long since|back after its end was durable|was delivered from \S+ after its end"
+    r"|key \S+ is (not )?known, against what was promised|transaction \S+ was committed twice"
+    r"|in a transaction that was committed|the queue \S+ is (not )?there"
+)
+
+
 def test_killer_finds_an_older_copy_put_back(tmp_path: Path) -> None:
     older = tmp_path / "older"
     lives = 0
@@ -113,5 +123,4 @@ def test_killer_finds_an_older_copy_put_back(tmp_path: Path) -> None:
         return True
 
     report = killer.run(seed_of("QS_KILL_SEED"), 0, plant)
-    found = [text for text in report.violations if "LOST" in text or "gone long since" in text]
-    assert found, str(report)
+    assert any(GONE_BACK.search(text) for text in report.violations), str(report)
