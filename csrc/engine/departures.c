@@ -124,32 +124,60 @@ uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32
     return refused;
 }
 
-/* The head leaves, which is what would be delivered next, until the others are not too many. */
+/* What would be delivered next and can be read: the segment, and the level that it is of.  NULL:
+ * there is nothing. */
+static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **level_out,
+                                     struct qsi_passed *passed_out)
+{
+    struct qsi_segment *head = NULL;
+
+    *passed_out = (struct qsi_passed){0};
+    for (uint32_t i = 0; head == NULL && i < qsi_level_count(queue); i++) {
+        *level_out = qsi_level_at(queue, i);
+        head = qsi_queue_readable_head(&(*level_out)->core, passed_out);
+    }
+    return head;
+}
+
+/* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
+static qs_status bring_state(struct qs_store *store, struct store_queue *level,
+                             struct qsi_segment *segment)
+{
+    struct qsi_page_in job;
+    qs_status status;
+
+    QS_TRY(qsi_check_may_wait(store));
+    if (segment->busy > 0) {
+        return qsi_pager_wait(store, level);
+    }
+    QS_TRY(qsi_page_in_state(&job, segment));
+    status = qsi_pager_run_page_in(store, level, &job, NULL);
+    return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
+}
+
+/* The head leaves, which is what would be delivered next, until the others are not too many.  What
+ * cannot be read neither counts nor leaves: whoever comes for it learns why. */
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
 {
-    while (is_over(queue) && qsi_has_ready(queue)) {
-        struct store_queue *level = qsi_head_level(queue);
-        uint64_t ready = qsi_ready_count(queue);
-        uint64_t excess =
-            ready > queue->policy.messages_max ? ready - queue->policy.messages_max : 1;
+    while (!queue->deleted && is_over(queue)) {
+        struct store_queue *level;
+        struct qsi_passed passed;
+        struct qsi_segment *head = find_head(queue, &level, &passed);
+        uint64_t ready = qsi_ready_count(queue) - passed.messages;
+        uint64_t bytes = qsi_ready_bytes(queue), max = queue->policy.messages_max;
+        uint64_t excess = ready > max ? ready - max : 1;
         struct qsi_stretch stretch;
-        enum qsi_take take;
-        QS_TRY(qsi_depart_reserve(store, 1));
-        take = qsi_queue_hold_head(
-            &level->core, excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS, &stretch);
-        if (take == QSI_TAKE_TAKEN) {
-            qsi_depart(store, level, &stretch, QSI_MAXLEN);
-            continue;
-        }
-        if (take == QSI_TAKE_EMPTY) {
+        bytes -= passed.body_bytes < bytes ? passed.body_bytes : bytes;
+        if (head == NULL || !is_too_much(queue, ready, bytes)) {
             break;
         }
-        queue->jobs += 1;
-        /* It brings the head of the whole queue, which is what is wanted here. */
-        take = qsi_page_in(store, level, NULL, NULL) == QS_OK ? QSI_TAKE_TAKEN : QSI_TAKE_PAGED;
-        queue->jobs -= 1;
-        if (take == QSI_TAKE_PAGED || queue->deleted) {
-            return QS_EIO; /* whoever comes for the message learns why */
+        QS_TRY(qsi_depart_reserve(store, 1));
+        if (qsi_queue_hold_in(&level->core, head,
+                              excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS,
+                              &stretch) == QSI_TAKE_TAKEN) {
+            qsi_depart(store, level, &stretch, QSI_MAXLEN);
+        } else {
+            QS_TRY(bring_state(store, level, head));
         }
     }
     return QS_OK;

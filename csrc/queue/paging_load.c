@@ -345,6 +345,7 @@ static qs_status install_state(struct qsi_page_in *page_in)
             page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
     }
     install_columns(page_in);
+    segment->is_damaged = false; /* any more: the file was put back */
     return QS_OK;
 }
 

@@ -85,12 +85,28 @@ struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue)
     return NULL;
 }
 
-/* The segment and the bit of its first_word where the first ready message is. */
-static enum qsi_take find_head(struct qsi_queue *queue, struct qsi_segment **segment_out,
-                               uint64_t *ready_out)
+struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io)
 {
-    struct qsi_segment *segment = qsi_queue_head_segment(queue);
+    struct qsi_segment *head = qsi_queue_head_segment(queue);
 
+    for (uint32_t i = queue->scan; head != NULL && i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (segment->ready_count == 0 || segment->aside_for != NULL) {
+            continue;
+        }
+        if (segment->settled != NULL || !segment->is_damaged) {
+            return segment;
+        }
+        passed_io->messages += segment->ready_count;
+        passed_io->body_bytes += segment->paged_bytes;
+    }
+    return NULL;
+}
+
+/* The first ready messages of a segment are in its first_word.  NULL: there is none. */
+static enum qsi_take find_ready(const struct qsi_queue *queue, struct qsi_segment *segment,
+                                uint64_t *ready_out)
+{
     if (segment == NULL) {
         return QSI_TAKE_EMPTY;
     }
@@ -101,18 +117,17 @@ static enum qsi_take find_head(struct qsi_queue *queue, struct qsi_segment **seg
         segment->first_word += 1;
         QS_ASSERT(segment->first_word < segment->word_base + segment->word_count);
     }
-    *segment_out = segment;
     return QSI_TAKE_TAKEN;
 }
 
 enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
                              struct qsi_stretch *stretch_out)
 {
-    struct qsi_segment *segment = NULL;
+    struct qsi_segment *segment = qsi_queue_head_segment(queue);
     const struct qsi_run *run;
     uint64_t ready = 0, seq, left;
     uint32_t bit, count, index;
-    enum qsi_take found = find_head(queue, &segment, &ready);
+    enum qsi_take found = find_ready(queue, segment, &ready);
 
     if (found != QSI_TAKE_TAKEN) {
         return found;
@@ -136,13 +151,12 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     return QSI_TAKE_TAKEN;
 }
 
-enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
-                                  struct qsi_stretch *stretch_out)
+enum qsi_take qsi_queue_hold_in(struct qsi_queue *queue, struct qsi_segment *segment,
+                                uint32_t max_count, struct qsi_stretch *stretch_out)
 {
-    struct qsi_segment *segment = NULL;
     uint64_t ready = 0;
     uint32_t bit, count;
-    enum qsi_take found = find_head(queue, &segment, &ready);
+    enum qsi_take found = find_ready(queue, segment, &ready);
 
     if (found != QSI_TAKE_TAKEN) {
         return found;

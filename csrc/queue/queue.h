@@ -81,7 +81,8 @@ struct qsi_segment {
         deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
     uint64_t
         *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
-    uint32_t *sizes; /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
+    uint32_t *sizes;      /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
+    uint64_t paged_bytes; /* of ready bodies, when the state left memory, if they are counted */
     uint64_t
         earliest; /* no ready message expires before; 0 until a state that has expiries was read */
     uint32_t transient_count; /* live ones */
@@ -274,9 +275,9 @@ static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t 
 
 /* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no run ---- */
 
-/* The first ready messages; TAKE_PAGED: the state of their segment is not in memory. */
-enum qsi_take qsi_queue_hold_head(struct qsi_queue *queue, uint32_t max_count,
-                                  struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* The first ready messages of the segment; TAKE_PAGED: its state is not in memory; NULL: none. */
+enum qsi_take qsi_queue_hold_in(struct qsi_queue *queue, struct qsi_segment *segment,
+                                uint32_t max_count, struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those whose state is not in memory are passed over. */
 bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io,
                          struct qsi_stretch *stretch_out) QS_MUST_CHECK;
@@ -313,6 +314,14 @@ void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment,
 void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder);
 /* The first segment with ready messages; NULL: none is ready. */
 struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue);
+/* Ready messages in segments whose state cannot be read. */
+struct qsi_passed {
+    uint64_t messages;
+    uint64_t body_bytes; /* as far as they are known */
+};
+/* The first segment with ready messages that is not damaged, as far as anybody knows; those before
+ * it are added to *passed_io. */
+struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io);
 
 /* ---- settling: masks of messages that are out, in one word (slot / 64) of a segment ---- */
 

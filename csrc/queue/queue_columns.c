@@ -194,16 +194,22 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run)
     return bytes;
 }
 
+uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t at = 0; segment->sizes != NULL && at < segment->word_count; at++) {
+        uint32_t word = segment->word_base + at;
+        bytes += bytes_of(segment, word, qsi_segment_ready(queue, segment, word));
+    }
+    return bytes;
+}
+
 void qsi_queue_recount_bytes(struct qsi_queue *queue)
 {
     qsi_queue_fewer_bytes(queue, queue->ready_bytes);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
-        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        for (uint32_t at = 0; segment->sizes != NULL && at < segment->word_count; at++) {
-            uint32_t word = segment->word_base + at;
-            qsi_queue_more_bytes(queue,
-                                 bytes_of(segment, word, qsi_segment_ready(queue, segment, word)));
-        }
+        qsi_queue_more_bytes(queue, qsi_segment_ready_bytes(queue, qsi_queue_segment_at(queue, i)));
     }
 }
 

@@ -150,6 +150,8 @@ static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
 {
     return queue->ttl_us != QSI_NEVER || queue->counts_bytes;
 }
+/* Of the bodies of a segment's ready messages; 0 where nobody counts them. */
+uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment);
 /* Columns that were loaded count in the budget from now on. */
 void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment);
 /* Messages of one word became ready, or are not any more. */

@@ -102,6 +102,29 @@ def test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged(path
         ]
 
 
+def test_queue_grew_beyond_its_limit_behind_a_damaged_segment(path: Path) -> None:
+    arguments = {"x-queue-mode": "lazy", "x-max-length": 500}
+    with pyqstore.open(path, segment_entries=ENTRIES) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        for number in range(COUNT):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        store.queue_status("q")  # waits until they are in segments
+        store.checkpoint()
+    (file,) = path.glob("index/*-000000000008-*.seg")  # the first one that is whole
+    file.unlink()
+    with pyqstore.open(path) as store, store.channel() as channel:
+        for number in range(COUNT, COUNT + 200):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        assert store.queue_status("q")["messages_ready"] == 500 + ENTRIES
+        with pytest.raises(pyqstore.StoreCorrupt, match="64 messages cannot be delivered"):
+            channel.basic_get("q")
+        for number in range(COUNT + 200 - 500, COUNT + 200):
+            message = channel.basic_get("q")
+            assert message is not None
+            assert message.body == b"%d" % number
+        assert channel.basic_get("q") is None
+
+
 LAST = 768  # the first message of the last segment, to which messages would be added
 
 

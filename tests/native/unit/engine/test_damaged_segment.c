@@ -168,6 +168,68 @@ static void test_consumers_pass_over_a_damaged_segment(enum place place)
     engine_stop(&engine);
 }
 
+#define MOST 500u                                 /* messages, or as many bytes as they have */
+#define MOST_BYTES 2000u                          /* of 4 bytes each */
+#define NEXT_SEGMENT (MESSAGES / 2 / ENTRIES + 1) /* the first one that is whole */
+
+/* A lazy queue that is full: of its messages those from 500 on are left. */
+static void make_full_queue(struct engine *engine, enum place place, bool of_bytes)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    engine_init(engine, place);
+    engine->options.segment_entries = ENTRIES;
+    engine_open(engine);
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    qs_test_put_long(&fields, of_bytes ? "x-max-length-bytes" : "x-max-length",
+                     of_bytes ? MOST_BYTES : MOST);
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+}
+
+static void publish_four_bytes(struct engine *engine, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%04u", i);
+        publish(engine, "q", body);
+    }
+}
+
+/* What cannot be read does not count, and the oldest of the others go. */
+static void test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment(enum place place)
+{
+    for (int of_bytes = 0; of_bytes < 2; of_bytes++) {
+        struct engine engine;
+        uint32_t published = MESSAGES;
+
+        make_full_queue(&engine, place, of_bytes != 0);
+        publish_four_bytes(&engine, 0, MESSAGES);
+        check_counts(&engine, "q", MOST, 0);
+        engine_close(&engine);
+        damage_segment(&engine, NEXT_SEGMENT, FILE_GONE);
+        engine_open(&engine);
+        check_counts(&engine, "q", MOST, 0);
+        for (uint32_t round = 0; round < 4; round++, published += 100) {
+            publish_four_bytes(&engine, published, published + 100);
+        }
+        check_counts(&engine, "q", MOST + LOST, 0);
+        {
+            qs_message message;
+            QS_CHECK_STATUS(QS_ECORRUPT,
+                            qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+        }
+        for (uint32_t i = published - MOST; i < published; i++) {
+            char body[16];
+            snprintf(body, sizeof body, "%04u", i);
+            get(&engine, "q", body);
+        }
+        check_counts(&engine, "q", 0, MOST + LOST);
+        engine_stop(&engine);
+    }
+}
+
 static void open_salvaged(struct engine *engine)
 {
     engine->options.recovery = QS_RECOVERY_SALVAGE;
@@ -260,6 +322,7 @@ int main(void)
     for (int place = IN_MEMORY; place <= ON_DISK; place++) {
         test_a_damaged_segment_took_everything_behind_it((enum place)place);
         test_consumers_pass_over_a_damaged_segment((enum place)place);
+        test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment((enum place)place);
         test_salvage_stopped_where_a_segment_was_damaged((enum place)place);
         test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damaged((enum place)place);
     }

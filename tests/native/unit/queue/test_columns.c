@@ -133,8 +133,10 @@ static void take(struct run *run, bool hold)
 
     while (count > 0) {
         struct qsi_stretch stretch;
-        enum qsi_take taken = hold ? qsi_queue_hold_head(&run->fixture.queue, count, &stretch)
-                                   : qsi_queue_take(&run->fixture.queue, count, &stretch);
+        struct qsi_queue *queue = &run->fixture.queue;
+        enum qsi_take taken =
+            hold ? qsi_queue_hold_in(queue, qsi_queue_head_segment(queue), count, &stretch)
+                 : qsi_queue_take(queue, count, &stretch);
         if (taken == QSI_TAKE_EMPTY) {
             QS_CHECK(first_ready(run) == run->fixture.queue.next_seq);
             return;
