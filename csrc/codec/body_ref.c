@@ -1,5 +1,6 @@
 #include "body_ref.h"
 
+#include "check.h"
 #include "le.h"
 
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref)
@@ -12,12 +13,45 @@ void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref)
     qsi_put_u32(bytes_out + 24, ref->crc);
 }
 
-void qsi_body_ref_decode(struct qsi_body_ref *ref_out, const uint8_t *bytes)
+void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage)
 {
-    ref_out->file = qsi_get_u32(bytes);
-    ref_out->slot = qsi_get_u32(bytes + 4);
-    ref_out->offset = qsi_get_u64(bytes + 8);
-    ref_out->envelope_bytes = qsi_get_u32(bytes + 16);
-    ref_out->body_bytes = qsi_get_u32(bytes + 20);
-    ref_out->crc = qsi_get_u32(bytes + 24);
+    qsi_put_u64(bytes_out, damage->queue_id);
+    qsi_put_u64(bytes_out + 8, damage->number);
+    qsi_put_u32(bytes_out + 16, damage->generation);
+    qsi_put_u32(bytes_out + 20, damage->slot);
+    qsi_put_u64(bytes_out + 24, damage->offset);
+}
+
+static struct qsi_body_ref decode_ref(const uint8_t *bytes)
+{
+    return (struct qsi_body_ref){
+        .file = qsi_get_u32(bytes),
+        .slot = qsi_get_u32(bytes + 4),
+        .offset = qsi_get_u64(bytes + 8),
+        .envelope_bytes = qsi_get_u32(bytes + 16),
+        .body_bytes = qsi_get_u32(bytes + 20),
+        .crc = qsi_get_u32(bytes + 24),
+    };
+}
+
+static struct qsi_body_damage decode_damage(const uint8_t *bytes)
+{
+    return (struct qsi_body_damage){
+        .queue_id = qsi_get_u64(bytes),
+        .number = qsi_get_u64(bytes + 8),
+        .generation = qsi_get_u32(bytes + 16),
+        .slot = qsi_get_u32(bytes + 20),
+        .offset = qsi_get_u64(bytes + 24),
+    };
+}
+
+void qsi_stored_body_decode(struct qsi_stored_body *stored_out, struct qsi_slice cell)
+{
+    QS_ASSERT(cell.bytes == QSI_BODY_REF_BYTES || cell.bytes == QSI_BODY_DAMAGE_BYTES);
+    stored_out->is_damaged = cell.bytes == QSI_BODY_DAMAGE_BYTES;
+    if (stored_out->is_damaged) {
+        stored_out->damage = decode_damage(cell.data);
+    } else {
+        stored_out->ref = decode_ref(cell.data);
+    }
 }

@@ -236,6 +236,18 @@ static qs_status check_routes(const struct qsi_messages *view, uint64_t routes_e
     return QS_OK;
 }
 
+static qs_status check_references(const struct qsi_messages *view, qs_error *error)
+{
+    for (uint32_t row = 0; view->stored != NULL && row < view->row_count; row++) {
+        uint32_t bytes = qsi_messages_body(view, row).bytes;
+        if (qsi_messages_is_stored(view, row) && bytes != QSI_BODY_REF_BYTES) {
+            return qsi_fail(error, QS_ECORRUPT,
+                            "message record: row %u has a body reference of %u bytes", row, bytes);
+        }
+    }
+    return QS_OK;
+}
+
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
 {
     uint64_t bytes = qsi_record_length(record);
@@ -279,7 +291,27 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
                         bytes - (uint64_t)(view.bodies - record))) {
         return bad(error, "bodies leave their section");
     }
-    return QS_OK;
+    return check_references(&view, error);
+}
+
+struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row)
+{
+    struct qsi_stored_body stored;
+
+    qsi_messages_stored_body(view, row, &stored);
+    QS_ASSERT(!stored.is_damaged);
+    return stored.ref;
+}
+
+uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row)
+{
+    struct qsi_stored_body stored;
+
+    if (!qsi_messages_is_stored(view, row)) {
+        return qsi_messages_body(view, row).bytes;
+    }
+    qsi_messages_stored_body(view, row, &stored);
+    return stored.is_damaged ? 0 : stored.ref.body_bytes;
 }
 
 /* ---- settle ---- */

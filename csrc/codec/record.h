@@ -7,6 +7,7 @@
 
 #include "qstore/status.h"
 
+#include "body_ref.h"
 #include "le.h"
 #include "slice.h"
 
@@ -119,7 +120,8 @@ struct qsi_messages {
 };
 /* REQUIRES a record that was written by this process or has passed qsi_messages_check. */
 void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
-/* Every count, offset and index of a record from a file.  QS_ECORRUPT tells what is wrong. */
+/* Every count, offset and index of a record from a file, and that each stored body is a reference.  QS_ECORRUPT tells what is
+ * wrong. */
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
 
 /* Writers for the sections of a record in the making. */
@@ -227,7 +229,7 @@ static inline bool qsi_messages_is_stored(const struct qsi_messages *view, uint3
 {
     return view->stored != NULL && (view->stored[row / 8] >> (row % 8) & 1) != 0;
 }
-/* The body, or the reference of a stored one. */
+/* The body, or what stands there of a stored one. */
 static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view, uint32_t row)
 {
     uint32_t from = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
@@ -235,6 +237,16 @@ static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view
     return qsi_slice_make(view->bodies + from,
                           qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
 }
+/* REQUIRES qsi_messages_is_stored. */
+static inline void qsi_messages_stored_body(const struct qsi_messages *view, uint32_t row,
+                                            struct qsi_stored_body *stored_out)
+{
+    qsi_stored_body_decode(stored_out, qsi_messages_body(view, row));
+}
+/* The same, of a record that has passed qsi_messages_check: no message in it is known to be damaged. */
+struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row);
+/* How many bytes the body has, wherever it is; 0 of a damaged one. */
+uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row);
 static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view,
                                                       uint32_t index)
 {

@@ -67,7 +67,8 @@ static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint
         uint64_t cost = stored ? QSI_BODY_REF_BYTES : properties_bytes + body_bytes;
         if (properties_bytes > batch->store->options.body_bytes_max) {
             return qsi_fail(error, QS_EINVAL, "row %llu: properties of %llu bytes",
-                            (unsigned long long)row, (unsigned long long)properties_bytes);
+                            (unsigned long long)(plan->array_row + row),
+                            (unsigned long long)properties_bytes);
         }
         if (row > plan->from &&
             layout->bodies_bytes + layout->properties_bytes + cost > limit_bytes) {

@@ -82,7 +82,7 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *leve
     uint32_t bytes;
 
     qsi_messages_view(&view, record);
-    bytes = qsi_row_body_bytes(&view, row);
+    bytes = qsi_messages_body_bytes(&view, row);
     if (bytes > browse->bytes_left && browse->batch.message_count > 0) {
         browse->bytes_left = 0;
         return QS_OK;
@@ -423,7 +423,7 @@ qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, 
                         qs_message *message_out, qs_error *error)
 {
     struct browse browse;
-    struct qsi_body_ref ref;
+    struct qsi_stored_body place;
     uint32_t reader;
     qs_status status;
 
@@ -438,10 +438,8 @@ qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, 
         message_out->delivery_tag = taken->first_tag;
         message_out->redelivered = taken->redelivered;
         message_out->delivery_count = taken->delivery_count;
-        status = qsi_view_row(taken->chunk, taken->record, taken->row, message_out, &ref, error);
-        if (status == QS_OK) {
-            status = qsi_deliver_body(store, message_out, &ref, error);
-        }
+        qsi_view_row(taken->chunk, taken->record, taken->row, message_out, &place);
+        status = qsi_deliver_body(store, message_out, &place, error);
     }
     *position_io = browse.position;
     end(&browse, reader);

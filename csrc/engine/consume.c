@@ -567,7 +567,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
 {
     struct qs_store *store = channel->store;
     struct store_consumer *consumer = NULL;
-    struct qsi_body_ref ref;
+    struct qsi_stored_body place;
     qs_status status = QS_OK;
     bool no_ack = false;
 
@@ -586,7 +586,8 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status = qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &ref, error);
+        status =
+            qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &place, error);
         if (status == QSI_EPAGED) {
             released = true;
             status = qsi_page_in(store, consumer->queue, channel, error);
@@ -594,10 +595,6 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
                    QS_EEMPTY) { /* all of them had expired: perhaps another consumer has some */
             released = true;
             continue;
-        }
-        if (status != QS_OK && event->message.delivery_tag != 0) { /* taken, and malformed */
-            note_delivery(consumer);
-            qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
         }
         if (status != QS_OK) {
             return status;
@@ -609,7 +606,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     if (event->message.hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
-        status = qsi_deliver_body(store, &event->message, &ref, error);
+        status = qsi_deliver_body(store, &event->message, &place, error);
         qsi_mutex_lock(&store->mutex);
         qsi_reader_end(store, reader);
     }

@@ -25,7 +25,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
                               qs_error *error)
 {
     struct qs_store *store = channel->store;
-    struct qsi_body_ref ref;
+    struct qsi_stored_body place;
     uint32_t reader;
     qs_status status;
 
@@ -42,7 +42,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
         seq = qsi_segment_first_seq(extent->queue->shared, extent->segment) + slot;
         run = qsi_queue_run_of(extent->queue, seq);
         if (run != NULL) {
-            QS_TRY(qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &ref, error));
+            qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &place);
             break;
         }
         QS_TRY(
@@ -53,7 +53,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
     }
     reader = qsi_reader_begin(store);
     qsi_mutex_unlock(&store->mutex);
-    status = qsi_deliver_body(store, message, &ref, error);
+    status = qsi_deliver_body(store, message, &place, error);
     qsi_mutex_lock(&store->mutex);
     qsi_reader_end(store, reader);
     return status;

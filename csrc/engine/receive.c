@@ -40,8 +40,8 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
     return QS_OK;
 }
 
-qs_status qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row,
-                       qs_message *message, struct qsi_body_ref *ref_out, qs_error *error)
+void qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row, qs_message *message,
+                  struct qsi_stored_body *place_out)
 {
     struct qsi_messages view;
     struct qsi_route_view route;
@@ -53,25 +53,21 @@ qs_status qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t 
     message->exchange = qs_slice_of(route.exchange);
     message->routing_key = qs_slice_of(route.key);
     if (qsi_messages_is_stored(&view, row)) {
-        if (body.bytes != QSI_BODY_REF_BYTES) {
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
-        }
-        qsi_body_ref_decode(ref_out, body.data);
-        return QS_OK;
+        qsi_messages_stored_body(&view, row, place_out);
+        return;
     }
     message->properties = qs_slice_of(qsi_messages_properties(&view, row));
     message->body = qs_slice_of(body);
     message->hold = qsi_chunk_ref(chunk);
-    return QS_OK;
 }
 
-qs_status qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
-                           struct qsi_body_ref *ref_out, qs_error *error)
+void qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
+                      struct qsi_stored_body *place_out)
 {
     uint32_t row;
     const uint8_t *record = qsi_run_record(run, run_row, &row);
 
-    return qsi_view_row(run->chunk, record, row, message, ref_out, error);
+    qsi_view_row(run->chunk, record, row, message, place_out);
 }
 
 /* Has its body to be read from a file? */
@@ -86,7 +82,7 @@ static bool lies_in_store(const struct qsi_stretch *stretch)
 
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
-                          struct qsi_body_ref *ref_out, qs_error *error)
+                          struct qsi_stored_body *place_out, qs_error *error)
 {
     struct qsi_stretch stretch;
 
@@ -112,7 +108,8 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
         qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
     channel->store->stats.delivered += 1;
     qsi_pager_look_ahead(channel->store, queue);
-    return qsi_view_message(stretch.run, stretch.run_row, message_out, ref_out, error);
+    qsi_view_message(stretch.run, stretch.run_row, message_out, place_out);
+    return QS_OK;
 }
 
 /* What a record of the message store holds, in a chunk of its own. */
@@ -121,25 +118,15 @@ struct stored {
     struct qsi_slice exchange, key, properties, body;
 };
 
-static qs_status damaged_in_segment(const struct qsi_body_ref *ref, qs_error *error)
-{
-    struct qsi_segment_file file = {
-        .queue_id = ref->body_bytes, .number = ref->envelope_bytes, .generation = ref->crc};
-    char path[QSI_SEGMENT_PATH_BYTES];
-
-    qsi_segment_path(path, &file);
-    return qsi_fail_corrupt(error, path, ref->offset, "the message in slot %u is damaged",
-                            ref->slot);
-}
-
-static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *ref,
+static qs_status read_stored(struct qs_store *store, const struct qsi_stored_body *place,
                              struct stored *stored_out, qs_error *error)
 {
+    const struct qsi_body_ref *ref = &place->ref;
     struct qsi_chunk *chunk;
     qs_status status;
 
-    if (ref->file == 0) {
-        return damaged_in_segment(ref, error);
+    if (place->is_damaged) {
+        return qsi_segment_fail_message(error, &place->damage);
     }
     status = qsi_message_store_locate(store->messages, ref, error);
     if (status != QS_OK) {
@@ -168,14 +155,14 @@ static qs_status read_stored(struct qs_store *store, const struct qsi_body_ref *
 }
 
 qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
-                           const struct qsi_body_ref *ref, qs_error *error)
+                           const struct qsi_stored_body *place, qs_error *error)
 {
     struct stored stored;
 
     if (message->hold != NULL) {
         return QS_OK;
     }
-    QS_TRY(read_stored(store, ref, &stored, error));
+    QS_TRY(read_stored(store, place, &stored, error));
     /* The names as well: the journal record, where they are too, goes when the message is settled. */
     message->exchange = qs_slice_of(stored.exchange);
     message->routing_key = qs_slice_of(stored.key);
@@ -186,7 +173,7 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
 }
 
 static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack,
-                          qs_message *message, struct qsi_body_ref *ref, qs_error *error)
+                          qs_message *message, struct qsi_stored_body *place_out, qs_error *error)
 {
     struct store_queue *queue;
     qs_status status;
@@ -199,7 +186,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status = qsi_deliver_one(channel, queue, NULL, message, ref, error);
+        status = qsi_deliver_one(channel, queue, NULL, message, place_out, error);
         if (status != QSI_EPAGED) {
             return status;
         }
@@ -215,16 +202,16 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
 {
     struct qs_store *store = channel->store;
     bool no_ack = (flags & QS_NO_ACK) != 0;
-    struct qsi_body_ref ref;
+    struct qsi_stored_body place;
     qs_status status;
 
     memset(message_out, 0, sizeof *message_out);
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &ref, error);
+    status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &place, error);
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
-        status = qsi_deliver_body(store, message_out, &ref, error);
+        status = qsi_deliver_body(store, message_out, &place, error);
         qsi_mutex_lock(&store->mutex);
         qsi_reader_end(store, reader);
     }
@@ -252,18 +239,6 @@ struct get_batch {
     uint64_t first_tag, last_tag;
 };
 
-uint32_t qsi_row_body_bytes(const struct qsi_messages *view, uint32_t record_row)
-{
-    struct qsi_slice body = qsi_messages_body(view, record_row);
-    struct qsi_body_ref ref;
-
-    if (!qsi_messages_is_stored(view, record_row) || body.bytes != QSI_BODY_REF_BYTES) {
-        return body.bytes;
-    }
-    qsi_body_ref_decode(&ref, body.data);
-    return ref.file != 0 ? ref.body_bytes : 0;
-}
-
 /* How many messages of the stretch fit into the bytes that are left; one always does when nothing was taken yet. */
 static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch)
 {
@@ -286,7 +261,7 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
         uint32_t record_row;
         uint32_t bytes;
         qsi_messages_view(&view, qsi_run_record(run, stretch->run_row + count, &record_row));
-        bytes = qsi_row_body_bytes(&view, record_row);
+        bytes = qsi_messages_body_bytes(&view, record_row);
         if (bytes > get->bytes_left && get->batch.message_count + count > 0) {
             get->bytes_left = 0;
             break;
@@ -529,13 +504,9 @@ static qs_status build_row(struct building *building, const struct qsi_taken *ta
 
     run->first_tag = taken->first_tag + i;
     if (qsi_messages_is_stored(&building->view, record_row)) {
-        struct qsi_body_ref ref;
-        if (body.bytes != QSI_BODY_REF_BYTES) {
-            building->bad_tag = run->first_tag;
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
-        }
-        qsi_body_ref_decode(&ref, body.data);
-        status = read_stored(building->store, &ref, &stored, error);
+        struct qsi_stored_body place;
+        qsi_messages_stored_body(&building->view, record_row, &place);
+        status = read_stored(building->store, &place, &stored, error);
         if (status != QS_OK) {
             building->bad_tag = status == QS_ECORRUPT || status == QS_EIO ? run->first_tag : 0;
             return status;

@@ -142,15 +142,11 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
 static qs_status note_refs(struct qs_store *store, const struct qsi_messages *view, qs_error *error)
 {
     for (uint32_t row = 0; view->stored != NULL && row < view->row_count; row++) {
-        struct qsi_slice cell = qsi_messages_body(view, row);
         struct qsi_body_ref ref;
         if (!qsi_messages_is_stored(view, row)) {
             continue;
         }
-        if (cell.bytes != QSI_BODY_REF_BYTES) {
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
-        }
-        qsi_body_ref_decode(&ref, cell.data);
+        ref = qsi_messages_body_ref(view, row);
         if (ref.offset % 8 != 0 || ref.offset / 8 > UINT32_MAX) { /* a segment could not tell it */
             return qsi_fail(error, QS_ECORRUPT, "a body at offset %llu of message file %u",
                             (unsigned long long)ref.offset, ref.file);
@@ -443,15 +439,11 @@ static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_bloc
         QS_TRY(qsi_messages_check(record, error));
         qsi_messages_view(&view, record);
         for (uint32_t row = 0; view.stored != NULL && row < view.row_count; row++) {
-            struct qsi_slice cell = qsi_messages_body(&view, row);
             struct qsi_body_ref ref;
             if (!qsi_messages_is_stored(&view, row)) {
                 continue;
             }
-            if (cell.bytes != QSI_BODY_REF_BYTES) {
-                return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
-            }
-            qsi_body_ref_decode(&ref, cell.data);
+            ref = qsi_messages_body_ref(&view, row);
             QS_TRY(qsi_message_store_check(store->messages, &ref, error));
         }
     }

@@ -25,8 +25,6 @@ struct qsi_taken_batch {
     bool is_browsed; /* "sequence" and "unacked" instead of "delivery_tag" */
 };
 
-/* Of the body of a row, wherever it lies; 0: it is damaged. */
-uint32_t qsi_row_body_bytes(const struct qsi_messages *view, uint32_t record_row);
 /* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in
  * files.
  * bad_tag_out  of the message that could not be read, when that is the error; else 0 */

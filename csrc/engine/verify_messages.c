@@ -63,15 +63,11 @@ static qs_status check_row_bodies(struct verify *verify, const struct qsi_messag
                                   const uint8_t *live, bool is_certain, qs_error *error)
 {
     for (uint32_t row = 0; row < view->row_count; row++) {
-        struct qsi_slice cell = qsi_messages_body(view, row);
         struct qsi_body_ref ref;
         if (live[row] == 0 || !qsi_messages_is_stored(view, row) || ends_with_process(view, row)) {
             continue;
         }
-        if (cell.bytes != QSI_BODY_REF_BYTES) {
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", cell.bytes);
-        }
-        qsi_body_ref_decode(&ref, cell.data);
+        ref = qsi_messages_body_ref(view, row);
         QS_TRY(check_body(verify, &ref, is_certain, error));
     }
     return QS_OK;

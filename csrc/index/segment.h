@@ -66,6 +66,21 @@ static inline uint32_t qsi_bitmap_words(uint32_t bits)
 #define QSI_SEGMENT_PATH_BYTES 64u
 void qsi_segment_path(char path_out[QSI_SEGMENT_PATH_BYTES], const struct qsi_segment_file *file);
 
+/* What a record says of a message that is damaged in a segment. */
+static inline struct qsi_body_damage qsi_segment_damage(const struct qsi_segment_file *file,
+                                                        uint32_t slot, uint64_t offset)
+{
+    return (struct qsi_body_damage){
+        .queue_id = file->queue_id,
+        .number = file->number,
+        .generation = file->generation,
+        .slot = slot,
+        .offset = offset,
+    };
+}
+/* The error of whoever wants its body; QS_ECORRUPT. */
+qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage *damage);
+
 /* ---- writing slots and bodies ---- */
 
 struct qsi_segment_writer;
@@ -105,9 +120,8 @@ struct qsi_segment_load {
     bool has_stored;
     uint32_t damaged_count;
 };
-/* Every slot and every body is checked.  A message that is damaged becomes a reference to message file 0 (slot: its slot,
- * offset: where in the segment file), so that the others can be delivered; a file that is missing, too short or of another salt
- * is QS_ECORRUPT. */
+/* Every slot and every body is checked.  Of a message that is damaged the record says where it is, so that the others can be
+ * delivered; a file that is missing, too short or of another salt is QS_ECORRUPT. */
 qs_status qsi_segment_load(struct qsi_index *index, const struct qsi_segment_file *file,
                            struct qsi_segment_load *load, qs_error *error) QS_MUST_CHECK;
 

@@ -41,6 +41,17 @@ qs_status qsi_segment_fail_damaged(qs_error *error, const struct qsi_segment_fil
     return qsi_fail_corrupt(error, path, offset, "%s", what);
 }
 
+qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage *damage)
+{
+    struct qsi_segment_file file = {
+        .queue_id = damage->queue_id, .number = damage->number, .generation = damage->generation};
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    qsi_segment_path(path, &file);
+    return qsi_fail_corrupt(error, path, damage->offset, "the message in slot %u is damaged",
+                            damage->slot);
+}
+
 /* -- bitmaps ---------------------------------------------------------------------------------- */
 
 uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to)

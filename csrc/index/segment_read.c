@@ -1,6 +1,6 @@
 /* Messages read back as one messages record, as if it had come from the journal.
  *
- * Invariant: what is in the record was checked; what was damaged is a reference that nobody can follow. */
+ * Invariant: what is in the record was checked; of what was damaged it says where that is. */
 #include "alloc.h"
 #include "check.h"
 #include "chunk.h"
@@ -112,7 +112,7 @@ static qs_status plan_rows(struct build *build)
             build->layout.flags |= QSI_MESSAGES_HAS_STORED;
             QS_TRY(find_reference_route(build));
             compare_properties(build, no_properties);
-            bodies += QSI_BODY_REF_BYTES;
+            bodies += row->kind == QSI_ROW_STORED ? QSI_BODY_REF_BYTES : QSI_BODY_DAMAGE_BYTES;
             continue;
         }
         if (!envelopes[row->envelope].has_route) {
@@ -190,15 +190,6 @@ static void put_properties(const struct build *build, uint8_t *record)
     qsi_put_u32(offsets + 4 * (size_t)build->gather.row_count, at);
 }
 
-/* Message file 0 does not exist; where the damage is goes into the error that its reader will tell. */
-static struct qsi_body_ref reference(const struct qsi_row *row)
-{
-    if (row->kind == QSI_ROW_STORED) {
-        return qsi_row_ref(row);
-    }
-    return (struct qsi_body_ref){.file = 0, .slot = row->slot, .offset = row->where};
-}
-
 /* Bodies that lie side by side in the file are copied at one go. */
 struct copy {
     uint8_t *out;
@@ -215,12 +206,20 @@ static void copy_flush(struct copy *copy)
     }
 }
 
-static void put_reference(uint8_t *out, uint8_t *stored, uint32_t index, const struct qsi_row *row)
+/* Returns the bytes of the cell. */
+static uint32_t put_stored(const struct build *build, uint8_t *out, uint8_t *stored, uint32_t index)
 {
-    struct qsi_body_ref ref = reference(row);
+    const struct qsi_row *row = qsi_gather_rows(&build->gather) + index;
 
     stored[index / 8] |= (uint8_t)(1u << index % 8);
-    qsi_body_ref_encode(out, &ref);
+    if (row->kind == QSI_ROW_STORED) {
+        struct qsi_body_ref ref = qsi_row_ref(row);
+        qsi_body_ref_encode(out, &ref);
+        return QSI_BODY_REF_BYTES;
+    }
+    struct qsi_body_damage damage = qsi_segment_damage(build->view->file, row->slot, row->where);
+    qsi_body_damage_encode(out, &damage);
+    return QSI_BODY_DAMAGE_BYTES;
 }
 
 static void put_bodies(const struct build *build, uint8_t *record)
@@ -243,11 +242,12 @@ static void put_bodies(const struct build *build, uint8_t *record)
             copy.bytes += row->body_bytes;
             at += row->body_bytes;
         } else {
+            uint32_t bytes;
             copy_flush(&copy);
             copy.from = NULL;
-            put_reference(copy.out, stored, i, row);
-            copy.out += QSI_BODY_REF_BYTES;
-            at += QSI_BODY_REF_BYTES;
+            bytes = put_stored(build, copy.out, stored, i);
+            copy.out += bytes;
+            at += bytes;
         }
     }
     copy_flush(&copy);

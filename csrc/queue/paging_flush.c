@@ -249,12 +249,10 @@ static qs_status put_message(struct flushing *flushing, const uint8_t *record, u
     }
     body = qsi_messages_body(&flushing->view, row);
     if (qsi_messages_is_stored(&flushing->view, row)) {
-        struct qsi_body_ref ref;
-        if (body.bytes != QSI_BODY_REF_BYTES) {
-            return qsi_fail(error, QS_ECORRUPT, "a body reference of %u bytes", body.bytes);
-        }
-        qsi_body_ref_decode(&ref, body.data);
-        return qsi_segment_put_stored(writer, slot, &ref, error);
+        struct qsi_stored_body stored;
+        qsi_messages_stored_body(&flushing->view, row, &stored);
+        return stored.is_damaged ? qsi_segment_fail_message(error, &stored.damage)
+                                 : qsi_segment_put_stored(writer, slot, &stored.ref, error);
     }
     QS_TRY(make_envelope(flushing, row, error));
     return qsi_segment_put_embedded(

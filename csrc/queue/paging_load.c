@@ -351,28 +351,6 @@ static qs_status install_state(struct qsi_page_in *page_in)
 
 /* ---- damaged messages ---- */
 
-/* References to damaged messages are made to say where. */
-static void name_damaged(struct qsi_page_in *page_in)
-{
-    const struct qsi_segment_file *file = &page_in->file;
-    struct qsi_messages view;
-
-    qsi_messages_view(&view, page_in->load.chunk->data);
-    for (uint32_t row = 0; page_in->load.damaged_count > 0 && row < view.row_count; row++) {
-        struct qsi_slice cell = qsi_messages_body(&view, row);
-        struct qsi_body_ref ref;
-        if (!qsi_messages_is_stored(&view, row) || cell.bytes != QSI_BODY_REF_BYTES) {
-            continue;
-        }
-        qsi_body_ref_decode(&ref, cell.data);
-        if (ref.file == 0) {
-            ref = qsi_damaged_ref(file->queue_id, file->number, file->generation, ref.slot,
-                                  ref.offset);
-            qsi_body_ref_encode(page_in->load.chunk->data + (cell.data - view.record), &ref);
-        }
-    }
-}
-
 #define DAMAGED_ROWS_MAX 4096u
 
 void qsi_page_in_narrow(struct qsi_page_in *page_in)
@@ -405,7 +383,7 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
     load->count = load->to - load->from;
     load->count = load->count < DAMAGED_ROWS_MAX ? load->count : DAMAGED_ROWS_MAX;
     load->damaged_count = layout.row_count = load->count;
-    layout.bodies_bytes = (uint64_t)load->count * QSI_BODY_REF_BYTES;
+    layout.bodies_bytes = (uint64_t)load->count * QSI_BODY_DAMAGE_BYTES;
     QS_TRY(qsi_messages_layout(&layout, NULL));
     load->chunk = qsi_chunk_create(layout.record_bytes);
     if (load->chunk == NULL) {
@@ -419,13 +397,14 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
     qsi_put_u32(qsi_messages_properties_place(record, &layout), 0);
     offsets = qsi_messages_body_offsets_place(record, &layout);
     for (uint32_t row = 0; row < load->count; row++) {
-        struct qsi_body_ref ref = {.slot = load->first + row};
-        qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_REF_BYTES);
+        struct qsi_body_damage damage = qsi_segment_damage(&page_in->file, load->first + row, 0);
+        qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_DAMAGE_BYTES);
         qsi_messages_stored_place(record, &layout)[row / 8] |= (uint8_t)(1u << (row % 8));
-        qsi_body_ref_encode(
-            qsi_messages_bodies_place(record, &layout) + (size_t)row * QSI_BODY_REF_BYTES, &ref);
+        qsi_body_damage_encode(qsi_messages_bodies_place(record, &layout) +
+                                   (size_t)row * QSI_BODY_DAMAGE_BYTES,
+                               &damage);
     }
-    qsi_put_u32(offsets + 4 * (size_t)load->count, load->count * QSI_BODY_REF_BYTES);
+    qsi_put_u32(offsets + 4 * (size_t)load->count, load->count * QSI_BODY_DAMAGE_BYTES);
     qsi_messages_put_destination(record, 0, page_in->queue->id, 0, load->count);
     load->has_stored = true;
     return QS_OK;
@@ -455,7 +434,6 @@ static qs_status install_content(struct qsi_page_in *page_in)
     QS_TRY(qsi_run_create(&run, load->chunk, 0, load->count, load->rows,
                           queue->durable && !page_in->of_transients));
     load->rows = NULL;
-    name_damaged(page_in);
     run->first_seq = qsi_segment_first_seq(queue->shared, segment) + load->first;
     run->live_count = live;
     run->ram_bytes = load->chunk->capacity;
@@ -470,9 +448,6 @@ static qs_status install_content(struct qsi_page_in *page_in)
 
 void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out)
 {
-    if (page_in->load.chunk != NULL) {
-        name_damaged(page_in);
-    }
     *load_out = page_in->load;
     load_out->wanted = NULL;
     page_in->load.chunk = NULL;

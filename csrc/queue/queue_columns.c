@@ -2,7 +2,6 @@
  * column from the first message on that is noted in it, and slots before that say never, or 0; no ready message expires before
  * its segment's earliest, nor that before the queue's; ready_bytes is the sum over ready messages, if the queue counts bytes. */
 #include "alloc.h"
-#include "body_ref.h"
 #include "check.h"
 #include "queue_internal.h"
 
@@ -89,18 +88,6 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
     return qsi_messages_time(view->record) + ttl_us;
 }
 
-static uint32_t size_of(const struct qsi_messages *view, uint32_t row)
-{
-    struct qsi_slice body = qsi_messages_body(view, row);
-    struct qsi_body_ref ref;
-
-    if (!qsi_messages_is_stored(view, row) || body.bytes != QSI_BODY_REF_BYTES) {
-        return body.bytes;
-    }
-    qsi_body_ref_decode(&ref, body.data);
-    return ref.file != 0 ? ref.body_bytes : 0;
-}
-
 void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
                             const struct qsi_run *run, uint32_t row, uint32_t count)
 {
@@ -122,7 +109,7 @@ void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment
                                                                           : segment->earliest;
         }
         if (segment->sizes != NULL) {
-            segment->sizes[at] = size_of(&view, record_row);
+            segment->sizes[at] = qsi_messages_body_bytes(&view, record_row);
             qsi_queue_more_bytes(queue, segment->sizes[at]);
         }
     }
@@ -189,7 +176,7 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run)
         struct qsi_messages view;
         uint32_t record_row;
         qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
-        bytes += size_of(&view, record_row);
+        bytes += qsi_messages_body_bytes(&view, record_row);
     }
     return bytes;
 }

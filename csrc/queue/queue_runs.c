@@ -169,18 +169,18 @@ void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
 static bool row_ref(const struct qsi_run *run, uint32_t row, struct qsi_body_ref *ref_out)
 {
     struct qsi_messages view;
-    struct qsi_slice cell;
+    struct qsi_stored_body stored;
     uint32_t record_row;
 
     qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
     if (!qsi_messages_is_stored(&view, record_row)) {
         return false;
     }
-    cell = qsi_messages_body(&view, record_row);
-    if (cell.bytes != QSI_BODY_REF_BYTES) {
+    qsi_messages_stored_body(&view, record_row, &stored);
+    if (stored.is_damaged) {
         return false;
     }
-    qsi_body_ref_decode(ref_out, cell.data);
+    *ref_out = stored.ref;
     return true;
 }
 

@@ -128,7 +128,7 @@ static inline void crash_plant_refs(qs_store *store, const struct qsi_queue *que
             if (!qsi_messages_is_stored(&view, row)) {
                 continue;
             }
-            qsi_body_ref_decode(&ref, qsi_messages_body(&view, row).data);
+            ref = qsi_messages_body_ref(&view, row);
             if (more) {
                 qsi_message_store_add_refs(store->messages, &ref, 1, 0);
             } else {

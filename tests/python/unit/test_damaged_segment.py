@@ -66,6 +66,35 @@ def test_damaged_segment_took_everything_behind_it(segmented: Path, how: str) ->
         assert store.queue_status("q")["messages_ready"] == COUNT
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_damaged_message_named_the_file_of_another_level_in_a_queue_with_priorities(
+    path: Path, batch: bool
+) -> None:
+    with pyqstore.open(path) as store, store.channel() as channel:
+        channel.queue_declare(
+            "q", durable=True, arguments={"x-queue-mode": "lazy", "x-max-priority": 5}
+        )
+        for priority in (0, 3, 5):
+            properties = pyqstore.Properties(priority=priority, delivery_mode=2)
+            channel.basic_publish("", "q", b"of priority %d" % priority, properties)
+        store.queue_status("q")  # waits until they are in segments
+        store.checkpoint()
+    (file,) = path.glob("index/03*.seg")  # a level is the highest byte of the id in the name
+    contents = bytearray(file.read_bytes())
+    contents[contents.index(b"of priority 3")] ^= 1
+    file.write_bytes(contents)
+    with pyqstore.open(path) as store, store.channel() as channel:
+        message = channel.basic_get("q")
+        assert message is not None
+        assert message.body == b"of priority 5"
+        with pytest.raises(pyqstore.StoreCorrupt, match="the message in slot 0 is damaged") as info:
+            channel.get_batch("q") if batch else channel.basic_get("q")
+        assert info.value.path == f"index/{file.name}"
+        message = channel.basic_get("q")
+        assert message is not None
+        assert message.body == b"of priority 0"
+
+
 @pytest.mark.parametrize("how", ["header", "empty", "missing"])
 def test_salvage_stopped_at_a_damaged_segment(segmented: Path, how: str) -> None:
     damage(segmented, how)

@@ -5,6 +5,7 @@ import ctypes
 import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,6 +248,22 @@ BAD: list[tuple[str, Any, str]] = [
     ("headers of integers", lambda: pa.table({"body": [b"1"], "headers": [1]}), '"headers"'),
     ("not a struct", lambda: pa.array([b"1"]), "struct"),
 ]
+
+
+def test_row_with_long_properties_in_a_later_chunk_was_called_by_its_place_in_the_chunk(
+    path: Path,
+) -> None:
+    small, large = {"h": "x"}, {"h": "x" * 2000}
+    kind = pa.map_(pa.string(), pa.string())
+    headers = [pa.array([list(each.items()) for each in (small, small)], kind)]
+    headers.append(pa.array([list(each.items()) for each in (small, large)], kind))
+    chunks = pa.chunked_array([[b"0", b"1"], [b"2", b"3"]])
+    with pyqstore.open(path, body_bytes_max=1000) as store, store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+        table = pa.table({"body": chunks, "headers": pa.chunked_array(headers)})
+        with pytest.raises(ValueError, match="row 3: properties of 20[0-9]+ bytes"):
+            channel.publish_batch(table, routing_key="q")
+        assert store.queue_status("q")["messages_ready"] == 0
 
 
 @pytest.mark.parametrize(("make", "words"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])

@@ -14,10 +14,15 @@ struct sample {
     uint32_t stored_every; /* with HAS_STORED */
 };
 
-/* What row, route and destination i hold, the same each time. */
-static uint32_t body_bytes(uint32_t row)
+static bool is_stored(const struct sample *sample, uint32_t row)
 {
-    return row * 7 % 23;
+    return (sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0;
+}
+
+/* What row, route and destination i hold, the same each time. */
+static uint32_t body_bytes(const struct sample *sample, uint32_t row)
+{
+    return is_stored(sample, row) ? QSI_BODY_REF_BYTES : row * 7 % 23;
 }
 
 static uint32_t blob_bytes(const struct sample *sample, uint32_t row)
@@ -67,7 +72,7 @@ static struct qsi_messages_layout lay_out(const struct sample *sample)
         if ((sample->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0) {
             layout.properties_bytes += blob_bytes(sample, row);
         }
-        layout.bodies_bytes += body_bytes(row);
+        layout.bodies_bytes += body_bytes(sample, row);
     }
     if ((sample->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
         layout.properties_bytes = blob_bytes(sample, 0);
@@ -131,12 +136,12 @@ static void put_rows(const struct sample *sample, const struct qsi_messages_layo
         if ((sample->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
             qsi_messages_put_expiration(record, layout, row, expiration_ms(row));
         }
-        if ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0) {
+        if (is_stored(sample, row)) {
             qsi_messages_stored_place(record, layout)[row / 8] |= (uint8_t)(1u << row % 8);
         }
         qsi_put_u32(offsets + 4 * (size_t)row, body_at);
-        fill(bodies + body_at, body_bytes(row), row + 2);
-        body_at += body_bytes(row);
+        fill(bodies + body_at, body_bytes(sample, row), row + 2);
+        body_at += body_bytes(sample, row);
     }
     if (per_row) {
         qsi_put_u32(properties + 4 * (size_t)sample->rows, blob_at);
@@ -197,12 +202,10 @@ static void check_record(const struct sample *sample, const uint8_t *record)
         QS_CHECK(qsi_messages_row_route(&view, row) == row_route(sample, row));
         check_bytes(qsi_messages_properties(&view, row), blob_bytes(sample, row),
                     per_row ? row + 1 : 99);
-        check_bytes(qsi_messages_body(&view, row), body_bytes(row), row + 2);
+        check_bytes(qsi_messages_body(&view, row), body_bytes(sample, row), row + 2);
         QS_CHECK(qsi_messages_expiration(&view, row) ==
                  (expires ? expiration_ms(row) : QSI_NO_EXPIRATION));
-        QS_CHECK(
-            qsi_messages_is_stored(&view, row) ==
-            ((sample->flags & QSI_MESSAGES_HAS_STORED) != 0 && row % sample->stored_every == 0));
+        QS_CHECK(qsi_messages_is_stored(&view, row) == is_stored(sample, row));
     }
 }
 
@@ -301,6 +304,26 @@ static void test_every_header_field_is_checked(void)
         record[6] = (uint8_t)width;
         QS_CHECK((qsi_messages_check(record, NULL) == QS_OK) == (width == 1));
     }
+    free(record);
+}
+
+/* The bodies of rows 0, 2, 4 ... are elsewhere; each takes 28 bytes. */
+static void test_a_body_reference_of_another_length_is_refused(void)
+{
+    uint8_t *record = make_record(&small);
+    struct qsi_messages view;
+    uint8_t *offsets;
+
+    qsi_messages_view(&view, record);
+    offsets = record + (view.body_offsets - record);
+    QS_CHECK(qsi_messages_body(&view, 2).bytes == QSI_BODY_REF_BYTES);
+    for (uint32_t less = 1; less <= 4; less++) { /* 4: as long as what tells of damage */
+        uint32_t end = qsi_get_u32(offsets + 4 * 3);
+        qsi_put_u32(offsets + 4 * 3, less == 4 ? end + 4 : end - less);
+        check_refused(record);
+        qsi_put_u32(offsets + 4 * 3, end);
+    }
+    QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
     free(record);
 }
 
@@ -546,6 +569,7 @@ int main(int argc, char **argv)
     test_messages_round_trip_in_every_layout();
     test_a_record_is_no_longer_than_four_gigabytes();
     test_every_header_field_is_checked();
+    test_a_body_reference_of_another_length_is_refused();
     test_short_records_are_refused();
     test_routes_are_checked();
     test_offsets_are_checked();

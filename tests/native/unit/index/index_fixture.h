@@ -256,11 +256,12 @@ static inline void check_embedded(const struct qsi_messages *view, uint32_t row,
     QS_CHECK(route.destination_count == 1 && qsi_get_u32(route.destinations) == 0);
 }
 
-/* Returns whether the row is a reference to damage. */
-static inline bool check_row(const struct qsi_messages *view, uint32_t row,
-                             const struct message *message, uint32_t slot, bool may_be_damaged)
+/* Returns whether the row's message is damaged. */
+static inline bool check_row(const struct qsi_segment_file *file, const struct qsi_messages *view,
+                             uint32_t row, const struct message *message, uint32_t slot,
+                             bool may_be_damaged)
 {
-    struct qsi_body_ref ref;
+    struct qsi_stored_body stored;
     struct qsi_body_ref expected = ref_of(message);
 
     if (!qsi_messages_is_stored(view, row)) {
@@ -268,16 +269,17 @@ static inline bool check_row(const struct qsi_messages *view, uint32_t row,
         check_embedded(view, row, message);
         return false;
     }
-    QS_CHECK(qsi_messages_body(view, row).bytes == QSI_BODY_REF_BYTES);
     QS_CHECK(qsi_messages_properties(view, row).bytes == 0 ||
              (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0);
-    qsi_body_ref_decode(&ref, qsi_messages_body(view, row).data);
-    if (ref.file == 0) {
+    qsi_messages_stored_body(view, row, &stored);
+    if (stored.is_damaged) {
         QS_CHECK(may_be_damaged || message->kind == DAMAGED || message->kind == NOTHING);
-        QS_CHECK(ref.slot == slot);
+        QS_CHECK(stored.damage.slot == slot && stored.damage.queue_id == file->queue_id &&
+                 stored.damage.number == file->number &&
+                 stored.damage.generation == file->generation);
         return true;
     }
-    QS_CHECK(message->kind == STORED && refs_equal(&ref, &expected));
+    QS_CHECK(message->kind == STORED && refs_equal(&stored.ref, &expected));
     return false;
 }
 
@@ -288,7 +290,11 @@ static inline void check_record(const struct model *model, const struct qsi_segm
     QS_CHECK(load->chunk->used <= load->chunk->capacity);
     QS_CHECK(qsi_record_fits(load->chunk->data, load->chunk->used));
     QS_CHECK(qsi_record_type(load->chunk->data) == QSI_RECORD_MESSAGES);
-    QS_CHECK_OK(qsi_messages_check(load->chunk->data, QS_ERROR));
+    if (load->damaged_count == 0) {
+        QS_CHECK_OK(qsi_messages_check(load->chunk->data, QS_ERROR));
+    } else { /* such a record never comes from a file */
+        QS_CHECK_STATUS(QS_ECORRUPT, qsi_messages_check(load->chunk->data, QS_ERROR));
+    }
     qsi_messages_view(view, load->chunk->data);
     QS_CHECK(view->destination_count == 1);
     QS_CHECK(qsi_messages_destination_queue(view, 0) == model->file.queue_id);
@@ -333,7 +339,8 @@ static inline void check_load(const struct model *model, const struct qsi_segmen
             continue;
         }
         QS_CHECK(row == (load->rows != NULL ? load->rows[slot - load->first] : slot - load->first));
-        damaged += check_row(&view, row, &model->messages[slot], slot, may_be_damaged);
+        damaged +=
+            check_row(&model->file, &view, row, &model->messages[slot], slot, may_be_damaged);
         bytes += message_bytes(&model->messages[slot]);
         row++;
     }

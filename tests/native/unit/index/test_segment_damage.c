@@ -335,7 +335,8 @@ static void survive(struct fixture *fixture, uint64_t *random, bool has_slots_on
     /* A slot may lose its own message, not the others. */
     QS_CHECK(status == QS_OK || (status == QS_ECORRUPT && !has_slots_only));
     if (load.chunk != NULL) {
-        QS_CHECK_OK(qsi_messages_check(load.chunk->data, QS_ERROR));
+        QS_CHECK_STATUS(load.damaged_count == 0 ? QS_OK : QS_ECORRUPT,
+                        qsi_messages_check(load.chunk->data, QS_ERROR));
         QS_CHECK(qsi_record_length(load.chunk->data) == load.chunk->used);
     }
     load_fini(&load);

@@ -11,7 +11,7 @@ static void test_body_reads_back_before_and_after_sync_and_reopen(void)
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
     struct qsi_body_ref ref;
-    struct qsi_body_ref decoded;
+    struct qsi_stored_body decoded;
     uint8_t encoded[QSI_BODY_REF_BYTES];
 
     start(&fixture, env);
@@ -22,11 +22,12 @@ static void test_body_reads_back_before_and_after_sync_and_reopen(void)
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
     qsi_body_ref_encode(encoded, &ref);
-    qsi_body_ref_decode(&decoded, encoded);
+    qsi_stored_body_decode(&decoded, qsi_slice_make(encoded, sizeof encoded));
+    QS_CHECK(!decoded.is_damaged);
     restart(&fixture);
-    QS_CHECK(get(&fixture, &decoded, 7, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_check(fixture.store, &decoded, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_locate(fixture.store, &decoded, NULL) == QS_OK);
+    QS_CHECK(get(&fixture, &decoded.ref, 7, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_check(fixture.store, &decoded.ref, NULL) == QS_OK);
+    QS_CHECK(qsi_message_store_locate(fixture.store, &decoded.ref, NULL) == QS_OK);
     stop(&fixture);
     qsi_env_mem_destroy(env);
 }
@@ -457,13 +458,16 @@ static void test_any_reference_ends_in_an_error_without_reading_beyond_the_file(
     put(&fixture, 50, 2);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     for (int round = 0; round < 200000; round++) {
-        struct qsi_body_ref ref = good;
+        struct qsi_body_ref ref;
+        struct qsi_stored_body stored;
         uint8_t bytes[QSI_BODY_REF_BYTES];
         int at = rand() % (int)QSI_BODY_REF_BYTES;
 
-        qsi_body_ref_encode(bytes, &ref);
+        qsi_body_ref_encode(bytes, &good);
         bytes[at] = (uint8_t)(bytes[at] ^ (1 + rand() % 255));
-        qsi_body_ref_decode(&ref, bytes);
+        qsi_stored_body_decode(&stored, qsi_slice_make(bytes, sizeof bytes));
+        QS_CHECK(!stored.is_damaged);
+        ref = stored.ref;
         if (qsi_message_store_locate(fixture.store, &ref, NULL) == QS_OK) {
             QS_CHECK(ref.offset + qsi_body_record_bytes(&ref) <= 65536);
             QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_ECORRUPT);
