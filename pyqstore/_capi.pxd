@@ -262,11 +262,16 @@ cdef extern from "qstore/qstore.h" nogil:
     # Publishing.
     qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
     uint64_t qs_channel_next_publish_number(qs_channel *channel)
+    enum:
+        QS_RECEIPT_ROWS
     ctypedef struct qs_receipt:
         uint64_t first_number
         uint64_t last_number
         uint64_t count
         uint64_t lsn
+        uint64_t unrouted_count
+        uint64_t refused_count
+        uint64_t refused_rows[8]
     qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
                                  qs_slice properties, qs_slice body, uint32_t flags,
                                  qs_receipt *receipt_out, qs_error *error)
@@ -351,4 +356,6 @@ cdef extern from "qstore/qstore.h" nogil:
         qs_message message
     qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
                                     qs_event *event_out, qs_error *error)
+    qs_status qs_channel_take_ignored(qs_channel *channel, qs_event *first_out, uint64_t *count_out,
+                                      qs_error *error)
     qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
 from .deliveries import Backlog, Tags, handed_out
+from .errors import MessageReturned
 from .fields import FieldValue, encode_table
-from .message import DeclareOk, Message, Receipt, ReturnedMessage
+from .message import DeclareOk, Message, Receipt, ReturnedMessage, Transaction
 from .properties import Properties
 from .waiting import SLICE_NS, Deadline, check_timeout
 
@@ -72,6 +73,7 @@ class Channel(_core.Channel):
         self._consumers: dict[str, _Consumer] = {}
         self._callbacks = 0
         self._nacked = False
+        self._transaction: Transaction | None = None
         self._consuming = False
         self._stop = False
         self._ignore_returns(True)
@@ -254,14 +256,27 @@ class Channel(_core.Channel):
                 " __arrow_c_array__), as pyarrow, polars and pandas 2.2 do;"
                 f" {type(data).__name__} does not"
             )
-        first, last, count, lsn = answer
-        return Receipt(first, last, count, store=self._store, lsn=lsn)
+        first, last, count, lsn, unrouted, refused, refused_rows = answer
+        return Receipt(
+            first,
+            last,
+            count,
+            refused=refused,
+            returned=unrouted if mandatory else 0,
+            unroutable=0 if mandatory else unrouted,
+            refused_rows=refused_rows,
+            store=self._store,
+            lsn=lsn,
+            transaction=self._transaction,
+        )
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Return when every publish of this channel was confirmed or refused; then run the
         listeners.
 
-        False if any was refused (nacked) since the last call.  Raises TimeoutError, having run the
+        False if any was refused (nacked) since the last call.  Raises MessageReturned when no queue
+        took a message that was published with ``mandatory`` since the last call, and there is no
+        return listener: the next call tells of refusals then.  Raises TimeoutError, having run the
         listeners for what came in time, PreconditionFailed outside confirm mode, and what a
         listener raises: the events behind it stay queued.
         """
@@ -276,6 +291,9 @@ class Channel(_core.Channel):
                 break
             if deadline.over:
                 raise TimeoutError(f"not all publishes were confirmed within {timeout} s")
+        returned = self._take_ignored_returns()
+        if returned is not None:
+            raise MessageReturned(*returned)
         confirmed = not self._nacked
         self._nacked = False
         return confirmed
@@ -297,7 +315,8 @@ class Channel(_core.Channel):
         same message.
 
         Without a listener returned messages are counted (``stats()["messages_returned"]``) and
-        dropped.  With one they wait in memory until events are processed: an eighth of
+        dropped, but in confirm mode ``wait_for_confirms`` raises MessageReturned with the first of
+        them.  With one they wait in memory until events are processed: an eighth of
         ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
         queue takes raises StoreFull, having published nothing.
         """
@@ -308,6 +327,39 @@ class Channel(_core.Channel):
         """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
         deleted."""
         self._cancel_listeners.append(callback)
+
+    # Transactions.
+
+    def tx_select(self) -> None:
+        """Buffer publishes and acknowledgements from here on, until ``tx_commit`` or
+        ``tx_rollback``.
+
+        PreconditionFailed on a channel in confirm mode.
+        """
+        super().tx_select()
+        if self._transaction is None:
+            self._transaction = Transaction(self)
+
+    def tx_commit(self, *, key: str | None = None) -> bool:
+        """Do everything since the last commit, atomically and durably when this returns.
+
+        ``key`` (str, not empty) is recorded with the transaction.  When a transaction with this key
+        was committed before, the buffered work is dropped and False is returned; True otherwise.
+        """
+        is_new = super().tx_commit(key=key)
+        self._end_transaction(committed=True)
+        return is_new
+
+    def tx_rollback(self) -> None:
+        """Drop the publishes since the last commit and take the acknowledgements back; nothing is
+        requeued."""
+        super().tx_rollback()
+        self._end_transaction(committed=False)
+
+    def _end_transaction(self, committed: bool) -> None:
+        assert self._transaction is not None
+        self._transaction.end(committed)
+        self._transaction = Transaction(self)
 
     # Events.
 

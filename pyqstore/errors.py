@@ -4,7 +4,13 @@ Wrong arguments are the built-in ``TypeError`` and ``ValueError``, a wait that t
 built-in ``TimeoutError``; everything else is below :class:`Error`.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._core import ReturnedMessage
 
 __all__ = [
     "AccessRefused",
@@ -13,6 +19,7 @@ __all__ = [
     "ClockJump",
     "Error",
     "ForkedStore",
+    "MessageReturned",
     "NotAllowed",
     "NotFound",
     "NotImplementedByBroker",
@@ -95,19 +102,70 @@ class ChannelClosed(Error):
 
 
 class PublishRefused(Error):
-    """The store refused a publish (nack): its queue is full and refuses more, or the store failed.
+    """The store refused publishes (nack): their queue is full and refuses more, or the store
+    failed.
 
-    What ``await`` of an asynchronous ``basic_publish`` raises; ``publish_number`` tells which.
+    What ``Receipt.wait`` raises, and ``await`` of an asynchronous ``basic_publish``.  ``count``:
+    how many were refused; ``publish_number``: the first of them; ``publish_numbers``: the first
+    eight, and none outside confirm mode, where the number is 0; ``rows``: the same, counted from 0
+    in their batch, and none for a single publish.
     """
 
     publish_number: int
+    count: int
+    publish_numbers: tuple[int, ...]
+    rows: tuple[int, ...]
 
-    def __init__(self, publish_number: int) -> None:
-        super().__init__(publish_number)
+    def __init__(
+        self,
+        publish_number: int,
+        count: int = 1,
+        publish_numbers: tuple[int, ...] = (),
+        rows: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(publish_number, count, publish_numbers, rows)
         self.publish_number = publish_number
+        self.count = count
+        self.publish_numbers = publish_numbers or ((publish_number,) if publish_number else ())
+        self.rows = rows
 
     def __str__(self) -> str:
-        return f"publish {self.publish_number} was refused"
+        if not self.rows:
+            return f"publish {self.publish_number} was refused"
+        named = self.publish_numbers or self.rows
+        more = ", ..." if self.count > len(named) else ""
+        return (
+            f"{self.count} of the batch's messages were refused by a queue that is full:"
+            f" {'publish numbers' if self.publish_numbers else 'rows'}"
+            f" {', '.join(map(str, named))}{more}"
+        )
+
+
+class MessageReturned(Error):
+    """In confirm mode, no queue took a message that was published with ``mandatory``, and there is
+    no return listener to be told.
+
+    What ``wait_for_confirms`` raises, and ``await`` of an asynchronous ``basic_publish``.
+    ``count``: how many came back since the last such error; ``message``: the first of them, None if
+    an eighth of ``memory_budget`` was taken by other returned messages.
+    """
+
+    message: ReturnedMessage | None
+    count: int
+
+    def __init__(self, message: ReturnedMessage | None, count: int = 1) -> None:
+        super().__init__(message, count)
+        self.message = message
+        self.count = count
+
+    def __str__(self) -> str:
+        what = "a mandatory message" if self.count == 1 else f"{self.count} mandatory messages"
+        if self.message is None:
+            return f"no queue took {what}"
+        return (
+            f"no queue took {what}; {'it' if self.count == 1 else 'the first'} was published to"
+            f" exchange {self.message.exchange!r} with routing key {self.message.routing_key!r}"
+        )
 
 
 class StoreError(Error):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import NamedTuple
 
 from . import _core
 from ._core import Message, ReturnedMessage
+from .errors import PublishRefused
 from .waiting import Deadline
 
-__all__ = ["DeclareOk", "Message", "Receipt", "ReturnedMessage"]
+__all__ = ["DeclareOk", "Message", "Receipt", "ReturnedMessage", "Transaction"]
 
 
 class DeclareOk(NamedTuple):
@@ -22,17 +24,63 @@ class DeclareOk(NamedTuple):
     """How many consumers there are."""
 
 
-class Receipt:
-    """What ``publish_batch`` promises: these publish numbers, durable when :attr:`done`.
+class Transaction:
+    """What became of a channel's transaction; ``channel`` is where it is open."""
 
-    Outside confirm mode, and for an empty batch, both numbers are 0.
+    __slots__ = ("_channel", "is_committed", "is_over")
+
+    def __init__(self, channel: _core.Channel) -> None:
+        self._channel = weakref.ref(channel)
+        self.is_committed = False
+        self.is_over = False
+
+    def end(self, committed: bool) -> None:
+        """It was committed, or rolled back."""
+        self.is_committed = committed
+        self.is_over = True
+
+    def check(self) -> None:
+        """RuntimeError unless it was committed."""
+        if self.is_committed:
+            return
+        channel = self._channel()
+        if self.is_over or channel is None or channel.closed:
+            raise RuntimeError("the transaction was rolled back: nothing of the batch is published")
+        raise RuntimeError("the batch is part of a transaction: tx_commit() publishes it")
+
+
+class Receipt:
+    """What became of the rows of a ``publish_batch``.
+
+    - ``count``: how many there are; ``first_publish_number``, ``last_publish_number``: their
+      numbers, 0 outside confirm mode and for an empty batch.
+    - ``refused``: rows that were nacked, because a queue is full and refuses more.
+    - ``confirmed``: rows that have their confirm: the others, once what is persistent among them is
+      durable.
+    - ``returned``: of the confirmed rows those that no queue took, with ``mandatory``;
+      ``unroutable``: the same without it.
     """
 
-    __slots__ = ("_done", "_lsn", "_store", "count", "first_publish_number", "last_publish_number")
+    __slots__ = (
+        "_is_durable",
+        "_lsn",
+        "_refused_rows",
+        "_store",
+        "_transaction",
+        "count",
+        "first_publish_number",
+        "last_publish_number",
+        "refused",
+        "returned",
+        "unroutable",
+    )
 
     first_publish_number: int
     last_publish_number: int
     count: int
+    refused: int
+    returned: int
+    unroutable: int
 
     def __init__(
         self,
@@ -40,40 +88,76 @@ class Receipt:
         last_publish_number: int,
         count: int,
         *,
+        refused: int = 0,
+        returned: int = 0,
+        unroutable: int = 0,
+        refused_rows: tuple[int, ...] = (),
         store: _core.Store | None = None,
         lsn: int = 0,
+        transaction: Transaction | None = None,
     ) -> None:
         """``lsn`` is the journal position of ``store`` that covers the batch; 0: nothing to wait
         for."""
         self.first_publish_number = first_publish_number
         self.last_publish_number = last_publish_number
         self.count = count
+        self.refused = refused
+        self.returned = returned
+        self.unroutable = unroutable
+        self._refused_rows = refused_rows
         self._store = store
         self._lsn = lsn
-        self._done = store is None or lsn == 0
+        self._is_durable = store is None or lsn == 0
+        self._transaction = transaction
+
+    def _is_decided(self) -> bool:
+        """Whether nothing is left to wait for."""
+        if self._transaction is not None:
+            return self._transaction.is_committed
+        if not self._is_durable:
+            assert self._store is not None
+            self._is_durable = self._store._durable_lsn() >= self._lsn
+        return self._is_durable
+
+    @property
+    def confirmed(self) -> int:
+        """How many rows are confirmed by now.  Raises as :attr:`done`."""
+        return self.count - self.refused if self._is_decided() else 0
 
     @property
     def done(self) -> bool:
-        """Whether every persistent message of the batch is durable.  Raises StoreClosed unless it
-        was seen before."""
-        if not self._done:
-            assert self._store is not None
-            self._done = self._store._durable_lsn() >= self._lsn
-        return self._done
+        """Whether every row is confirmed: what is persistent is durable.  Never, when one was
+        refused, or for a transaction that is not committed.
+
+        Raises StoreClosed unless it was seen before.
+        """
+        return self.refused == 0 and self._is_decided()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return True once :attr:`done`; ``timeout`` in seconds.
 
-        Raises TimeoutError, StoreFailed when it will never be, StoreClosed.
+        Raises PublishRefused, once the others are durable, when rows were refused; TimeoutError;
+        StoreFailed when the batch never will be durable; StoreClosed; RuntimeError for a batch of a
+        transaction that was not committed.
         """
         deadline = Deadline(timeout)
-        while not self._done:
+        if self._transaction is not None:
+            self._transaction.check()
+        while not self._is_durable:
             assert self._store is not None
             if self._store._wait_durable(self._lsn, deadline.slice_ns()):
-                self._done = True
+                self._is_durable = True
             elif deadline.over:
                 raise TimeoutError(f"the batch was not durable within {timeout} s")
+        self._check_refused()
         return True
+
+    def _check_refused(self) -> None:
+        if self.refused > 0:
+            first = self.first_publish_number
+            numbers = tuple(first + row for row in self._refused_rows) if first > 0 else ()
+            number = numbers[0] if numbers else 0
+            raise PublishRefused(number, self.refused, numbers, self._refused_rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Receipt):

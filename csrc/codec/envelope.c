@@ -10,23 +10,15 @@ uint32_t qsi_envelope_bytes(struct qsi_slice exchange, struct qsi_slice key,
     return 6 + exchange.bytes + key.bytes + properties.bytes;
 }
 
-static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
-{
-    if (slice.bytes > 0) {
-        memcpy(at, slice.data, slice.bytes);
-    }
-    return at + slice.bytes;
-}
-
 void qsi_envelope_encode(uint8_t *out, struct qsi_slice exchange, struct qsi_slice key,
                          struct qsi_slice properties)
 {
     *out++ = (uint8_t)exchange.bytes;
-    out = put_bytes(out, exchange);
+    out = qsi_slice_put(out, exchange);
     *out++ = (uint8_t)key.bytes;
-    out = put_bytes(out, key);
+    out = qsi_slice_put(out, key);
     qsi_put_u32(out, properties.bytes);
-    put_bytes(out + 4, properties);
+    qsi_slice_put(out + 4, properties);
 }
 
 static bool take_bytes(const uint8_t **at, const uint8_t *end, uint32_t bytes,

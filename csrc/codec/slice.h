@@ -49,6 +49,15 @@ static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t by
     }
 }
 
+/* Its bytes at out; returns what is behind them. */
+static inline uint8_t *qsi_slice_put(uint8_t *out, struct qsi_slice slice)
+{
+    if (slice.bytes > 0) {
+        memcpy(out, slice.data, slice.bytes);
+    }
+    return out + slice.bytes;
+}
+
 /* By bytes; of two of which one begins with the other, the shorter first. */
 static inline int qsi_slice_compare(struct qsi_slice a, struct qsi_slice b)
 {

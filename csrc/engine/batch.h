@@ -59,7 +59,7 @@ struct batch {
     uint32_t *refined; /* routes of all rows, where headers or priorities decide; NULL: nowhere */
     struct pieces pieces;
     struct qsi_list returns;
-    uint64_t return_count;
+    uint64_t unrouted_count; /* rows that lead to no queue */
 };
 
 static inline qs_status qsi_batch_no_memory(qs_error *error)

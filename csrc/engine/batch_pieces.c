@@ -119,6 +119,7 @@ static bool measure_plain(struct batch *batch, struct piece_plan *plan, uint64_t
 static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
+    uint32_t alike = plan->codes == NULL ? (uint32_t)(plan->to - plan->from) : 1; /* rows at once */
 
     plan->used_routes = qsi_alloc((batch->route_count + 1) * sizeof *plan->used_routes);
     plan->used_destinations =
@@ -126,7 +127,7 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
     if (plan->used_routes == NULL || plan->used_destinations == NULL) {
         return qsi_batch_no_memory(error);
     }
-    for (uint64_t row = plan->from; row < plan->to; row++) {
+    for (uint64_t row = plan->from; row < plan->to; row += alike) {
         uint32_t code = plan->codes != NULL ? plan->codes[row] : 0;
         struct batch_route *route = &batch->routes[code];
         if (route->piece_code == NO_CODE) {
@@ -142,15 +143,9 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
                 destination->piece_rows = 0;
                 plan->used_destinations[destination->piece_code] = route->destinations[i];
             }
-            destination->piece_rows += 1;
+            destination->piece_rows += alike;
         }
-        if (plan->codes == NULL) { /* all rows alike */
-            for (uint32_t i = 0; i < route->destination_count; i++) {
-                batch->destinations[route->destinations[i]].piece_rows =
-                    (uint32_t)(plan->to - plan->from);
-            }
-            break;
-        }
+        batch->unrouted_count += route->destination_count == 0 ? alike : 0;
     }
     return QS_OK;
 }
@@ -486,9 +481,8 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
         if (route->destination_count > 0) {
             continue;
         }
-        batch->return_count += 1;
-        if (batch->channel->ignores_returns) {
-            continue;
+        if (!qsi_wants_return(batch->channel, &batch->returns)) {
+            return QS_OK;
         }
         if (plan->per_row_properties) {
             bytes = qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
@@ -502,7 +496,7 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
         } else {
             memcpy(blob, batch->constant, batch->constant_bytes);
         }
-        status = qsi_return_make(batch->store, &batch->returns, route->exchange, route->key,
+        status = qsi_return_make(batch->channel, &batch->returns, route->exchange, route->key,
                                  qsi_slice_make(blob, (uint32_t)bytes),
                                  qsi_arrow_bytes(&plan->array->body, row), error);
         qsi_free(blob);

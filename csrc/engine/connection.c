@@ -134,8 +134,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
     channel->store = store;
     channel->connection = connection;
     channel->bell = QSI_NO_BELL;
-    qsi_list_init(&channel->returns);
-    qsi_list_init(&channel->tx_returns);
+    qsi_returns_init(channel);
     qsi_list_init(&channel->consumers);
     qsi_list_init(&channel->in_changes);
     qsi_list_init(&channel->in_confirms);
@@ -212,8 +211,7 @@ void qs_channel_close(qs_channel *channel)
     qsi_list_remove(&channel->in_store);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
-    qsi_free_return_list(store, &channel->returns);
-    qsi_free_return_list(store, &channel->tx_returns);
+    qsi_returns_fini(channel);
     qsi_buf_fini(&channel->tx_settles);
     qsi_free(channel);
     qsi_store_unref(store);

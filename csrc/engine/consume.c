@@ -290,15 +290,6 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
     return qsi_channel_leave(channel, QS_OK);
 }
 
-/* ---- returns ---- */
-
-qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored, qs_error *error)
-{
-    QS_TRY(qsi_channel_enter(channel, error));
-    channel->ignores_returns = ignored;
-    return qsi_channel_leave(channel, QS_OK);
-}
-
 /* ---- confirm mode ---- */
 
 qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
@@ -354,26 +345,6 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 }
 
 /* ---- events ---- */
-
-static bool next_return(struct qs_channel *channel, qs_event *event)
-{
-    struct returned_message *returned;
-
-    if (qsi_list_is_empty(&channel->returns)) {
-        return false;
-    }
-    returned = QSI_LIST_OWNER(channel->returns.next, struct returned_message, in_channel);
-    qsi_return_unlink(channel->store, returned);
-    event->kind = QS_EVENT_RETURN;
-    event->reply_code = 312;
-    event->reply_text = "NO_ROUTE";
-    event->message.exchange = qs_slice_of(returned->exchange);
-    event->message.routing_key = qs_slice_of(returned->routing_key);
-    event->message.properties = qs_slice_of(returned->properties);
-    event->message.body = qs_slice_of(returned->body);
-    event->message.hold = returned->chunk;
-    return true;
-}
 
 static bool next_confirm(struct qs_channel *channel, qs_event *event)
 {
@@ -623,7 +594,8 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
 static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event,
                             qs_error *error)
 {
-    if ((kinds & QS_EVENT_RETURN) != 0 && next_return(channel, event)) {
+    if ((kinds & QS_EVENT_RETURN) != 0 &&
+        qsi_return_next(channel->store, &channel->returns, event)) {
         return QS_OK;
     }
     if ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 && next_confirm(channel, event)) {

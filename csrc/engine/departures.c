@@ -544,8 +544,7 @@ qs_status qsi_departures_open(struct qs_store *store, qs_error *error)
     holder->tx_selected = true;
     holder->bell = QSI_NO_BELL;
     qsi_list_init(&holder->in_store);
-    qsi_list_init(&holder->returns);
-    qsi_list_init(&holder->tx_returns);
+    qsi_returns_init(holder);
     qsi_list_init(&holder->consumers);
     departures->holder = holder;
     return QS_OK;

@@ -326,8 +326,10 @@ struct qs_channel {
     bool closed;
     struct qsi_unacked unacked;
     struct qsi_confirms confirms;
-    bool ignores_returns;      /* nobody reads them: none are kept */
-    struct qsi_list returns;   /* returned_message, oldest first */
+    bool ignores_returns;    /* nobody reads them: none but the first is kept, in confirm mode */
+    struct qsi_list returns; /* returned_message, oldest first */
+    struct qsi_list ignored_returns; /* the first since somebody asked */
+    uint64_t ignored_return_count;
     struct qsi_list consumers; /* in turn: the next to serve first */
     uint64_t next_consumer_name;
     uint32_t prefetch_new;     /* for consumers to come */
@@ -510,18 +512,25 @@ void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 
-/* ---- publish.c ---- */
+/* ---- returns.c: messages that no queue took, for who published them with QS_MANDATORY ---- */
 
-/* Copies an unroutable message for its publisher to the end of a list.  QS_ESTORE_FULL: too many
- * wait to be read. */
-qs_status qsi_return_make(struct qs_store *store, struct qsi_list *returns,
+void qsi_returns_init(struct qs_channel *channel);
+void qsi_returns_fini(struct qs_channel *channel);
+/* Is another return of this channel to be kept?  fresh: those of the call so far. */
+bool qsi_wants_return(const struct qs_channel *channel, const struct qsi_list *fresh);
+/* REQUIRES that it is.  Copies the message to the end of a list.  QS_ESTORE_FULL: too many wait to
+ * be read; but where returns are ignored there is just no copy. */
+qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
                           struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
                           qs_error *error) QS_MUST_CHECK;
-/* Out of its list: it is read, or will never be. */
-void qsi_return_unlink(struct qs_store *store, struct returned_message *returned);
+/* REQUIRES lock.  So many came back, copied or not. */
+void qsi_note_returns(struct qs_channel *channel, uint64_t count);
+/* The first of a list, as an event, out of the list.  Whether there is one. */
+bool qsi_return_next(struct qs_store *store, struct qsi_list *returns, qs_event *event);
 void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns);
-/* REQUIRES lock.  Where this channel's returns go now: to the publisher, or aside until the transaction commits. */
+/* REQUIRES lock.  Where this channel's returns go now: to the publisher, aside until the
+ * transaction commits, or to whoever asks for those that were ignored. */
 struct qsi_list *qsi_returns_of(struct qs_channel *channel);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
 

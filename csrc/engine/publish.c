@@ -13,96 +13,6 @@
 
 #include <string.h>
 
-static uint8_t *put_bytes(uint8_t *at, struct qsi_slice slice)
-{
-    if (slice.bytes > 0) {
-        memcpy(at, slice.data, slice.bytes);
-    }
-    return at + slice.bytes;
-}
-
-/* ---- returns ---- */
-
-#define RETURNS_SHARE 8 /* of memory_budget: returned messages that nobody has read yet */
-
-/* The publisher is who reads them, so waiting would be for ever.  A single one always fits. */
-static qs_status reserve_return(struct qs_store *store, uint64_t bytes, qs_error *error)
-{
-    uint64_t before = __atomic_fetch_add(&store->return_bytes, bytes, __ATOMIC_RELAXED);
-
-    if (before == 0 || before + bytes <= store->options.memory_budget / RETURNS_SHARE) {
-        return QS_OK;
-    }
-    __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
-    return qsi_fail(error, QS_ESTORE_FULL,
-                    "%llu bytes of returned messages wait to be read, and an eighth of "
-                    "memory_budget is the most; nothing was accepted: process the channel's events "
-                    "and try again, or publish fewer unroutable messages at once",
-                    (unsigned long long)before);
-}
-
-void qsi_return_unlink(struct qs_store *store, struct returned_message *returned)
-{
-    qsi_list_remove(&returned->in_channel);
-    __atomic_fetch_sub(&store->return_bytes, returned->chunk->capacity, __ATOMIC_RELAXED);
-}
-
-qs_status qsi_return_make(struct qs_store *store, struct qsi_list *returns,
-                          struct qsi_slice exchange, struct qsi_slice key,
-                          struct qsi_slice properties, struct qsi_slice body, qs_error *error)
-{
-    size_t bytes = sizeof(struct returned_message) + exchange.bytes + key.bytes + properties.bytes +
-                   body.bytes;
-    struct qsi_chunk *chunk;
-    struct returned_message *returned;
-    uint8_t *at;
-
-    QS_TRY(reserve_return(store, bytes, error));
-    chunk = qsi_chunk_create(bytes);
-    if (chunk == NULL) {
-        __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
-        return qsi_fail(error, QS_ENOMEM, "returned message of %zu bytes", bytes);
-    }
-    qsi_chunk_charge(chunk, store->budget);
-    returned = (struct returned_message *)(void *)chunk->data;
-    returned->chunk = chunk;
-    at = returned->bytes;
-    returned->exchange = qsi_slice_make(at, exchange.bytes);
-    at = put_bytes(at, exchange);
-    returned->routing_key = qsi_slice_make(at, key.bytes);
-    at = put_bytes(at, key);
-    returned->properties = qsi_slice_make(at, properties.bytes);
-    at = put_bytes(at, properties);
-    returned->body = qsi_slice_make(at, body.bytes);
-    put_bytes(at, body);
-    qsi_list_push_back(returns, &returned->in_channel);
-    return QS_OK;
-}
-
-void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns)
-{
-    while (!qsi_list_is_empty(returns)) {
-        struct returned_message *returned =
-            QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
-        qsi_return_unlink(store, returned);
-        qsi_chunk_unref(returned->chunk);
-    }
-}
-
-struct qsi_list *qsi_returns_of(struct qs_channel *channel)
-{
-    return channel->tx_selected ? &channel->tx_returns : &channel->returns;
-}
-
-void qsi_move_returns(struct qsi_list *from, struct qsi_list *to)
-{
-    while (!qsi_list_is_empty(from)) {
-        struct qsi_list *node = from->next;
-        qsi_list_remove(node);
-        qsi_list_push_back(to, node);
-    }
-}
-
 /* ---- sizes ---- */
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes, qs_error *error)
@@ -306,7 +216,7 @@ static void encode_route(const struct publishing *publishing, uint8_t *record)
     for (uint32_t i = 0; i < publishing->route->count; i++, at += 4) {
         qsi_put_u32(at, i);
     }
-    put_bytes(put_bytes(at, publishing->exchange), publishing->routing.key);
+    qsi_slice_put(qsi_slice_put(at, publishing->exchange), publishing->routing.key);
 }
 
 static void encode(const struct publishing *publishing, uint8_t *record)
@@ -321,7 +231,7 @@ static void encode(const struct publishing *publishing, uint8_t *record)
     }
     qsi_put_u32(properties, (uint32_t)layout->properties_bytes);
     if (layout->properties_bytes > 0) {
-        put_bytes(properties + 4, publishing->properties);
+        qsi_slice_put(properties + 4, publishing->properties);
     }
     offsets = qsi_messages_body_offsets_place(record, layout);
     qsi_put_u32(offsets, 0);
@@ -330,7 +240,7 @@ static void encode(const struct publishing *publishing, uint8_t *record)
         *qsi_messages_stored_place(record, layout) = 1;
         qsi_body_ref_encode(offsets + 8, &publishing->ref);
     } else {
-        put_bytes(offsets + 8, publishing->body);
+        qsi_slice_put(offsets + 8, publishing->body);
     }
 }
 
@@ -390,16 +300,16 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
 static qs_status return_unroutable(const struct publishing *publishing, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
+    struct qsi_list *returns = qsi_returns_of(channel);
 
     if (!publishing->mandatory) {
         return QS_OK;
     }
-    if (!channel->ignores_returns) {
-        QS_TRY(qsi_return_make(channel->store, qsi_returns_of(channel), publishing->exchange,
-                               publishing->routing.key, publishing->properties, publishing->body,
-                               error));
+    if (qsi_wants_return(channel, returns)) {
+        QS_TRY(qsi_return_make(channel, returns, publishing->exchange, publishing->routing.key,
+                               publishing->properties, publishing->body, error));
     }
-    channel->store->stats.returned += 1;
+    qsi_note_returns(channel, 1);
     return QS_OK;
 }
 
@@ -638,6 +548,8 @@ static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_
     if (status == QS_OK) {
         channel->store->stats.published += 1;
         receipt->count = 1;
+        receipt->unrouted_count = publishing->route->count == 0 ? 1 : 0;
+        qsi_refusals_tell(&refusals, receipt);
     }
     if (status == QS_OK && channel->confirms.selected) {
         receipt->first_number =

@@ -115,8 +115,10 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
         receipt->lsn = qsi_pieces_accept(store, &batch->pieces, &refusals);
     }
     receipt->count = batch->row_count;
+    receipt->unrouted_count = batch->unrouted_count;
+    qsi_refusals_tell(&refusals, receipt);
     store->stats.published += batch->row_count;
-    store->stats.returned += batch->return_count;
+    qsi_note_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
     qsi_move_returns(&batch->returns, qsi_returns_of(channel));
     if (channel->confirms.selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import _core
 from ..channel import Arguments, ConfirmCallback, ReturnCallback
 from ..deliveries import Deliveries
-from ..errors import ChannelClosed, Error, ForkedStore, PreconditionFailed, StoreClosed
+from ..errors import (
+    ChannelClosed,
+    Error,
+    ForkedStore,
+    MessageReturned,
+    PreconditionFailed,
+    StoreClosed,
+)
 from ..message import Receipt as SynchronousReceipt
 from ..properties import Properties
 from ..waiting import check_timeout
@@ -230,8 +237,9 @@ class Channel(Declarations):
 
         Many can be under way at once, with ``asyncio.gather`` for example, and are confirmed
         together.  PublishRefused: the store refused it (nack).  A message that no queue took goes
-        to the return listeners first, with ``mandatory``, and is confirmed then.  When this is
-        cancelled the message may have been published, and may be durable.
+        to the return listeners first, with ``mandatory``, and is confirmed then; in confirm mode
+        and without a listener this raises MessageReturned.  When this is cancelled the message may
+        have been published, and may be durable.
         """
         self._check()
         publish = partial(
@@ -263,7 +271,7 @@ class Channel(Declarations):
         self, publish: Callable[[], int], mandatory: bool
     ) -> asyncio.Future[int] | None:
         answer: asyncio.Future[int] | None = await self._lane.run(
-            publish, then=partial(self._published, mandatory), undo=_abandon, inline=True
+            publish, then=partial(self._published, mandatory), undo=self._abandon, inline=True
         )
         return answer
 
@@ -274,9 +282,20 @@ class Channel(Declarations):
         if confirms is None:
             return None
         future = confirms.add(number)
+        returned = self._engine._take_ignored_returns() if mandatory else None
+        if returned is not None:
+            confirms.fail(number, MessageReturned(*returned))
         if self._lane.end is not None:
             confirms.reject(self._lane.end)
         return future
+
+    def _abandon(self, future: asyncio.Future[int] | None) -> None:
+        """Nobody waits for the publish any more."""
+        if future is None or future.cancel():
+            return
+        error = future.exception()
+        if isinstance(error, MessageReturned) and self._events.confirms is not None:
+            self._events.confirms.note_returned(error.message, error.count)
 
     async def publish_batch(
         self,
@@ -308,13 +327,18 @@ class Channel(Declarations):
     def _published_batch(self, receipt: SynchronousReceipt) -> Receipt:
         if self._events.confirms is not None:
             self._events.confirms.add_batch(receipt.last_publish_number, receipt.count)
+            returned = self._engine._take_ignored_returns()
+            if returned is not None:
+                self._events.confirms.note_returned(*returned)
         self._events.look_soon()
         return Receipt.of(receipt, self._threads)
 
     async def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Return when every publish so far was confirmed or refused, listeners having run.
 
-        False if any was refused (nacked) since the last call.  Raises TimeoutError,
+        False if any was refused (nacked) since the last call.  Raises MessageReturned as
+        :meth:`pyqstore.Channel.wait_for_confirms` does, for batches, and for messages whose
+        ``basic_publish`` was cancelled: any other tells itself.  Raises TimeoutError,
         PreconditionFailed outside confirm mode, ChannelClosed.
         """
         end = self._loop.time() + check_timeout(timeout)
@@ -686,11 +710,6 @@ def _forget_bell(loop: asyncio.AbstractEventLoop, bell: int, engine: Engine) -> 
     loop.remove_reader(bell)
     engine._forget_event_fd()
     engine.close()
-
-
-def _abandon(future: asyncio.Future[int] | None) -> None:
-    if future is not None:
-        future.cancel()
 
 
 def _nothing() -> None:

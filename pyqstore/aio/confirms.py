@@ -6,7 +6,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Any
 
-from ..errors import PublishRefused
+from ..errors import MessageReturned, PublishRefused
+from ..message import ReturnedMessage
 
 __all__ = ["Confirms"]
 
@@ -14,7 +15,16 @@ __all__ = ["Confirms"]
 class Confirms:
     """Publish numbers of a channel in confirm mode, and the futures of those who wait for them."""
 
-    __slots__ = ("_decided", "_futures", "_loop", "_nacked", "_outstanding", "_published", "_waits")
+    __slots__ = (
+        "_decided",
+        "_futures",
+        "_loop",
+        "_nacked",
+        "_outstanding",
+        "_published",
+        "_returned",
+        "_waits",
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,6 +34,7 @@ class Confirms:
         self._decided = 0  # every number up to it is confirmed or refused
         self._outstanding = 0
         self._nacked = False
+        self._returned: MessageReturned | None = None
 
     def add(self, number: int) -> asyncio.Future[int]:
         """One message was published: resolved with its number when it is confirmed."""
@@ -33,10 +44,24 @@ class Confirms:
         self._outstanding += 1
         return future
 
+    def fail(self, number: int, error: MessageReturned) -> None:
+        """What was just added came back: whoever waits for it learns that now.  It will be
+        confirmed all the same."""
+        future = self._futures.pop(number)
+        future.set_exception(error)
+        future.exception()  # seen: who was cancelled does not ask
+
     def add_batch(self, last: int, count: int) -> None:
         """Messages of which nobody waits for one alone."""
         self._published = max(self._published, last)
         self._outstanding += count
+
+    def note_returned(self, first: ReturnedMessage | None, count: int) -> None:
+        """So many came back, of which nobody has been told: whoever waits for all is."""
+        if self._returned is None:
+            self._returned = MessageReturned(first, count)
+        else:
+            self._returned = MessageReturned(self._returned.message, self._returned.count + count)
 
     def decide(self, number: int, multiple: bool, count: int, confirmed: bool) -> None:
         """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it."""
@@ -69,7 +94,8 @@ class Confirms:
         return self._outstanding == 0 or self._decided >= upto
 
     async def wait(self) -> bool:
-        """Whether none was refused since the last call, once all published so far are decided."""
+        """Whether none was refused since the last call, once all published so far are decided.
+        Raises MessageReturned for what was noted since then."""
         upto = self._published
         if not self._are_decided(upto):
             entry = (upto, self._loop.create_future())
@@ -79,6 +105,9 @@ class Confirms:
             finally:
                 if entry in self._waits:
                     self._waits.remove(entry)
+        returned, self._returned = self._returned, None
+        if returned is not None:
+            raise returned
         nacked, self._nacked = self._nacked, False
         return not nacked
 

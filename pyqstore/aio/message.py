@@ -38,7 +38,8 @@ def _engine_of(message: Message) -> Engine:
 
 
 class Receipt(synchronous.Receipt):
-    """What ``publish_batch`` promises: these publish numbers, durable when ``done``."""
+    """What became of the rows of a ``publish_batch``: as :class:`pyqstore.Receipt`, waited for with
+    ``await``."""
 
     __slots__ = ("_threads",)
 
@@ -51,8 +52,13 @@ class Receipt(synchronous.Receipt):
             receipt.first_publish_number,
             receipt.last_publish_number,
             receipt.count,
+            refused=receipt.refused,
+            returned=receipt.returned,
+            unroutable=receipt.unroutable,
+            refused_rows=receipt._refused_rows,
             store=receipt._store,
             lsn=receipt._lsn,
+            transaction=receipt._transaction,
         )
         self._threads = threads
         return self
@@ -60,12 +66,17 @@ class Receipt(synchronous.Receipt):
     async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override]
         """Return True once ``done``; ``timeout`` in seconds.
 
-        Raises TimeoutError, StoreFailed when it will never be, StoreClosed, ForkedStore.
+        Raises PublishRefused, once the others are durable, when rows were refused; TimeoutError;
+        StoreFailed when the batch never will be durable; StoreClosed; ForkedStore; RuntimeError for
+        a batch of a transaction that was not committed.
         """
         seconds = check_timeout(timeout)
+        if self._transaction is not None:
+            self._transaction.check()
         async with asyncio.timeout(None if seconds == math.inf else seconds):
-            while not self.done:
+            while not self._is_decided():
                 await self._threads.run(self._wait_slice)
+        self._check_refused()
         return True
 
     def _wait_slice(self) -> None:

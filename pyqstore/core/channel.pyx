@@ -26,6 +26,8 @@ cdef class Channel:
     cdef bint busy
     cdef bint refused
     cdef bint confirms
+    # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
+    cdef bint led_nowhere
     cdef uint32_t no_wait
     # The descriptor for an event loop; closed here when it is neither watched nor rung.
     cdef int bell
@@ -297,6 +299,8 @@ cdef class Channel:
         with nogil:
             status = qs_channel_publish(self.handle, name, key, blob, body, flags, &receipt, &error)
         self.end(status, &error)
+        if receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0:
+            self.led_nowhere = True
         return receipt.first_number
 
     def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False,
@@ -310,8 +314,9 @@ cdef class Channel:
         or str (as UTF-8); it is copied, each byte once, so what another thread changes meanwhile
         is in the message or not.  ``properties`` is a Properties; ``delivery_mode=2`` in it
         makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
-        no queue takes comes back to the return listeners; without, it is dropped.  ``immediate``
-        is refused, as by RabbitMQ: NotImplementedByBroker.
+        no queue takes comes back to the return listeners or, in confirm mode and without a
+        listener, ``wait_for_confirms`` raises MessageReturned; without ``mandatory`` it is dropped.
+        ``immediate`` is refused, as by RabbitMQ: NotImplementedByBroker.
 
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
@@ -358,12 +363,17 @@ cdef class Channel:
         with nogil:
             status = qs_channel_publish_batch(self.handle, &batch, &receipt, &error)
         self.end(status, &error)
-        return receipt.first_number, receipt.last_number, receipt.count, receipt.lsn
+        if receipt.unrouted_count > 0 and mandatory:
+            self.led_nowhere = True
+        refused_rows = tuple([receipt.refused_rows[i] for i in
+                              range(min(receipt.refused_count, QS_RECEIPT_ROWS))])
+        return (receipt.first_number, receipt.last_number, receipt.count, receipt.lsn,
+                receipt.unrouted_count, receipt.refused_count, refused_rows)
 
     def _publish_array(self, schema, array, exchange, routing_key, str body not None, properties,
                        bint mandatory):
-        """(first number, last number, count, lsn) of one record batch, given as its two
-        capsules."""
+        """(first number, last number, count, lsn, rows that led nowhere, rows that were refused,
+        the first of these) of one record batch, given as its two capsules."""
         cdef ArrowSchema *c_schema = <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema")
         cdef const ArrowArray *c_array
         c_array = <const ArrowArray *>PyCapsule_GetPointer(array, "arrow_array")
@@ -737,6 +747,23 @@ cdef class Channel:
             self.fill(message, &event.message)
             return EVENT_CANCEL, message.consumer_tag, message.queue
         return <int>event.kind, event.publish_number, <bint>event.multiple
+
+    def _take_ignored_returns(self):
+        """(the first ReturnedMessage or None, how many) that came back in confirm mode without a
+        listener, since the last call; None: none did."""
+        cdef qs_event event
+        cdef uint64_t count = 0
+        cdef qs_error error
+        cdef qs_status status
+        if not self.led_nowhere:
+            return None
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_take_ignored(self.handle, &event, &count, &error)
+        self.end(status, &error)
+        self.led_nowhere = False
+        message = self.event_of(&event)[1] if event.kind == QS_EVENT_RETURN else None
+        return (message, count) if count > 0 else None
 
     # For event loops.
 

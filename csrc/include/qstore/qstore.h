@@ -333,10 +333,14 @@ QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs
 /* The number the next publish gets; 0 outside confirm mode. */
 QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
 
+enum { QS_RECEIPT_ROWS = 8 };
 typedef struct qs_receipt {
     uint64_t first_number, last_number; /* 0 outside confirm mode, or for an empty batch */
     uint64_t count;
     uint64_t lsn; /* durable when qs_store_durable_lsn() reaches it; 0: nothing to wait for */
+    uint64_t unrouted_count; /* that no queue took; confirmed, and returned with QS_MANDATORY */
+    uint64_t refused_count;  /* that a full queue refused: nacked */
+    uint64_t refused_rows[QS_RECEIPT_ROWS]; /* the first of them, counted from 0 in the call */
 } qs_receipt;
 
 /* qs_channel_publish - hand one message to the queues that exchange, routing_key and headers lead to.  The strings in the headers
@@ -357,13 +361,15 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice 
                                                   qs_slice body, uint32_t flags,
                                                   qs_receipt *receipt_out, qs_error *error);
 
-/* qs_channel_ignore_returns - with ignored, unroutable mandatory messages are counted and not kept for QS_EVENT_RETURN, from now on.
+/* qs_channel_ignore_returns - with ignored, unroutable mandatory messages are not kept for
+ * QS_EVENT_RETURN from now on; in confirm mode they are counted, and the first is kept, for
+ * qs_channel_take_ignored.
  *
- * Otherwise they are kept until they are read.  All channels together keep an eighth of memory_budget of them (one always fits): a
- * publish that would pass that is refused with QS_ESTORE_FULL. */
+ * Otherwise they are kept until they are read.  All channels together keep an eighth of
+ * memory_budget of them (one always fits): a publish that would pass that is refused with
+ * QS_ESTORE_FULL. */
 QS_API QS_MUST_CHECK qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored,
                                                          qs_error *error);
-
 typedef struct qs_batch {
     const struct ArrowSchema *schema; /* of a struct: the record batches' schema */
     const struct ArrowArray *const
@@ -498,6 +504,14 @@ typedef struct qs_event {
 QS_API QS_MUST_CHECK qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds,
                                                      uint64_t timeout_ns, qs_event *event_out,
                                                      qs_error *error);
+
+/* qs_channel_take_ignored - how many mandatory messages came back in confirm mode while returns were
+ * ignored, since the last call.
+ *
+ * Out: first_out  the first of them, as QS_EVENT_RETURN; kind 0 when there was none, or no room to
+ *                 keep it.  The caller releases first_out->message */
+QS_API QS_MUST_CHECK qs_status qs_channel_take_ignored(qs_channel *channel, qs_event *first_out,
+                                                       uint64_t *count_out, qs_error *error);
 
 /* qs_channel_event_fd - waiting without a thread: an eventfd for an event loop, non-blocking, close-on-exec.
  *

@@ -222,7 +222,8 @@ def test_answers_that_nobody_listened_to_are_gone_after_the_wait(
     channel.basic_publish("", queue, b"1", PERSISTENT)
     channel.basic_publish("", "nowhere", b"2", PERSISTENT, mandatory=True)
     channel.basic_publish("", queue, b"3", PERSISTENT)
-    assert channel.wait_for_confirms(10)
+    with pytest.raises(pyqstore.MessageReturned):
+        channel.wait_for_confirms(10)
     heard: list[object] = []
     channel.add_return_listener(heard.append)
     channel.add_confirm_listener(lambda number, multiple: heard.append(number), None)

@@ -1,6 +1,7 @@
 /* Batches of messages, made by hand: routes, delivery modes and sizes by row, and refusals that publish nothing. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
+#include "qs_test_fields.h"
 
 static const char *const three[] = {"one", "two", "three"};
 
@@ -302,6 +303,67 @@ static void test_mandatory_rows_come_back(struct engine *engine)
     table_fini(&table);
 }
 
+/* Nobody reads returns: in confirm mode the first is kept, and counted with all the others. */
+static void test_ignored_returns_are_counted_and_the_first_is_kept(struct engine *engine)
+{
+    static const char *const bodies[] = {"there", "back 1", "there", "back 2"};
+    static const char *const keys[] = {"q", "nobody", "q", "nobody"};
+    struct table table;
+    qs_receipt receipt;
+    qs_event event;
+    uint64_t count;
+
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_ignore_returns(engine->channel, true, QS_ERROR));
+    table_init(&table, 4);
+    table_add_strings(&table, "body", "z", bodies);
+    table_add_strings(&table, "routing_key", "u", keys);
+    receipt = publish_table(engine, &table, "", "", QS_MANDATORY);
+    QS_CHECK(receipt.unrouted_count == 2 && receipt.refused_count == 0);
+    QS_CHECK_OK(qs_channel_take_ignored(engine->channel, &event, &count, QS_ERROR));
+    QS_CHECK(count == 0 && event.kind == 0);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    for (int i = 0; i < 2; i++) {
+        publish_table(engine, &table, "", "", QS_MANDATORY);
+        QS_CHECK(publish_table(engine, &table, "", "nobody", 0).unrouted_count == 2);
+        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("nobody"), text(""),
+                                       text("single"), QS_MANDATORY, &receipt, QS_ERROR));
+        QS_CHECK(receipt.unrouted_count == 1);
+        QS_CHECK_OK(qs_channel_take_ignored(engine->channel, &event, &count, QS_ERROR));
+        QS_CHECK(count == 3 && event.kind == QS_EVENT_RETURN);
+        QS_CHECK(holds(event.message.body, "back 1"));
+        qs_message_release(&event.message);
+    }
+    table_fini(&table);
+}
+
+static void test_receipts_name_the_rows_that_were_refused(struct engine *engine)
+{
+    struct qs_test_fields fields = {.used = 0};
+    const char *bodies[200];
+    struct table table;
+    qs_declare_ok ok;
+    qs_receipt receipt;
+
+    qs_test_put_long(&fields, "x-max-length", 150);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("full"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    for (int row = 0; row < 200; row++) {
+        bodies[row] = "x";
+    }
+    table_init(&table, 200);
+    table_add_strings(&table, "body", "z", bodies);
+    receipt = publish_table(engine, &table, "", "full", 0);
+    QS_CHECK(receipt.refused_count == 50 && receipt.count == 200);
+    for (uint64_t i = 0; i < QS_RECEIPT_ROWS; i++) {
+        QS_CHECK(receipt.refused_rows[i] == 150 + i);
+    }
+    receipt = publish_table(engine, &table, "", "full", 0);
+    QS_CHECK(receipt.refused_count == 200 && receipt.refused_rows[7] == 7);
+    table_fini(&table);
+}
+
 /* Whatever is wrong with whichever row: no other row is published. */
 static void test_a_refused_batch_publishes_nothing(struct engine *engine)
 {
@@ -416,7 +478,8 @@ int main(void)
               test_exchange_column_leads_to_fanout_and_topic,
               test_fanout_of_a_batch_journals_its_bodies_once, test_delivery_modes_by_row,
               test_large_bodies_among_small_ones, test_big_batches_are_divided,
-              test_mandatory_rows_come_back, test_a_refused_batch_publishes_nothing,
+              test_mandatory_rows_come_back, test_ignored_returns_are_counted_and_the_first_is_kept,
+              test_receipts_name_the_rows_that_were_refused, test_a_refused_batch_publishes_nothing,
               test_several_record_batches_are_one_publish, test_many_routes_in_one_batch);
     return 0;
 }

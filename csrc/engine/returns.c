@@ -1,0 +1,176 @@
+/* Messages that no queue took, on their way back to who published them with QS_MANDATORY.
+ *
+ * Those that somebody will read are copied, within a share of the memory budget.  Where nobody
+ * reads them they are counted, and in confirm mode the first is copied: it is what an error tells
+ * of. */
+#include "alloc.h"
+#include "engine.h"
+#include "error.h"
+
+#include <string.h>
+
+#define RETURNS_SHARE 8 /* of memory_budget: returned messages that nobody has read yet */
+
+void qsi_returns_init(struct qs_channel *channel)
+{
+    qsi_list_init(&channel->returns);
+    qsi_list_init(&channel->tx_returns);
+    qsi_list_init(&channel->ignored_returns);
+}
+
+void qsi_returns_fini(struct qs_channel *channel)
+{
+    qsi_free_return_list(channel->store, &channel->returns);
+    qsi_free_return_list(channel->store, &channel->tx_returns);
+    qsi_free_return_list(channel->store, &channel->ignored_returns);
+}
+
+/* ---- keeping ---- */
+
+struct qsi_list *qsi_returns_of(struct qs_channel *channel)
+{
+    if (channel->tx_selected) {
+        return &channel->tx_returns;
+    }
+    return channel->ignores_returns ? &channel->ignored_returns : &channel->returns;
+}
+
+bool qsi_wants_return(const struct qs_channel *channel, const struct qsi_list *fresh)
+{
+    if (!channel->ignores_returns) {
+        return true;
+    }
+    return channel->confirms.selected && channel->ignored_return_count == 0 &&
+           qsi_list_is_empty(fresh);
+}
+
+void qsi_note_returns(struct qs_channel *channel, uint64_t count)
+{
+    channel->store->stats.returned += count;
+    if (channel->ignores_returns && channel->confirms.selected) {
+        channel->ignored_return_count += count;
+    }
+}
+
+/* The publisher is who reads them, so waiting would be for ever.  A single one always fits. */
+static bool reserve_return(struct qs_store *store, uint64_t bytes, uint64_t *before_out)
+{
+    *before_out = __atomic_fetch_add(&store->return_bytes, bytes, __ATOMIC_RELAXED);
+    if (*before_out == 0 || *before_out + bytes <= store->options.memory_budget / RETURNS_SHARE) {
+        return true;
+    }
+    __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
+    return false;
+}
+
+qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
+                          struct qsi_slice exchange, struct qsi_slice key,
+                          struct qsi_slice properties, struct qsi_slice body, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    size_t bytes = sizeof(struct returned_message) + exchange.bytes + key.bytes + properties.bytes +
+                   body.bytes;
+    uint64_t before;
+    struct qsi_chunk *chunk;
+    struct returned_message *returned;
+    uint8_t *at;
+
+    if (!reserve_return(store, bytes, &before)) {
+        return channel->ignores_returns
+                   ? QS_OK
+                   : qsi_fail(error, QS_ESTORE_FULL,
+                              "%llu bytes of returned messages wait to be read, and an eighth of "
+                              "memory_budget is the most; nothing was accepted: process the "
+                              "channel's events and try again, or publish fewer unroutable "
+                              "messages at once",
+                              (unsigned long long)before);
+    }
+    chunk = qsi_chunk_create(bytes);
+    if (chunk == NULL) {
+        __atomic_fetch_sub(&store->return_bytes, bytes, __ATOMIC_RELAXED);
+        return qsi_fail(error, QS_ENOMEM, "returned message of %zu bytes", bytes);
+    }
+    qsi_chunk_charge(chunk, store->budget);
+    returned = (struct returned_message *)(void *)chunk->data;
+    returned->chunk = chunk;
+    at = returned->bytes;
+    returned->exchange = qsi_slice_make(at, exchange.bytes);
+    at = qsi_slice_put(at, exchange);
+    returned->routing_key = qsi_slice_make(at, key.bytes);
+    at = qsi_slice_put(at, key);
+    returned->properties = qsi_slice_make(at, properties.bytes);
+    at = qsi_slice_put(at, properties);
+    returned->body = qsi_slice_make(at, body.bytes);
+    qsi_slice_put(at, body);
+    qsi_list_push_back(returns, &returned->in_channel);
+    return QS_OK;
+}
+
+/* ---- reading ---- */
+
+/* Out of its list: it is read, or will never be. */
+static struct returned_message *unlink_first(struct qs_store *store, struct qsi_list *returns)
+{
+    struct returned_message *returned =
+        QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
+
+    qsi_list_remove(&returned->in_channel);
+    __atomic_fetch_sub(&store->return_bytes, returned->chunk->capacity, __ATOMIC_RELAXED);
+    return returned;
+}
+
+bool qsi_return_next(struct qs_store *store, struct qsi_list *returns, qs_event *event)
+{
+    struct returned_message *returned;
+
+    if (qsi_list_is_empty(returns)) {
+        return false;
+    }
+    returned = unlink_first(store, returns);
+    event->kind = QS_EVENT_RETURN;
+    event->reply_code = 312;
+    event->reply_text = "NO_ROUTE";
+    event->message.exchange = qs_slice_of(returned->exchange);
+    event->message.routing_key = qs_slice_of(returned->routing_key);
+    event->message.properties = qs_slice_of(returned->properties);
+    event->message.body = qs_slice_of(returned->body);
+    event->message.hold = returned->chunk;
+    return true;
+}
+
+void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns)
+{
+    while (!qsi_list_is_empty(returns)) {
+        qsi_chunk_unref(unlink_first(store, returns)->chunk);
+    }
+}
+
+void qsi_move_returns(struct qsi_list *from, struct qsi_list *to)
+{
+    while (!qsi_list_is_empty(from)) {
+        struct qsi_list *node = from->next;
+        qsi_list_remove(node);
+        qsi_list_push_back(to, node);
+    }
+}
+
+/* ---- the channel's verbs ---- */
+
+qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    channel->ignores_returns = ignored;
+    return qsi_channel_leave(channel, QS_OK);
+}
+
+qs_status qs_channel_take_ignored(qs_channel *channel, qs_event *first_out, uint64_t *count_out,
+                                  qs_error *error)
+{
+    memset(first_out, 0, sizeof *first_out);
+    *count_out = 0;
+    QS_TRY(qsi_channel_enter(channel, error));
+    qsi_return_next(channel->store, &channel->ignored_returns, first_out);
+    *count_out = channel->ignored_return_count;
+    channel->ignored_return_count = 0;
+    return qsi_channel_leave(channel, QS_OK);
+}
