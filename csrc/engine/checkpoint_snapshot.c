@@ -134,7 +134,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
     uint32_t count = 0;
 
     if (segment->settled == NULL) {
-        return segment->ready_count;
+        return segment->ready_count - segment->transient_count;
     }
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
@@ -156,8 +156,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
  * was transient among them counts as settled. */
 static bool is_told(const struct qsi_segment *segment, uint32_t end)
 {
-    return segment->settled == NULL || segment->told_end == end ||
-           (!segment->state_dirty && segment->transient_count == 0);
+    return segment->settled == NULL || segment->told_end == end || !segment->state_dirty;
 }
 
 /* The state of the segment's slots below end, to be written to the area that no checkpoint names. */
@@ -170,7 +169,7 @@ static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *
     uint8_t *room;
 
     QS_TRY(qsi_buf_reserve(&checkpoint->states, sizeof job, &room));
-    QS_TRY(qsi_state_write_begin(&job.write, &queue->core, segment));
+    QS_TRY(qsi_state_write_begin_file(&job.write, &queue->core, segment));
     job.write.told_end = end;
     job.write.is_named = true;
     job.write.is_part = end < entries && end_seq < queue->core.next_seq;

@@ -86,7 +86,7 @@ static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
         struct qsi_segment_entry *entry = &entries[jobs[i].entry];
         qs_status status;
         jobs[i].write.file = entry->file; /* which may have been made since */
-        status = qsi_state_write_run(&jobs[i].write, store->index, error);
+        status = qsi_state_write_run(&jobs[i].write, store->index, store->transient_index, error);
         if (status == QS_OK) {
             entry->file.state_area = jobs[i].write.file.state_area;
             entry->file.state_crc = jobs[i].write.file.state_crc;

@@ -144,7 +144,7 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     }
     store->rewriting += 1;
     qsi_pager_job_begin(store, queue);
-    status = qsi_state_write_run(&job, qsi_index_of(store, queue), &error);
+    status = qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
     qsi_mutex_lock(&store->mutex);
     store->rewriting -= 1;
     segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
@@ -155,6 +155,21 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     qsi_queue_drop_states(&queue->core);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
+}
+
+/* REQUIRES lock; releases it meanwhile.  The state of any queue: one whose content has left memory is
+ * chosen by nobody, and its states may be all that is left to go. */
+static bool write_any_state(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (qsi_queue_dirty_state(&queue->core, 0) != NULL) {
+            return write_state(store, queue);
+        }
+    }
+    return false;
 }
 
 /* The queue that has most bytes beyond what it is to keep; all of them count if none does and by_size is set. */
@@ -236,6 +251,9 @@ bool qsi_pager_step(struct qs_store *store)
     bytes = bytes_to_drop(store, used - low_mark(store));
     queue = choose_queue(store, false);
     if (queue != NULL && page_out(store, queue, keep_count(store, queue), bytes)) {
+        return true;
+    }
+    if (write_any_state(store)) {
         return true;
     }
     if (used <= high_mark(store) && store->memory_waiters == 0) {

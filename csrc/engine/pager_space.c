@@ -137,9 +137,9 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     uint64_t *wanted;
     qs_status status = QS_OK;
     uint32_t given_end = segment->given_end;
-    bool rest;
+    bool rest, transients;
 
-    if (!segment->has_releases && !segment->release_rest) {
+    if (!segment->has_releases && !segment->release_rest && !segment->release_transients) {
         return QS_OK;
     }
     wanted = take_releases(segment, words);
@@ -151,9 +151,13 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     file = segment->file;
     transient_file = segment->transient_file;
     rest = segment->release_rest;
+    transients = segment->release_transients;
     qsi_mutex_unlock(&store->mutex);
     if (rest) {
         status = add_rest(store, index, &file, given_end, wanted, error);
+    }
+    if (status == QS_OK && transients) {
+        status = add_rest(store, store->transient_index, &transient_file, 0, wanted, error);
     }
     if (status == QS_OK) {
         status = read_refs(index, &file, wanted, &release, error);
@@ -262,9 +266,11 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
 {
     uint64_t end = (segment->number + 1) * store->shared.entries;
 
+    uint32_t live_count = qsi_segment_live_count(segment) - segment->transient_count;
+
     return segment->file.heap_end > 0 && segment->busy == 0 && end <= queue->flushed_seq &&
-           segment->transient_count == 0 && !segment->has_releases && !segment->is_damaged &&
-           (uint64_t)qsi_segment_live_count(segment) * SPARSE_SHARE < segment->file.slot_count;
+           live_count > 0 && !segment->has_releases && !segment->is_damaged &&
+           (uint64_t)live_count * SPARSE_SHARE < segment->file.slot_count;
 }
 
 static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queue **queue_out)
@@ -324,12 +330,13 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
         return load_state(store, queue, segment);
     }
     live = qsi_zalloc(words * sizeof *live);
-    if (live == NULL || qsi_state_write_begin(&state, &queue->core, segment) != QS_OK) {
+    if (live == NULL || qsi_state_write_begin_file(&state, &queue->core, segment) != QS_OK) {
         qsi_free(live);
         return false;
     }
     for (uint32_t word = 0; word < words; word++) {
-        live[word] = qsi_segment_live(&queue->core, segment, word);
+        uint64_t bits = qsi_segment_live(&queue->core, segment, word);
+        live[word] = bits != 0 ? qsi_segment_journalled(segment, word, bits) : 0;
     }
     from = segment->file;
     told = has_history(segment, live) ? &state.state : NULL;

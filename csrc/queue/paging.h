@@ -61,6 +61,9 @@ struct qsi_page_in {
     bool is_ahead;      /* of a segment behind the one that is read now */
     uint32_t columns;   /* that the state has */
     struct qsi_segment_state state;
+    struct qsi_segment_file
+        transient_file;  /* of the state; heap_end 0: no transient message is live */
+    uint64_t *transient; /* the messages of that file */
     struct qsi_segment_load load;
 };
 /* What the first ready messages that are not in memory need next: the state of a segment, or content.  QS_EEMPTY: all ready messages are
@@ -98,12 +101,15 @@ uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, ui
  * that. */
 void qsi_queue_drop_states(struct qsi_queue *queue);
 
-/* Writes a changed state to its area. */
+/* Writes a changed state to its areas. */
 struct qsi_state_write {
     struct qsi_queue *queue;
     struct qsi_segment *segment;
     struct qsi_segment_file file;
-    struct qsi_segment_state state;
+    struct qsi_segment_file transient_file;
+    struct qsi_segment_state state; /* as file tells it: what is transient counts as settled */
+    uint64_t *transient_settled;    /* as transient_file tells it; NULL: that one is not written */
+    bool of_file;                   /* file is written */
     uint32_t version;
     uint32_t told_end; /* it tells slots below; all, unless whoever writes it leaves some out */
     uint8_t durable_area;
@@ -112,11 +118,14 @@ struct qsi_state_write {
 };
 /* The next segment, from number on, whose changed state could be dropped if it were written; NULL: none. */
 struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number);
-/* REQUIRES a file.  What is transient counts as settled. */
+/* All areas that do not tell the present state, so that it can leave memory. */
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
                                 struct qsi_segment *segment) QS_MUST_CHECK;
+/* That of the segment's file alone, for those who name it.  REQUIRES the file. */
+qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_queue *queue,
+                                     struct qsi_segment *segment) QS_MUST_CHECK;
 qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
-                              qs_error *error) QS_MUST_CHECK;
+                              struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 void qsi_state_write_end(struct qsi_state_write *write, bool done);
 
 /* ---- what RabbitMQ would show ---- */

@@ -70,9 +70,9 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
 {
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
-    return segment->settled != NULL && segment->out_count == 0 && segment->transient_count == 0 &&
-           segment->busy == 0 && segment->ready_count > 0 && segment->file.heap_end > 0 &&
-           end <= queue->flushed_seq && end <= queue->next_seq && !has_run(queue, segment);
+    return segment->settled != NULL && segment->out_count == 0 && segment->busy == 0 &&
+           segment->ready_count > 0 && end <= queue->flushed_seq && end <= queue->next_seq &&
+           !has_run(queue, segment);
 }
 
 /* The index of the first segment whose state may go: behind the first that lacks content, and behind the one that is read after
@@ -86,7 +86,7 @@ void qsi_queue_drop_states(struct qsi_queue *queue)
 {
     for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (!segment->state_dirty && may_drop_state(queue, segment)) {
+        if (qsi_segment_is_told(segment) && may_drop_state(queue, segment)) {
             qsi_segment_drop_state(queue, segment);
         }
     }
@@ -96,7 +96,8 @@ struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_
 {
     for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (segment->number >= number && segment->state_dirty && may_drop_state(queue, segment)) {
+        if (segment->number >= number && !qsi_segment_is_told(segment) &&
+            may_drop_state(queue, segment)) {
             return segment;
         }
     }
@@ -112,6 +113,7 @@ static void free_state_write(struct qsi_state_write *write)
     qsi_free(write->state.deliveries);
     qsi_free(write->state.expiries);
     qsi_free(write->state.sizes);
+    qsi_free(write->transient_settled);
     memset(write, 0, sizeof *write);
 }
 
@@ -149,59 +151,118 @@ static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_
                : QS_OK;
 }
 
-qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
-                                struct qsi_segment *segment)
+/* The messages of one kind that are settled; those of the other kind count as settled. */
+static void copy_settled(uint64_t *settled, const struct qsi_segment *segment, bool of_transients)
 {
-    uint32_t words = qsi_queue_words(queue);
     uint32_t base = segment->word_base;
 
-    memset(write, 0, sizeof *write);
-    write->queue = queue;
-    write->segment = segment;
-    write->file = segment->file;
-    write->version = segment->state_version;
-    write->told_end = queue->shared->entries;
-    write->durable_area = segment->durable_area;
+    memset(settled, 0xff, base * sizeof *settled);
+    memcpy(settled + base, segment->settled, segment->word_count * sizeof *settled);
+    for (uint32_t at = 0; segment->transient != NULL && at < segment->word_count; at++) {
+        settled[base + at] |= of_transients ? ~segment->transient[at] : segment->transient[at];
+    }
+}
+
+static qs_status copy_state(struct qsi_state_write *write)
+{
+    const struct qsi_segment *segment = write->segment;
+    uint32_t words = qsi_queue_words(write->queue);
+    uint32_t base = segment->word_base;
+
     write->state.settled = qsi_zalloc(words * sizeof(uint64_t));
     write->state.seen = qsi_zalloc(words * sizeof(uint64_t));
-    if (write->state.settled == NULL || write->state.seen == NULL ||
-        copy_columns(&write->state, segment, words) != QS_OK) {
-        free_state_write(write);
+    if (write->state.settled == NULL || write->state.seen == NULL) {
         return QS_ENOMEM;
     }
-    memset(write->state.settled, 0xff, base * sizeof(uint64_t));
-    memcpy(write->state.settled + base, segment->settled, segment->word_count * sizeof(uint64_t));
+    copy_settled(write->state.settled, segment, false);
     for (uint32_t at = 0; at < segment->word_count; at++) {
         write->state.seen[base + at] = qsi_segment_seen_before(segment, base + at);
     }
-    for (uint32_t at = 0; segment->transient != NULL && at < segment->word_count; at++) {
-        write->state.settled[base + at] |= segment->transient[at];
+    return copy_columns(&write->state, segment, words);
+}
+
+static qs_status begin_state_write(struct qsi_state_write *write, struct qsi_queue *queue,
+                                   struct qsi_segment *segment, bool of_file, bool of_transients)
+{
+    qs_status status;
+
+    *write = (struct qsi_state_write){
+        .queue = queue,
+        .segment = segment,
+        .file = segment->file,
+        .transient_file = segment->transient_file,
+        .of_file = of_file,
+        .version = segment->state_version,
+        .told_end = queue->shared->entries,
+        .durable_area = segment->durable_area,
+    };
+    status = copy_state(write);
+    if (status == QS_OK && of_transients) {
+        write->transient_settled = qsi_zalloc(qsi_queue_words(queue) * sizeof(uint64_t));
+        status = write->transient_settled != NULL ? QS_OK : QS_ENOMEM;
+    }
+    if (status != QS_OK) {
+        free_state_write(write);
+        return status;
+    }
+    if (of_transients) {
+        copy_settled(write->transient_settled, segment, true);
     }
     segment->busy += 1;
     return QS_OK;
 }
 
-qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
-                              qs_error *error)
+qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
+                                struct qsi_segment *segment)
 {
-    return qsi_segment_write_state(index, &write->file, write->durable_area, &write->state, error);
+    return begin_state_write(write, queue, segment,
+                             segment->file.heap_end > 0 && segment->state_dirty,
+                             segment->transient_count > 0 && segment->transients_dirty);
+}
+
+qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_queue *queue,
+                                     struct qsi_segment *segment)
+{
+    return begin_state_write(write, queue, segment, true, false);
+}
+
+qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
+                              struct qsi_index *transient_index, qs_error *error)
+{
+    struct qsi_segment_state transients = write->state;
+
+    if (write->of_file) {
+        QS_TRY(qsi_segment_write_state(index, &write->file, write->durable_area, &write->state,
+                                       error));
+    }
+    transients.settled = write->transient_settled;
+    return write->transient_settled != NULL
+               ? qsi_segment_write_state(transient_index, &write->transient_file, 0, &transients,
+                                         error)
+               : QS_OK;
 }
 
 void qsi_state_write_end(struct qsi_state_write *write, bool done)
 {
     struct qsi_segment *segment = write->segment;
     struct qsi_queue *queue = write->queue;
-
     bool changed = segment->state_version != write->version;
 
     segment->busy -= 1;
-    segment->told_end = 0; /* what was not written to its end may have spoiled the area */
-    if (done) {
+    if (write->of_file) {
+        segment->told_end = 0; /* what was not written to its end may have spoiled the area */
+    }
+    if (done && write->of_file) {
         segment->file.state_area = write->file.state_area;
         segment->file.state_crc = write->file.state_crc;
         segment->file_dirty = segment->file_dirty || !write->is_named;
         segment->state_dirty = changed || write->is_part;
         segment->told_end = changed ? 0 : write->told_end;
+    }
+    if (done && write->transient_settled != NULL) {
+        segment->transient_file.state_area = write->transient_file.state_area;
+        segment->transient_file.state_crc = write->transient_file.state_crc;
+        segment->transients_dirty = changed;
     }
     free_state_write(write);
     qsi_segment_retire_if_done(queue, segment);

@@ -109,6 +109,7 @@ static void free_page_in(struct qsi_page_in *page_in)
     qsi_free(page_in->state.deliveries);
     qsi_free(page_in->state.expiries);
     qsi_free(page_in->state.sizes);
+    qsi_free(page_in->transient);
     qsi_free((void *)(uintptr_t)page_in->load.wanted);
     qsi_chunk_unref(page_in->load.chunk);
     qsi_free(page_in->load.rows);
@@ -129,7 +130,12 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     page_in->state.seen = qsi_zalloc(bytes);
     /* Columns are rare, and large: they are made without the lock, where the file has them. */
     page_in->state.wanted = QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES;
-    if (page_in->state.settled == NULL || page_in->state.seen == NULL) {
+    if (segment->transient_count > 0) {
+        page_in->transient_file = segment->transient_file;
+        page_in->transient = qsi_zalloc(bytes);
+    }
+    if (page_in->state.settled == NULL || page_in->state.seen == NULL ||
+        (segment->transient_count > 0 && page_in->transient == NULL)) {
         free_page_in(page_in);
         return QS_ENOMEM;
     }
@@ -223,12 +229,36 @@ qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *que
                              : begin_content(page_in, queue, segment, slot, end, bytes_max);
 }
 
+/* Each file tells of its own messages; what both tell of all is told last by the transient one. */
+static qs_status read_states(struct qsi_page_in *page_in, struct qsi_index *index,
+                             struct qsi_index *transient_index, qs_error *error)
+{
+    uint32_t words = qsi_queue_words(page_in->queue);
+    struct qsi_segment_state other = {.settled = page_in->transient, .seen = page_in->state.seen};
+
+    if (page_in->transient == NULL) {
+        return qsi_segment_read_state(index, &page_in->file, &page_in->state, &page_in->columns,
+                                      error);
+    }
+    memset(other.settled, 0xff, words * sizeof *other.settled);
+    if (page_in->file.heap_end > 0) {
+        QS_TRY(qsi_segment_read_state(index, &page_in->file, &other, &page_in->columns, error));
+    }
+    QS_TRY(qsi_segment_read_state(transient_index, &page_in->transient_file, &page_in->state,
+                                  &page_in->columns, error));
+    for (uint32_t word = 0; word < words; word++) {
+        uint64_t settled = page_in->state.settled[word];
+        page_in->state.settled[word] &= other.settled[word];
+        page_in->transient[word] = ~settled;
+    }
+    return QS_OK;
+}
+
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error)
 {
     if (page_in->of_state) {
-        return qsi_segment_read_state(index, &page_in->file, &page_in->state, &page_in->columns,
-                                      error);
+        return read_states(page_in, index, transient_index, error);
     }
     return qsi_segment_load(page_in->of_transients ? transient_index : index, &page_in->file,
                             &page_in->load, error);
@@ -240,7 +270,7 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
 {
     const struct qsi_segment *segment = page_in->segment;
     uint32_t words = qsi_queue_words(page_in->queue);
-    uint32_t count = 0;
+    uint32_t count = 0, transient_count = 0;
 
     *first_out = *end_out = words;
     for (uint32_t word = words; word-- > 0;) {
@@ -249,8 +279,10 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
         *end_out -= assigned == 0 ? 1 : 0;
         *first_out = live != 0 ? word : *first_out;
         count += qsi_popcount(live);
+        transient_count +=
+            page_in->transient != NULL ? qsi_popcount(live & page_in->transient[word]) : 0;
     }
-    return count == segment->ready_count;
+    return count == segment->ready_count && transient_count == segment->transient_count;
 }
 
 /* A column, cut to the words that the segment has. */
@@ -263,6 +295,17 @@ static void *take_column(const struct qsi_segment *segment, void *column, size_t
     memmove(column, (uint8_t *)column + base, bytes);
     fitting = qsi_realloc(column, bytes);
     return fitting != NULL ? fitting : column;
+}
+
+/* A bitmap, likewise. */
+static uint64_t *take_bitmap(const struct qsi_segment *segment, uint64_t *bits)
+{
+    size_t bytes = segment->word_count * sizeof *bits;
+    uint64_t *fitting;
+
+    memmove(bits, bits + segment->word_base, bytes);
+    fitting = qsi_realloc(bits, bytes);
+    return fitting != NULL ? fitting : bits;
 }
 
 /* Takes over the counts of the words that the segment has. */
@@ -339,6 +382,10 @@ static qs_status install_state(struct qsi_page_in *page_in)
     }
     QS_TRY(qsi_segment_cover_releases(page_in->queue, segment));
     QS_TRY(qsi_segment_make_state(page_in->queue, segment, first, end - first));
+    if (page_in->transient != NULL) {
+        segment->transient = take_bitmap(segment, page_in->transient);
+        page_in->transient = NULL;
+    }
     for (uint32_t word = first; word < end; word++) {
         segment->settled[word - first] = page_in->state.settled[word];
         segment->seen[word - first] =

@@ -317,13 +317,16 @@ static bool have_deliveries(struct qsi_segment *segment)
         return true;
     }
     segment->deliveries = qsi_zalloc((size_t)segment->word_count * QSI_WORD_BITS);
-    for (uint32_t slot = base;
-         segment->deliveries != NULL && slot < base + segment->word_count * QSI_WORD_BITS; slot++) {
+    if (segment->deliveries == NULL) {
+        return false;
+    }
+    qsi_budget_add(segment->queue->shared->budget, (uint64_t)segment->word_count * QSI_WORD_BITS);
+    for (uint32_t slot = base; slot < base + segment->word_count * QSI_WORD_BITS; slot++) {
         uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
         bool seen = ((segment->seen[at] & ~segment->out[at]) >> (slot % QSI_WORD_BITS) & 1) != 0;
         segment->deliveries[slot - base] = seen || slot < segment->seen_end ? 1 : 0;
     }
-    return segment->deliveries != NULL;
+    return true;
 }
 
 uint32_t qsi_segment_deliveries_before(const struct qsi_segment *segment, uint32_t slot)
@@ -437,8 +440,10 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
     queue->settled_count += segment->ready_count;
     segment->ready_count = 0;
     if (segment->has_stored && shared->messages != NULL) {
-        segment->release_rest = true;
+        segment->release_rest = segment->file.heap_end > 0;
+        segment->release_transients = segment->transient_count > 0;
     }
+    segment->transient_count = 0;
     if (segment->busy == 0) {
         qsi_segment_retire(queue, segment);
     }

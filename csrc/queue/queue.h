@@ -88,7 +88,8 @@ struct qsi_segment {
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
     uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
-    bool state_dirty;         /* the state area does not tell the present state */
+    bool state_dirty;         /* the state area of file does not tell the present state */
+    bool transients_dirty;    /* nor does that of transient_file */
     bool file_dirty;          /* written since its last sync */
     bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
     const void *
@@ -102,13 +103,16 @@ struct qsi_segment {
     uint8_t durable_area;         /* the state area that the last checkpoint names; 0: none */
     uint32_t busy;                /* jobs under way: it is not freed before they end */
     struct qsi_segment_file file; /* heap_end 0: none */
-    struct qsi_segment_file transient_file; /* of transient messages in a durable queue */
+    /* Of transient messages in a durable queue.  It is never synced, and gone at the next open.  Each of the
+     * two files tells the state of its own messages, and takes the others for settled. */
+    struct qsi_segment_file transient_file;
     /* Settled messages whose content was not in memory.  The bitmap is there before content that refers
      * to the message store leaves memory, and before a state comes that has such content on the disk:
      * settling needs no memory.  NULL: no such content is on the disk only. */
     uint64_t *releases;
     bool has_releases;         /* some bit is set */
-    bool release_rest;         /* and all that the state area does not call settled */
+    bool release_rest;         /* and all that the state area of file does not call settled */
+    bool release_transients;   /* nor that of transient_file */
     struct qsi_list in_shared; /* releasing or retired */
 };
 

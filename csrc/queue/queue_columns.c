@@ -121,7 +121,9 @@ void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *
     size_t slots = (size_t)segment->word_count * QSI_WORD_BITS;
 
     qsi_budget_add(queue->shared->budget,
-                   (segment->expiries != NULL ? slots * sizeof *segment->expiries : 0) +
+                   (segment->transient != NULL ? slots / 8 : 0) +
+                       (segment->deliveries != NULL ? slots : 0) +
+                       (segment->expiries != NULL ? slots * sizeof *segment->expiries : 0) +
                        (segment->sizes != NULL ? slots * sizeof *segment->sizes : 0));
 }
 

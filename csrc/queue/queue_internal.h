@@ -80,7 +80,7 @@ uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_se
                               uint32_t word);
 /* What the state takes of the budget. */
 uint64_t qsi_segment_state_ram(const struct qsi_segment *segment);
-/* The state is no longer what the state area tells. */
+/* The state is no longer what the state areas tell. */
 void qsi_segment_dirty_state(struct qsi_segment *segment);
 /* Which messages of a word end with the process. */
 static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, uint32_t word)
@@ -90,6 +90,12 @@ static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, 
     return segment->transient != NULL && word >= segment->word_base && at < segment->word_count
                ? segment->transient[at]
                : 0;
+}
+/* The files tell the present state: it may leave memory. */
+static inline bool qsi_segment_is_told(const struct qsi_segment *segment)
+{
+    return (segment->file.heap_end == 0 || !segment->state_dirty) &&
+           (segment->transient_count == 0 || !segment->transients_dirty);
 }
 /* budget: from which its bytes go; NULL: nobody counts them any more. */
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment);

@@ -17,9 +17,10 @@ static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
         struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
         if (segment->transient == NULL) {
             segment->transient = qsi_zalloc(segment->word_count * sizeof *segment->transient);
-        }
-        if (segment->transient == NULL) {
-            return QS_ENOMEM;
+            if (segment->transient == NULL) {
+                return QS_ENOMEM;
+            }
+            qsi_budget_add(queue->shared->budget, segment->word_count * sizeof *segment->transient);
         }
     }
     return QS_OK;
@@ -40,12 +41,17 @@ qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_
 static void mark_transient(struct qsi_segment *segment, uint32_t slot, const struct qsi_run *run,
                            uint32_t row, uint32_t count)
 {
+    uint32_t before = segment->transient_count;
+
     for (uint32_t i = 0; i < count; i++, slot++) {
         if (qsi_run_row_is_transient(run, row + i)) {
             segment->transient[slot / QSI_WORD_BITS - segment->word_base] |=
                 UINT64_C(1) << (slot % QSI_WORD_BITS);
             segment->transient_count += 1;
         }
+    }
+    if (segment->transient_count > before) { /* which they are stands in both areas */
+        qsi_segment_dirty_state(segment);
     }
 }
 

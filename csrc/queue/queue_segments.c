@@ -26,7 +26,9 @@ uint64_t qsi_segment_state_ram(const struct qsi_segment *segment)
 
     return segment->settled == NULL
                ? 0
-               : 3 * slots / 8 + (segment->expiries != NULL ? slots * sizeof(uint64_t) : 0) +
+               : 3 * slots / 8 + (segment->transient != NULL ? slots / 8 : 0) +
+                     (segment->deliveries != NULL ? slots : 0) +
+                     (segment->expiries != NULL ? slots * sizeof(uint64_t) : 0) +
                      (segment->sizes != NULL ? slots * sizeof(uint32_t) : 0);
 }
 
@@ -82,7 +84,7 @@ uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t wor
 
 void qsi_segment_dirty_state(struct qsi_segment *segment)
 {
-    segment->state_dirty = true;
+    segment->state_dirty = segment->transients_dirty = true;
     segment->told_end = 0;
     segment->state_version += 1;
 }
@@ -182,7 +184,7 @@ void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segme
 
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
 {
-    QS_ASSERT(segment->out_count == 0 && segment->transient_count == 0 && !segment->state_dirty);
+    QS_ASSERT(segment->out_count == 0 && qsi_segment_is_told(segment));
     segment->paged_bytes = qsi_segment_ready_bytes(queue, segment);
     qsi_segment_free_state(queue->shared->budget, segment);
     if (!segment->has_releases) {

@@ -457,7 +457,8 @@ static inline void drop_states(struct fixture *fixture)
     while ((segment = qsi_queue_dirty_state(&fixture->queue, 0)) != NULL) {
         struct qsi_state_write write;
         QS_CHECK_OK(qsi_state_write_begin(&write, &fixture->queue, segment));
-        QS_CHECK_OK(qsi_state_write_run(&write, own_index(fixture), QS_ERROR));
+        QS_CHECK_OK(
+            qsi_state_write_run(&write, own_index(fixture), fixture->transient_index, QS_ERROR));
         qsi_state_write_end(&write, true);
     }
     qsi_queue_drop_states(&fixture->queue);
@@ -492,6 +493,22 @@ static inline void release_from(struct fixture *fixture, struct qsi_index *index
     }
 }
 
+static inline void add_rest(struct qsi_index *index, const struct qsi_segment_file *file,
+                            uint64_t *wanted, uint32_t words)
+{
+    struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
+                                      .seen = qsi_zalloc(words * sizeof(uint64_t))};
+    uint32_t columns;
+
+    QS_CHECK(state.settled != NULL && state.seen != NULL);
+    QS_CHECK_OK(qsi_segment_read_state(index, file, &state, &columns, QS_ERROR));
+    for (uint32_t i = 0; i < words; i++) {
+        wanted[i] |= ~state.settled[i];
+    }
+    qsi_free(state.settled);
+    qsi_free(state.seen);
+}
+
 /* As the pager does. */
 static inline void release_segment(struct fixture *fixture, struct qsi_segment *segment)
 {
@@ -504,16 +521,10 @@ static inline void release_segment(struct fixture *fixture, struct qsi_segment *
         memcpy(wanted, segment->releases, words * sizeof *wanted);
     }
     if (segment->release_rest) {
-        struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
-                                          .seen = qsi_zalloc(words * sizeof(uint64_t))};
-        uint32_t columns;
-        QS_CHECK(state.settled != NULL && state.seen != NULL);
-        QS_CHECK_OK(qsi_segment_read_state(index, &segment->file, &state, &columns, QS_ERROR));
-        for (uint32_t i = 0; i < words; i++) {
-            wanted[i] |= ~state.settled[i];
-        }
-        qsi_free(state.settled);
-        qsi_free(state.seen);
+        add_rest(index, &segment->file, wanted, words);
+    }
+    if (segment->release_transients) {
+        add_rest(fixture->transient_index, &segment->transient_file, wanted, words);
     }
     if (segment->has_releases) {
         memset(segment->releases, 0, words * sizeof *wanted);

@@ -243,7 +243,8 @@ static void restore(struct run *run)
         }
         if (segment->settled != NULL) {
             QS_CHECK_OK(qsi_state_write_begin(&write, queue, segment));
-            QS_CHECK_OK(qsi_state_write_run(&write, own_index(fixture), QS_ERROR));
+            QS_CHECK_OK(qsi_state_write_run(&write, own_index(fixture), fixture->transient_index,
+                                            QS_ERROR));
             qsi_state_write_end(&write, true);
         }
         files[count] = segment->file;

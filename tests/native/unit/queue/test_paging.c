@@ -160,7 +160,8 @@ static void test_a_purge_while_a_job_is_under_way(enum job job, bool before)
         } else if (job == FLUSH) {
             QS_CHECK_OK(qsi_flush_run(&flush, fixture.index, fixture.transient_index, QS_ERROR));
         } else if (job == WRITE) {
-            QS_CHECK_OK(qsi_state_write_run(&write, fixture.index, QS_ERROR));
+            QS_CHECK_OK(
+                qsi_state_write_run(&write, fixture.index, fixture.transient_index, QS_ERROR));
         } else {
             QS_CHECK_OK(qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR));
         }
@@ -506,7 +507,8 @@ static void test_every_allocation_may_fail(void)
              (segment = qsi_queue_dirty_state(&fixture.queue, 0)) != NULL;) {
             status = qsi_state_write_begin(&write, &fixture.queue, segment);
             if (status == QS_OK) {
-                status = qsi_state_write_run(&write, fixture.index, QS_ERROR);
+                status =
+                    qsi_state_write_run(&write, fixture.index, fixture.transient_index, QS_ERROR);
                 qsi_state_write_end(&write, status == QS_OK);
             }
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
@@ -638,7 +640,7 @@ static void test_a_cut_takes_nothing_that_was_named(void)
         segment = qsi_queue_segment_at(&fixture.queue, 0);
         QS_CHECK(segment->file_dirty);
         QS_CHECK_OK(qsi_state_write_begin(&write, &fixture.queue, segment));
-        QS_CHECK_OK(qsi_state_write_run(&write, fixture.index, QS_ERROR));
+        QS_CHECK_OK(qsi_state_write_run(&write, fixture.index, fixture.transient_index, QS_ERROR));
         qsi_state_write_end(&write, true);
         named = segment->file;
         QS_CHECK_OK(qsi_segment_sync(fixture.index, &named, QS_ERROR));
@@ -658,7 +660,8 @@ static void test_a_cut_takes_nothing_that_was_named(void)
             QS_CHECK(take_some(&fixture, 10, &stretch));
             settle_all(&fixture, &stretch);
             QS_CHECK_OK(qsi_state_write_begin(&write, &fixture.queue, segment));
-            QS_CHECK_OK(qsi_state_write_run(&write, fixture.index, QS_ERROR));
+            QS_CHECK_OK(
+                qsi_state_write_run(&write, fixture.index, fixture.transient_index, QS_ERROR));
             qsi_state_write_end(&write, true);
         }
         cut = qsi_env_sim_cut(fixture.env, seed < 3 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, seed);
