@@ -183,28 +183,42 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
     return QS_OK;
 }
 
-/* May release the lock. */
-static void trim_queues(struct qs_store *store)
+/* May release the lock, unless the caller must not wait: then a queue whose head is on the disk stays
+ * for the timer. */
+void qsi_trim(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
+    struct qsi_list later;
 
+    qsi_list_init(&later);
     while (!qsi_list_is_empty(&departures->trimming)) {
         struct store_queue *queue =
             QSI_LIST_OWNER(departures->trimming.next, struct store_queue, in_trimming);
+        qs_status status;
         qsi_list_remove(&queue->in_trimming);
         queue->jobs += 1;
-        (void)!trim(store, queue);
+        status = trim(store, queue);
         queue->jobs -= 1;
+        if (status == QS_EWOULDBLOCK) {
+            qsi_list_push_back(&later, &queue->in_trimming);
+        }
         qsi_free_queue_if_done(queue);
+    }
+    while (!qsi_list_is_empty(&later)) {
+        struct qsi_list *node = later.next;
+        qsi_list_remove(node);
+        qsi_list_push_back(&departures->trimming, node);
     }
 }
 
 /* ---- expiry ---- */
 
-/* Of one level.  *lacks_state_out: a segment whose state is wanted, if one is. */
+/* Of one level.  *lacks_state_out: a segment whose state is wanted, if one is.  What has no dead letters
+ * ends at once, and is not journalled: after a restart it has expired as well.  Who only reads moves none. */
 static qs_status expire(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out)
 {
+    bool dead_letters = qsi_has_dead_letters(queue) && !store->options.read_only;
     struct qsi_expiry_walk walk = {.now_us = now_us(store)};
     struct qsi_stretch stretch;
 
@@ -213,12 +227,19 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
         return QS_OK;
     }
     for (;;) {
-        QS_TRY(qsi_depart_reserve(store, 1));
+        if (dead_letters) {
+            QS_TRY(qsi_depart_reserve(store, 1));
+        }
         if (!qsi_queue_hold_expired(&queue->core, &walk, &stretch)) {
             break;
         }
         store->stats.expired += stretch.count;
-        qsi_depart(store, queue, &stretch, QSI_EXPIRED);
+        if (dead_letters) {
+            qsi_depart(store, queue, &stretch, QSI_EXPIRED);
+        } else {
+            qsi_queue_settle(&queue->core, stretch.segment, stretch.slot / QSI_WORD_BITS,
+                             qsi_stretch_mask(&stretch));
+        }
     }
     *lacks_state_out = walk.lacks_state;
     return QS_OK;
@@ -252,9 +273,6 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
     uint64_t number = segment->number;
     struct qsi_page_in job;
 
-    if (segment->busy > 0) {
-        return; /* somebody is about to bring it: the timer comes again */
-    }
     if (segment->is_damaged || qsi_page_in_state(&job, segment) != QS_OK) {
         put_off(store, segment);
         return;
@@ -268,8 +286,8 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
     }
 }
 
-/* May release the lock. */
-static void expire_level(struct qs_store *store, struct store_queue *queue)
+/* May release the lock.  waits: for others who are about to bring a state; else the timer comes again. */
+static void expire_level(struct qs_store *store, struct store_queue *queue, bool waits)
 {
     struct qsi_segment *lacks_state;
     qs_status status = expire(store, queue, &lacks_state); /* if it fails, the timer comes again */
@@ -277,9 +295,13 @@ static void expire_level(struct qs_store *store, struct store_queue *queue)
 
     queue->jobs += 1;
     while (status == QS_OK && lacks_state != NULL && lacks_state->number + 1 > before &&
-           !queue->deleted) {
-        before = lacks_state->number + 1;
-        load_state(store, queue, lacks_state);
+           !queue->deleted && (waits || lacks_state->busy == 0)) {
+        if (lacks_state->busy > 0) {
+            (void)!qsi_pager_wait(store, queue);
+        } else {
+            before = lacks_state->number + 1;
+            load_state(store, queue, lacks_state);
+        }
         if (queue->deleted) {
             break;
         }
@@ -290,12 +312,26 @@ static void expire_level(struct qs_store *store, struct store_queue *queue)
 }
 
 /* May release the lock: levels may come meanwhile, and all may go.  REQUIRES a job of the queue. */
-static void expire_all(struct qs_store *store, struct store_queue *queue)
+static void expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
 {
     for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
-        expire_level(store, qsi_level_at(queue, i));
+        expire_level(store, qsi_level_at(queue, i), waits);
     }
     qsi_tell_earliest(queue);
+}
+
+void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
+{
+    if (qsi_earliest(queue) > now_us(store)) {
+        return;
+    }
+    queue->jobs += 1;
+    expire_all(store, queue, true);
+    queue->jobs -= 1;
+    if (store->departures.fresh.bytes > 0) { /* dead letters */
+        stir(&store->departures);
+    }
+    qsi_free_queue_if_done(queue);
 }
 
 /* ---- queues that go when nobody uses them ---- */
@@ -310,18 +346,19 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 
 /* ---- seeing off ---- */
 
-/* May release the lock.  False: there is no room; the messages stay held, and go with a later try. */
-static bool drop(struct qs_store *store, const struct departure *departure)
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure the messages
+ * stay held, and go with a later try. */
+static qs_status drop(struct qs_store *store, const struct departure *departure)
 {
     struct qs_channel *holder = store->departures.holder;
 
     if (departure->reason == QSI_EXPIRED) {
         /* Not journalled: after a restart it has expired as well. */
         qsi_settle_into(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK, NULL);
-        return true;
+        return QS_OK;
     }
     return qsi_settle_with_room(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK,
-                                NULL) == QS_OK;
+                                NULL);
 }
 
 /* The first tags of the departure whose queue has dead letters as the first one's has: the same fate.  Of letters so many at most. */
@@ -357,36 +394,53 @@ static struct departure first_fate(struct qs_store *store, const struct departur
     return first;
 }
 
-/* May release the lock.  What could not leave and, for want of memory, cannot be noted either stays held until the store is closed. */
-static void leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.  What could not leave and, for want of
+ * memory, cannot be noted either stays held until the store is closed. */
+static qs_status leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
 {
     struct qsi_buf *stuck = &store->departures.stuck;
     size_t before = stuck->bytes;
+    qs_status status =
+        dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) : drop(store, departure);
 
-    if (!(dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) == QS_OK
-                       : drop(store, departure))) {
+    if (status != QS_OK) {
         stuck->bytes = before; /* those of it that stayed are among all that are tried again */
+    }
+    if (status == QS_EWOULDBLOCK) {
+        return status;
+    }
+    if (status != QS_OK) {
         (void)!qsi_buf_append(stuck, departure, sizeof *departure);
     }
+    if (stuck->bytes > 0) { /* to be tried again in a while */
+        stir(&store->departures);
+    }
+    return QS_OK;
 }
 
-/* May release the lock.  The first of what is leaving, up to so many letters of it; whatever fails is kept for a later try.  Returns how
- * many letters that were. */
-static uint64_t see_off_first(struct qs_store *store, uint64_t letters_max)
+/* May release the lock.  The first of what is leaving, up to *letters_left_io dead letters of it, which are counted; whatever fails is
+ * kept for a later try.  False: the rest is the timer's. */
+static bool see_off_first(struct qs_store *store, uint64_t *letters_left_io)
 {
     struct departures *departures = &store->departures;
-    struct departure *next =
-        (struct departure *)(void *)(departures->leaving.data + departures->leaving_at);
+    size_t at = departures->leaving_at;
+    struct departure *next = (struct departure *)(void *)(departures->leaving.data + at);
+    uint64_t letters_max = *letters_left_io > 0 ? *letters_left_io : 1;
     bool dead_letters;
     struct departure first = first_fate(store, next, letters_max, &dead_letters);
 
+    if (dead_letters && *letters_left_io == 0) {
+        return false;
+    }
     next->first_tag = first.last_tag + 1;
     departures->leaving_at += next->first_tag > next->last_tag ? sizeof *next : 0;
-    leave(store, &first, dead_letters);
-    if (departures->stuck.bytes > 0) { /* to be tried again in a while */
-        stir(departures);
+    if (leave(store, &first, dead_letters) != QS_OK) { /* the lock was not released */
+        next->first_tag = first.first_tag;
+        departures->leaving_at = at;
+        return false;
     }
-    return dead_letters ? first.last_tag + 1 - first.first_tag : 0;
+    *letters_left_io -= dead_letters ? first.last_tag + 1 - first.first_tag : 0;
+    return true;
 }
 
 /* What found no way out tries again, before what came later.  REQUIRES that nobody sees off: its list must not change then. */
@@ -418,29 +472,48 @@ static bool is_retry_due(const struct qs_store *store)
            now_us(store) - store->departures.tried_at_us >= RETRY_US;
 }
 
+/* How many dead letters the caller moves: a few where the timer can go on with the others, none where the
+ * caller must not wait. */
+static uint64_t letters_of_caller(const struct qs_store *store)
+{
+    return !store->timer_running ? UINT64_MAX : store->must_not_wait ? 0 : LETTERS_AT_ONCE;
+}
+
+/* May release the lock.  False: nothing is left, or the rest is the timer's. */
+static bool see_off_next(struct qs_store *store, uint64_t *letters_left_io)
+{
+    struct departures *departures = &store->departures;
+
+    qsi_trim(store);
+    if (departures->leaving_at == departures->leaving.bytes) {
+        qsi_buf_fini(&departures->leaving);
+        departures->leaving = departures->fresh;
+        departures->leaving_at = 0;
+        departures->fresh = (struct qsi_buf){NULL};
+    }
+    return departures->leaving_at < departures->leaving.bytes &&
+           see_off_first(store, letters_left_io);
+}
+
 void qsi_see_off(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
-    uint64_t letters_left = store->timer_running ? LETTERS_AT_ONCE : UINT64_MAX;
+    uint64_t letters_left = letters_of_caller(store);
 
-    if (departures->is_busy || store->failed) {
-        return; /* whoever is at it sees to these too */
+    if (store->failed) {
+        return;
+    }
+    if (departures->is_busy) {
+        qsi_trim(store); /* so that nobody is given what is too much */
+    }
+    if (departures->is_busy) {
+        return; /* whoever is at it sees to the rest */
     }
     departures->is_busy = true;
     if (is_retry_due(store)) {
         retry_stuck(store);
     }
-    while (letters_left > 0 && is_anybody_leaving(departures)) {
-        trim_queues(store);
-        if (departures->leaving_at == departures->leaving.bytes) {
-            qsi_buf_fini(&departures->leaving);
-            departures->leaving = departures->fresh;
-            departures->leaving_at = 0;
-            departures->fresh = (struct qsi_buf){NULL};
-        }
-        if (departures->leaving_at < departures->leaving.bytes) {
-            letters_left -= see_off_first(store, letters_left);
-        }
+    while (see_off_next(store, &letters_left)) {
     }
     departures->is_busy = false;
     qsi_cond_broadcast(&departures->quiet);
@@ -476,7 +549,7 @@ static uint64_t keep_time(struct qs_store *store)
         qsi_list_push_back(&departures->timed, &queue->in_timed);
         if (qsi_earliest(queue) <= now) {
             queue->jobs += 1;
-            expire_all(store, queue);
+            expire_all(store, queue, false);
             queue->jobs -= 1;
             if (queue->deleted) {
                 qsi_free_queue_if_done(queue);

@@ -62,9 +62,10 @@ struct store_queue {
         used_at_us; /* when it was last declared, read or consumed from, if it goes for want of use */
     uint64_t read_at_ns; /* when one last came for what was paged; 0: never */
     /* rates */
-    uint64_t rate_at_ns, rate_in, rate_out, rate_settled;
-    double ingress_rate, egress_rate, ack_rate;
-    double target_ram_count; /* infinity: memory is not short */
+    uint64_t rate_at_ns, rate_in, rate_out, rate_settled; /* the last sample */
+    double rate_weight;                                   /* of the samples so far: 1 in the end */
+    double ingress_sum, egress_sum, ack_sum; /* weighted samples: rates times the weight */
+    double target_ram_count;                 /* infinity: memory is not short */
     struct qsi_slice name;
     struct qsi_slice arguments;
     uint8_t bytes[]; /* of name and arguments */
@@ -226,6 +227,8 @@ struct qs_store {
     uint32_t memory_waiters;
     uint32_t lazy_count; /* queues with x-queue-mode=lazy */
     uint64_t targets_at_ns;
+    uint64_t rates_at_ns,
+        rates_moved;       /* the last look for queues that moved, and what had by then */
     struct qsi_list ahead; /* store_queue.in_ahead */
     struct qsi_list dead_files;
     uint64_t dead_bytes;
@@ -651,7 +654,15 @@ void qsi_reader_end(struct qs_store *store, uint32_t reader);
 
 /* ---- rates.c ---- */
 
+/* Counts from now on. */
+void qsi_begin_rates(struct qs_store *store, struct store_queue *queue);
 void qsi_update_rates(struct qs_store *store, struct store_queue *queue);
+/* Once a second, by the pager: queues that moved are sampled, so that rates are right whenever somebody looks. */
+void qsi_sample_rates(struct qs_store *store);
+static inline double qsi_rate(const struct store_queue *queue, double sum)
+{
+    return queue->rate_weight > 0 ? sum / queue->rate_weight : 0;
+}
 /* REQUIRES lock.  RabbitMQ's rule: how many messages each queue may keep in memory, by how fast it moves. */
 void qsi_update_targets(struct qs_store *store);
 

@@ -451,6 +451,7 @@ void *qsi_run_pager(void *argument)
     qsi_mutex_lock(&store->mutex);
     while (!store->closing) {
         bool progress = work(store);
+        qsi_sample_rates(store);
         store->pager_stuck = !progress;
         if (store->memory_waiters > 0) {
             qsi_cond_broadcast(&store->paged);

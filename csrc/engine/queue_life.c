@@ -100,6 +100,7 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     qsi_list_init(&queue->in_trimming);
     qsi_list_init(&queue->in_timed);
     queue->target_ram_count = INFINITY;
+    qsi_begin_rates(store, queue);
     qsi_list_init(&queue->consumers);
     qsi_list_init(&queue->in_deleted);
     queue->flags = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);

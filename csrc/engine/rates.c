@@ -5,49 +5,122 @@
 
 #define RATE_HALF_LIFE_S 5.0
 #define RATE_INTERVAL_NS 100000000u
-#define IDLE_RATE 0.01    /* messages a second: below, a queue does not move */
-#define PAGING_RATIO 0.5  /* of the budget: from there on targets are finite */
-#define RATIO_GENTLE 0.95 /* RabbitMQ's: below this use, targets are rounded up */
+#define SAMPLE_NS 1000000000u
+#define FORGET_S (6 * RATE_HALF_LIFE_S) /* what moves again after that begins anew */
+#define IDLE_RATE 0.01                  /* messages a second: below, a queue does not move */
+#define PAGING_RATIO 0.5                /* of the budget: from there on targets are finite */
+#define RATIO_GENTLE 0.95               /* RabbitMQ's: below this use, targets are rounded up */
 
-/* Exponentially weighted, with RabbitMQ's half-life. */
-static double blend(double old, double sample, double seconds)
+/* ---- samples ---- */
+
+static void note_counts(struct store_queue *queue, uint64_t now)
 {
-    double weight = pow(0.5, seconds / RATE_HALF_LIFE_S);
-
-    return sample * (1.0 - weight) + old * weight;
+    queue->rate_at_ns = now;
+    queue->rate_in = queue->core.in_count;
+    queue->rate_out = queue->core.taken_count;
+    queue->rate_settled = queue->core.settled_count;
 }
 
-static double rate_of(double old, uint64_t now, uint64_t before, double seconds)
+void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
 {
-    return blend(old, ((double)now - (double)before) / seconds, seconds);
+    queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
+    note_counts(queue, store->env->monotonic_ns(store->env));
+}
+
+/* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a minute would tell too
+ * little, the weights so far are summed up as well. */
+static void blend(struct store_queue *queue, double in, double out, double settled, double seconds)
+{
+    double old, weight;
+
+    if (seconds <= 0) {
+        return;
+    }
+    old = pow(0.5, seconds / RATE_HALF_LIFE_S);
+    weight = (1.0 - old) / seconds;
+    queue->ingress_sum = queue->ingress_sum * old + in * weight;
+    queue->egress_sum = queue->egress_sum * old + out * weight;
+    queue->ack_sum = queue->ack_sum * old + settled * weight;
+    queue->rate_weight = queue->rate_weight * old + weight * seconds;
+}
+
+/* Nothing moved for so long. */
+static void rest(struct store_queue *queue, double seconds)
+{
+    if (seconds < FORGET_S) {
+        blend(queue, 0, 0, 0, seconds);
+    } else {
+        queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
+    }
+}
+
+static bool has_moved(const struct store_queue *queue)
+{
+    return queue->core.in_count != queue->rate_in || queue->core.taken_count != queue->rate_out ||
+           queue->core.settled_count != queue->rate_settled;
+}
+
+/* The store's last sample found nothing new in a queue that was not sampled then. */
+static void sample(const struct qs_store *store, struct store_queue *queue, uint64_t now)
+{
+    const struct qsi_queue *core = &queue->core;
+    uint64_t from = queue->rate_at_ns;
+
+    if (store->rates_at_ns > from) {
+        rest(queue, (double)(store->rates_at_ns - from) / 1e9);
+        from = store->rates_at_ns;
+    }
+    if (!has_moved(queue)) {
+        rest(queue, (double)(now - from) / 1e9);
+    } else {
+        blend(queue, (double)core->in_count - (double)queue->rate_in,
+              (double)core->taken_count - (double)queue->rate_out,
+              (double)core->settled_count - (double)queue->rate_settled,
+              (double)(now - from) / 1e9);
+    }
+    note_counts(queue, now);
 }
 
 void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
-    double seconds = (double)(now - queue->rate_at_ns) / 1e9;
-    const struct qsi_queue *core = &queue->core;
 
-    if (queue->rate_at_ns != 0 && now - queue->rate_at_ns < RATE_INTERVAL_NS) {
+    if (now - queue->rate_at_ns >= RATE_INTERVAL_NS) {
+        sample(store, queue, now);
+    }
+}
+
+/* All that moves a queue, summed up. */
+static uint64_t movement(const struct qs_store *store)
+{
+    return store->stats.routed + store->stats.delivered + store->stats.acked +
+           store->stats.requeued + store->stats.expired + qsi_journal_appended_lsn(store->journal);
+}
+
+void qsi_sample_rates(struct qs_store *store)
+{
+    uint64_t now = store->env->monotonic_ns(store->env), moved = movement(store);
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    if (now - store->rates_at_ns < SAMPLE_NS) {
         return;
     }
-    if (queue->rate_at_ns != 0) {
-        queue->ingress_rate = rate_of(queue->ingress_rate, core->in_count, queue->rate_in, seconds);
-        queue->egress_rate =
-            rate_of(queue->egress_rate, core->taken_count, queue->rate_out, seconds);
-        queue->ack_rate =
-            rate_of(queue->ack_rate, core->settled_count, queue->rate_settled, seconds);
+    while (moved != store->rates_moved && qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (has_moved(queue)) {
+            sample(store, queue, now);
+        }
     }
-    queue->rate_at_ns = now;
-    queue->rate_in = core->in_count;
-    queue->rate_out = core->taken_count;
-    queue->rate_settled = core->settled_count;
+    store->rates_moved = moved;
+    store->rates_at_ns = now;
 }
+
+/* ---- targets ---- */
 
 /* Of messages in and out, and of those that wait for an ack: in when they go out, out when they are acked. */
 static double sum_of_rates(const struct store_queue *queue)
 {
-    return queue->ingress_rate + 2 * queue->egress_rate + queue->ack_rate;
+    return qsi_rate(queue, queue->ingress_sum + 2 * queue->egress_sum + queue->ack_sum);
 }
 
 /* For how many seconds what the queue has in memory would last; infinity when it does not move. */

@@ -1,4 +1,5 @@
 /* What a store tells about itself. */
+#include "departures.h"
 #include "engine.h"
 #include "error.h"
 #include "levels.h"
@@ -130,8 +131,8 @@ static void add_counts(const struct store_queue *level, qs_queue_status *status)
     status->messages_unacked += level->core.out_count + level->core.aside_count;
     status->ram_bytes += level->core.ram_bytes;
     status->target_ram_count += level->target_ram_count;
-    status->ingress_rate += level->ingress_rate;
-    status->egress_rate += level->egress_rate;
+    status->ingress_rate += qsi_rate(level, level->ingress_sum);
+    status->egress_rate += qsi_rate(level, level->egress_sum);
 }
 
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
@@ -148,6 +149,10 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
          queue != NULL && queue->lazy && !store->options.read_only && i < qsi_level_count(queue);
          i++) {
         (void)!qsi_pager_settle_queue(store, qsi_level_at(queue, i)); /* if not, it shows */
+        queue = qsi_find_queue(store, qsi_slice_of(name));
+    }
+    if (queue != NULL) {
+        qsi_expire_to_tell(store, queue);
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue == NULL) {
@@ -183,12 +188,42 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
 
 /* ---- visiting ---- */
 
+/* Queues may come and go while one is looked at. */
+static qs_status expire_everywhere(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct qsi_buf ids = {0};
+    qs_status status = QS_OK;
+
+    while (status == QS_OK && qsi_map_next(&store->queues_by_id, &cursor)) {
+        const struct store_queue *queue = cursor.value;
+        if (queue->parent == NULL && qsi_earliest(queue) != QSI_NEVER) {
+            status = qsi_buf_append(&ids, &queue->core.id, sizeof queue->core.id);
+        }
+    }
+    for (size_t at = 0; status == QS_OK && at < ids.bytes; at += sizeof(uint64_t)) {
+        uint64_t id;
+        struct store_queue *queue;
+        memcpy(&id, ids.data + at, sizeof id);
+        queue = qsi_find_by_id(store, id);
+        if (queue != NULL) {
+            qsi_expire_to_tell(store, queue);
+        }
+    }
+    qsi_buf_fini(&ids);
+    return status;
+}
+
 qs_status qs_store_visit_queues(qs_store *store,
                                 void (*visit)(void *context, const qs_queue_info *), void *context)
 {
     struct qsi_map_cursor cursor;
 
     QS_TRY(qsi_store_enter(store, NULL));
+    if (expire_everywhere(store) != QS_OK) {
+        qsi_store_leave(store);
+        return QS_ENOMEM;
+    }
     cursor = qsi_map_begin(&store->queues_by_id);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;

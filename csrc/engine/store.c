@@ -111,17 +111,6 @@ static bool ends_connection(qs_status status)
     return status >= 500 && status < 600;
 }
 
-/* Whoever must not wait leaves it to the timer. */
-static void see_off(struct qs_store *store)
-{
-    if (store->must_not_wait && store->timer_running) {
-        store->departures.is_stirred = true;
-        qsi_cond_signal(&store->departures.due);
-    } else {
-        qsi_see_off(store);
-    }
-}
-
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
 {
     struct qs_store *store = channel->store;
@@ -135,7 +124,7 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
         qsi_ring_if_due(channel);
     }
     if (qsi_has_departures(store)) {
-        see_off(store);
+        qsi_see_off(store);
     }
     store->must_not_wait = false;
     qsi_mutex_unlock(&store->mutex);
@@ -492,6 +481,17 @@ static qs_status check_is_there(struct qs_store *store, const char *path, qs_err
     return status;
 }
 
+/* What was recovered came in before. */
+static void begin_all_rates(struct qs_store *store)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        qsi_begin_rates(store, cursor.value);
+    }
+    store->rates_at_ns = store->env->monotonic_ns(store->env);
+}
+
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
 {
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
@@ -513,6 +513,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
         qsi_space_open(store);
     }
     QS_TRY(qsi_recover(store, error));
+    begin_all_rates(store);
     if (store->options.read_only) {
         return QS_OK;
     }

@@ -290,6 +290,7 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
         return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     QS_TRY(apply(commit, &lsn, error));
+    qsi_trim(channel->store); /* others take messages while this one waits */
     return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
 }
 

@@ -342,3 +342,37 @@ def test_immediate_is_refused(run_aio: Run) -> None:
         assert channel.closed
 
     run_aio(work)
+
+
+def test_a_full_queue_hands_out_nothing_that_it_should_have_dropped(run_aio: Run) -> None:
+    """Dropping its head was left to another thread, which came too late for most of the gets."""
+
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.queue_declare("one", durable=True, arguments={"x-max-length": 1})
+        for number in range(500):
+            await channel.basic_publish("", "one", b"dropped", PERSISTENT)
+            await channel.basic_publish("", "one", b"%d" % number, PERSISTENT)
+            assert number_of(await channel.basic_get("one", auto_ack=True)) == number
+            assert await channel.basic_get("one", auto_ack=True) is None
+        status = await store.queue_status("one")
+        assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+
+    run_aio(work)
+
+
+def test_a_full_queue_with_dead_letters_hands_out_nothing_that_it_should_have_dropped(
+    run_aio: Run,
+) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        await channel.queue_declare("dead", durable=True)
+        await channel.queue_declare("one", durable=True, arguments={"x-max-length": 1} | letters)
+        for number in range(500):
+            await channel.basic_publish("", "one", b"dropped", PERSISTENT)
+            await channel.basic_publish("", "one", b"%d" % number, PERSISTENT)
+            assert number_of(await channel.basic_get("one", auto_ack=True)) == number
+            assert await channel.basic_get("one", auto_ack=True) is None
+        while (await store.queue_status("dead"))["messages_ready"] < 500:
+            await asyncio.sleep(0.01)
+
+    run_aio(work)

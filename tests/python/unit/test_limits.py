@@ -1,5 +1,6 @@
 """Queues of limited length: which messages go, which are refused, and what the publisher hears."""
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -203,3 +204,30 @@ def test_drops_are_no_acknowledgements(store: pyqstore.Store, channel: pyqstore.
     assert message is not None
     message.ack()
     assert store.stats()["messages_acked"] == 1
+
+
+def test_a_transaction_that_waits_for_the_disk_hands_out_nothing_that_is_too_much(
+    store: pyqstore.Store,
+) -> None:
+    """What was too much was dropped after the commit had waited, and consumers had it meanwhile."""
+    taken: list[bytes] = []
+    with store.channel() as channel, store.channel() as consumer:
+        channel.queue_declare("one", durable=True, arguments={"x-max-length": 1})
+        channel.tx_select()
+        done = threading.Event()
+
+        def take() -> None:
+            while not done.is_set():
+                message = consumer.basic_get("one", auto_ack=True)
+                if message is not None:
+                    taken.append(message.body)
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        for _ in range(200):
+            channel.basic_publish("", "one", b"dropped", PERSISTENT)
+            channel.basic_publish("", "one", b"kept", PERSISTENT)
+            channel.tx_commit()
+        done.set()
+        taking.join()
+    assert b"dropped" not in taken

@@ -172,6 +172,124 @@ static void test_the_timer_sees_off_the_others(void)
     engine_stop(&engine);
 }
 
+/* ---- who must not wait ---- */
+
+static void publish_at_once(struct engine *engine, const char *body)
+{
+    qs_receipt receipt;
+
+    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("one"), PERSISTENT, text(body),
+                                   QS_NO_WAIT, &receipt, QS_ERROR));
+}
+
+static void declare_one(struct engine *engine, bool dead_letters)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    qs_test_put_long(&fields, "x-max-length", 1);
+    if (dead_letters) {
+        qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+        qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
+    }
+    declare_with(engine, "one", &fields);
+    declare(engine, "dead", QS_DURABLE);
+}
+
+/* Its head was dropped by the timer, some time later.  Only dead letters may wait for it. */
+static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead_letters,
+                                                                       bool is_busy)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    declare_one(&engine, dead_letters);
+    engine.store->timer_running = engine.store->pager_running =
+        true; /* their threads are slow today */
+    engine.store->departures.is_busy = is_busy;
+    publish_at_once(&engine, "dropped");
+    publish_at_once(&engine, "kept");
+    get_flags(&engine, "one", "kept", QS_NO_ACK | QS_NO_WAIT);
+    check_counts(&engine, "one", 0, dead_letters || is_busy ? 1 : 0);
+    get_nothing(&engine, "one");
+    engine.store->timer_running = engine.store->pager_running = false;
+    engine.store->departures.is_busy = false;
+    get_nothing(&engine, "one");
+    check_counts(&engine, "dead", dead_letters ? 1 : 0, 0);
+    check_counts(&engine, "one", 0, 0);
+    engine_stop(&engine);
+}
+
+/* ---- expired while nobody was there ---- */
+
+#define EXPIRING 1000u
+
+struct listed {
+    uint64_t ready;
+    uint32_t count;
+};
+
+static void add_listed(void *context, const qs_queue_info *info)
+{
+    struct listed *listed = context;
+
+    listed->ready += info->messages_ready;
+    listed->count += 1;
+}
+
+static void check_listed(struct engine *engine, uint64_t ready)
+{
+    struct listed listed = {0};
+
+    QS_CHECK_OK(qs_store_visit_queues(engine->store, add_listed, &listed));
+    QS_CHECK(listed.count == 2 && listed.ready == ready);
+}
+
+static void fill_and_expire(struct engine *engine, bool dead_letters)
+{
+    struct qs_test_fields fields = {.used = 0};
+
+    engine_init(engine, IN_MEMORY);
+    engine->options.segment_entries = 64;
+    engine_open(engine);
+    qs_test_put_long(&fields, "x-message-ttl", 10000);
+    if (dead_letters) {
+        qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+        qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
+    }
+    declare(engine, "dead", QS_DURABLE);
+    declare_with(engine, "q", &fields);
+    publish_many(engine, "q", EXPIRING);
+    engine_close(engine);
+    qsi_env_mem_advance(engine->memory, 11 * SECOND);
+}
+
+static void open_again(struct engine *engine, bool read_only)
+{
+    engine->options.read_only = read_only;
+    QS_CHECK_OK(
+        qs_store_open(&engine->store, engine->path, &engine->options, engine->env, QS_ERROR));
+}
+
+/* They counted as ready until the timer had come to them, and for ever where nobody writes. */
+static void test_what_expired_while_the_store_was_closed_is_told_to_nobody(bool dead_letters)
+{
+    struct engine engine;
+
+    fill_and_expire(&engine, dead_letters);
+    open_again(&engine, true);
+    check_listed(&engine, 0);
+    check_counts(&engine, "q", 0, 0);
+    QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
+    open_again(&engine, false);
+    check_listed(&engine, 0);
+    check_counts(&engine, "q", 0, dead_letters ? EXPIRING : 0);
+    QS_CHECK_OK(qs_channel_open(&engine.channel, engine.store, QS_ERROR));
+    get_nothing(&engine, "q");
+    check_counts(&engine, "q", 0, 0);
+    check_counts(&engine, "dead", dead_letters ? EXPIRING : 0, 0);
+    engine_stop(&engine);
+}
+
 /* ---- transactions ---- */
 
 static void test_verbs_of_a_transaction_about_the_same_message_count_once(struct engine *engine)
@@ -538,5 +656,10 @@ int main(void)
     test_a_call_sees_off_a_few_where_a_timer_goes_on();
     test_without_a_timer_a_call_sees_off_all();
     test_the_timer_sees_off_the_others();
+    for (int letters = 0; letters < 2; letters++) {
+        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, false);
+        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, true);
+        test_what_expired_while_the_store_was_closed_is_told_to_nobody(letters);
+    }
     return 0;
 }

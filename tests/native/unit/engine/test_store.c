@@ -1,4 +1,5 @@
 /* The store as a whole: opening and refusing to, one owner, fork, closing, statistics. */
+#include "engine.h"
 #include "engine_fixture.h"
 
 #include <sys/stat.h>
@@ -329,6 +330,89 @@ static void test_rates_follow_the_clock(void)
     engine_stop(&engine);
 }
 
+static void sample_rates(struct engine *engine)
+{
+    qsi_mutex_lock(&engine->store->mutex);
+    qsi_sample_rates(engine->store);
+    qsi_mutex_unlock(&engine->store->mutex);
+}
+
+/* Ten come in and one goes out each second; is_sampled: as the pager does meanwhile. */
+static void move_for(struct engine *engine, int seconds, bool is_sampled)
+{
+    for (int second = 0; second < seconds; second++) {
+        for (int i = 0; i < 10; i++) {
+            publish(engine, "q", "x");
+        }
+        get(engine, "q", "x");
+        qsi_env_mem_advance(engine->memory, 1 * SECOND);
+        if (is_sampled) {
+            sample_rates(engine);
+        }
+    }
+}
+
+static void rest_for(struct engine *engine, int seconds, bool is_sampled)
+{
+    for (int second = 0; second < seconds; second++) {
+        qsi_env_mem_advance(engine->memory, 1 * SECOND);
+        if (is_sampled) {
+            sample_rates(engine);
+        }
+    }
+}
+
+static void check_rates(struct engine *engine, double in, double out)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
+    if (!(status.ingress_rate > 0.95 * in - 0.01 && status.ingress_rate < 1.05 * in + 0.01 &&
+          status.egress_rate > 0.95 * out - 0.01 && status.egress_rate < 1.05 * out + 0.01)) {
+        fprintf(stderr, "%f in, %f out\n", status.ingress_rate, status.egress_rate);
+        QS_CHECK(!"rates");
+    }
+}
+
+/* They were 0 then, and moved only when somebody looked. */
+static void test_rates_are_right_when_somebody_looks_for_the_first_time(bool is_sampled)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    move_for(&engine, 3, is_sampled);
+    check_rates(&engine, 10, 1);
+    check_rates(&engine, 10, 1);
+    rest_for(&engine, 5, is_sampled);
+    if (is_sampled) { /* 3 s of movement and 5 s without it, after the half-life of 5 s */
+        check_rates(&engine, 10 * 0.2538, 0.2538);
+    }
+    rest_for(&engine, 24, is_sampled);
+    check_rates(&engine, 10 * 0.0062, 0.0062);
+    rest_for(&engine, 100, is_sampled);
+    check_rates(&engine, 0, 0);
+    engine_stop(&engine);
+}
+
+static void test_rates_do_not_count_the_time_before_and_what_was_recovered(void)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    rest_for(&engine, 3600, true);
+    move_for(&engine, 2, true);
+    check_rates(&engine, 10, 1);
+    engine_reopen(&engine);
+    rest_for(&engine, 1, false);
+    check_rates(&engine, 0, 0);
+    rest_for(&engine, 60, true);
+    move_for(&engine, 2, true);
+    check_rates(&engine, 10, 1);
+    engine_stop(&engine);
+}
+
 static void test_without_sync_nothing_is_synced_but_what_opens_a_store(void)
 {
     struct engine engine;
@@ -378,6 +462,9 @@ int main(void)
     test_a_child_opens_the_store_when_the_parent_has_closed_it();
     test_close_ends_open_channels();
     test_rates_follow_the_clock();
+    test_rates_are_right_when_somebody_looks_for_the_first_time(true);
+    test_rates_are_right_when_somebody_looks_for_the_first_time(false);
+    test_rates_do_not_count_the_time_before_and_what_was_recovered();
     test_without_sync_nothing_is_synced_but_what_opens_a_store();
     RUN_TESTS(test_a_second_owner_is_told_of_the_first, test_sync_makes_everything_durable,
               test_statistics_count, test_channels_come_and_go);
