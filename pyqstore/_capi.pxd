@@ -132,6 +132,7 @@ cdef extern from "qstore/qstore.h" nogil:
     ctypedef struct qs_queue_status:
         uint64_t messages_ready
         uint64_t messages_unacked
+        uint64_t messages_delayed
         uint64_t consumers
         uint64_t alpha
         uint64_t beta
@@ -272,9 +273,10 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t unrouted_count
         uint64_t refused_count
         uint64_t refused_rows[8]
-    qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                                 qs_slice properties, qs_slice body, uint32_t flags,
-                                 qs_receipt *receipt_out, qs_error *error)
+    qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
+                                         qs_slice routing_key, qs_slice properties, qs_slice body,
+                                         uint32_t flags, uint64_t delay_us,
+                                         qs_receipt *receipt_out, qs_error *error)
     ctypedef struct qs_batch:
         const ArrowSchema *schema
         const ArrowArray *const *arrays
@@ -311,7 +313,7 @@ cdef extern from "qstore/qstore.h" nogil:
                               uint64_t messages_max, uint64_t bytes_max, ArrowSchema *schema_out,
                               ArrowArray *array_out, qs_error *error)
     qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io,
-                            c_bool *unacked_out, qs_message *message_out, qs_error *error)
+                            uint32_t *state_out, qs_message *message_out, qs_error *error)
     void qs_message_release(qs_message *message)
     qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
                              qs_message *message_out, qs_error *error)
@@ -328,14 +330,15 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error *error)
     qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                              qs_error *error)
-    qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
-                              qs_error *error)
+    qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                                      uint64_t delay_us, qs_error *error)
     qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *error)
 
     qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error) nogil
-    qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                      uint32_t flags, qs_error *error)
+    qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_tag,
+                                              uint64_t last_tag, uint32_t flags, uint64_t delay_us,
+                                              qs_error *error)
 
     # Events.
     enum:

@@ -440,10 +440,10 @@ class Channel(_core.Channel):
 
     # Settling.
 
-    def _settle_handed_out(self, tag: int, requeue: bool, reject: bool) -> bool:
+    def _settle_handed_out(self, tag: int, requeue: bool, reject: bool, delay_us: int) -> bool:
         held = self._held()
         if held:
-            self._settle_around(held, tag, requeue, reject)
+            self._settle_around(held, tag, requeue, reject, delay_us)
         return bool(held)
 
     def basic_recover(self, requeue: bool = True) -> None:
@@ -472,7 +472,13 @@ class Channel(_core.Channel):
         return [(tag, tag) for tag in sorted(tags)]
 
     def _settle_around(
-        self, held: list[Tags], tag: int, requeue: bool, reject: bool, last: int = _U64_MAX
+        self,
+        held: list[Tags],
+        tag: int,
+        requeue: bool,
+        reject: bool,
+        delay_us: int,
+        last: int = _U64_MAX,
     ) -> None:
         """Settle all up to ``tag``, or with 0 up to ``last``, except what is held."""
         if tag and not any(first <= tag <= last for first, last in held):  # unknown: an error
@@ -480,7 +486,8 @@ class Channel(_core.Channel):
                 self.basic_nack(tag, False, requeue)
             else:
                 self.basic_ack(tag)
-        self._settle_tags(handed_out(held, tag or last), requeue, reject, in_transaction=True)
+        between = handed_out(held, tag or last)
+        self._settle_tags(between, requeue, reject, in_transaction=True, delay_us=delay_us)
 
     def _recover_handed_out(self, between: list[Tags]) -> None:
         """Requeue these, and what could not be handed out."""
@@ -493,9 +500,10 @@ class Channel(_core.Channel):
         requeue: bool,
         reject: bool = False,
         in_transaction: bool = False,
+        delay_us: int = 0,
     ) -> None:
         for first, last in between or [(1, 0)]:  # none: a closed channel is an error all the same
-            self._settle_range(first, last, requeue, reject, in_transaction)
+            self._settle_range(first, last, requeue, reject, in_transaction, delay_us)
 
     # Receiving.
 

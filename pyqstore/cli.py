@@ -33,6 +33,8 @@ __all__ = ["main"]
 
 EXIT_DAMAGE = 1
 EXIT_FAILED = 3
+_COUNTS = ("ready", "unacked", "delayed")
+_STATES = ("alpha", "beta", "gamma", "delta")
 _FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
 _BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
 _EPILOG = """Exit status: 0 done; 1 the store is damaged; 2 wrong arguments; 3 anything else (no
@@ -91,12 +93,12 @@ def inspect(directory: Path, as_json: bool) -> None:
     if as_json:
         _print_json(report)
         return
-    table = _table("queue", "ready", "unacked", "alpha", "beta", "gamma", "delta", "RAM", "disk")
+    table = _table("queue", *_COUNTS, *_STATES, "RAM", "disk")
     for name, status in queues.items():
         table.add_row(
             visible(name) + (" (lazy)" if status["lazy"] else ""),
-            *(str(status[key]) for key in ("messages_ready", "messages_unacked")),
-            *(str(status[key]) for key in ("alpha", "beta", "gamma", "delta")),
+            *(str(status[f"messages_{key}"]) for key in _COUNTS),
+            *(str(status[key]) for key in _STATES),
             _size(status["ram_bytes"]),
             _size(status["disk_bytes"]),
         )
@@ -142,7 +144,7 @@ def verify(directory: Path, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
 def dump(directory: Path, queue: str, limit: int | None) -> None:
-    """Print a queue's messages as JSON lines, first to last, "unacked" where they are.
+    """Print a queue's messages as JSON lines, first to last, "unacked" or "delayed" where they are.
 
     The body is "body", or "body_base64" when it is not UTF-8.  Nothing is delivered, and nothing in
     the store changes.  A damaged message is left out, and named on stderr with file and offset;
@@ -157,13 +159,13 @@ def dump(directory: Path, queue: str, limit: int | None) -> None:
 
     with _opened(directory) as store:
         status = store.queue_status(queue)
-        count = int(status["messages_ready"]) + int(status["messages_unacked"])
+        count = sum(int(status[f"messages_{key}"]) for key in _COUNTS)
         count = count if limit is None else min(limit, count)
         with _progress(f"dumping {queue}", in_bytes=False) as progress:
-            for number, (message, unacked) in enumerate(store._peeks(queue, complain)):
+            for number, (message, state) in enumerate(store._peeks(queue, complain)):
                 if limit is not None and number >= limit:
                     break
-                line = _message(message) | ({"unacked": True} if unacked else {})
+                line = _message(message) | ({} if state == "ready" else {state: True})
                 sys.stdout.write(visible_json(json.dumps(line, default=_plain)) + "\n")
                 if number % 1000 == 0:
                     progress(number, count)

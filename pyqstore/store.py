@@ -215,7 +215,8 @@ class Store(_core.Store):
     def queue_status(self, name: str) -> dict[str, int | float | bool]:
         """Counts and rates of one queue.  Raises NotFound.
 
-        - ``messages_ready``, ``messages_unacked``, ``consumers``: counts.
+        - ``messages_ready``, ``messages_unacked``, ``messages_delayed`` (not due yet),
+          ``consumers``: counts.
         - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
           memory and on disk), ``delta`` (on disk): messages in each state.
         - ``q1``, ``q2``, ``delta_len``, ``q3``, ``q4``: ready messages in each part of the queue,
@@ -237,14 +238,14 @@ class Store(_core.Store):
         *,
         damaged: Callable[[StoreCorrupt], object] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The messages of ``queue``, ready and unacked, in the order of delivery, as record
+        """The messages of ``queue``, ready, unacked and delayed, in their order, as record
         batches.  Nothing is delivered, no count changes, no file is written.
 
         The columns are those of ``Channel.get_batch`` with ``sequence`` (uint64) in place of
-        ``delivery_tag``, and ``unacked`` (bool) behind them.  ``start``: the first sequence to
-        show, 0 for all; ``limit``: at most so many messages.  In a queue with priorities the
-        distance from the highest priority stands above bit 56 of ``sequence``.  Messages that come
-        or go meanwhile may be shown or not.
+        ``delivery_tag``, and ``unacked`` and ``delayed`` (bool) behind them.  ``start``: the first
+        sequence to show, 0 for all; ``limit``: at most so many messages.  In a queue with
+        priorities the distance from the highest priority stands above bit 56 of ``sequence``.
+        Messages that come or go meanwhile may be shown or not.
 
         Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``,
         TypeError for one that is no whole number.
@@ -271,13 +272,13 @@ class Store(_core.Store):
 
     def _peeks(
         self, queue: str, damaged: Callable[[StoreCorrupt], object]
-    ) -> Iterator[tuple[Message, bool]]:
-        """As ``browse``: each message, and whether it is unacked."""
+    ) -> Iterator[tuple[Message, str]]:
+        """As ``browse``: each message, and whether it is "ready", "unacked" or "delayed"."""
         position = 0
         while True:
-            position, message, unacked, error = self._peek(queue, position)
+            position, message, state, error = self._peek(queue, position)
             if message is not None:
-                yield message, unacked
+                yield message, state
             elif error is None:
                 return
             elif isinstance(error, StoreCorrupt):

@@ -39,6 +39,7 @@ void qsi_arrow_builder_fini(struct qsi_arrow_builder *builder)
     qsi_free(builder->tags);
     qsi_free(builder->redelivered);
     qsi_free(builder->unacked);
+    qsi_free(builder->delayed);
     qsi_free(builder->delivery_counts);
     qsi_free(builder->body_offsets);
     qsi_buf_fini(&builder->body);
@@ -114,6 +115,7 @@ static qs_status reserve_rows(struct qsi_arrow_builder *builder, uint64_t count)
     QS_TRY(grow_bits(&builder->redelivered, builder->capacity, capacity));
     if (builder->is_browsed) {
         QS_TRY(grow_bits(&builder->unacked, builder->capacity, capacity));
+        QS_TRY(grow_bits(&builder->delayed, builder->capacity, capacity));
     }
     builder->body_offsets[0] = 0;
     builder->capacity = capacity;
@@ -372,6 +374,9 @@ static void put_run(struct qsi_arrow_builder *builder, const struct qsi_arrow_ru
     }
     if (run->is_unacked) {
         set_bits(builder->unacked, builder->rows, count);
+    }
+    if (run->is_delayed) {
+        set_bits(builder->delayed, builder->rows, count);
     }
 }
 

@@ -1,7 +1,7 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
  * interface.
  *
- * Columns: delivery_tag (sequence and unacked, of a batch that was browsed), redelivered, exchange,
+ * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed), redelivered, exchange,
  * routing_key, body, headers, message_id, correlation_id, type, app_id, content_type,
  * content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
  * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no
@@ -66,6 +66,7 @@ struct qsi_arrow_builder {
     uint64_t *tags;
     uint8_t *redelivered; /* bits */
     uint8_t *unacked;     /* bits */
+    uint8_t *delayed;     /* bits */
     uint32_t *delivery_counts;
     int32_t *codes[QSI_ARROW_DICTIONARY_COUNT];
     int32_t *body_offsets;
@@ -88,6 +89,7 @@ struct qsi_arrow_run {
     int32_t routing_key_code;
     bool redelivered;
     bool is_unacked;
+    bool is_delayed;
     struct qsi_slice properties; /* the blob of each */
 };
 

@@ -20,7 +20,8 @@ enum node {
     NODE_TEXTS,
     NODE_NUMBERS = NODE_TEXTS + QSI_ARROW_TEXT_COUNT,
     NODE_DELIVERY_COUNT = NODE_NUMBERS + QSI_ARROW_NUMBER_COUNT,
-    NODE_UNACKED, /* the last: only a batch that was browsed has it */
+    NODE_UNACKED, /* the last two: only a batch that was browsed has them */
+    NODE_DELAYED,
     COLUMN_COUNT,
     NODE_ENTRIES = COLUMN_COUNT, /* inside headers */
     NODE_KEY,
@@ -58,6 +59,7 @@ static const struct {
     [NODE_NUMBERS + 3] = {"timestamp", "tss:", ARROW_FLAG_NULLABLE, 2},
     [NODE_DELIVERY_COUNT] = {"delivery_count", "I", ARROW_FLAG_NULLABLE, 2},
     [NODE_UNACKED] = {"unacked", "b", ARROW_FLAG_NULLABLE, 2},
+    [NODE_DELAYED] = {"delayed", "b", ARROW_FLAG_NULLABLE, 2},
     [NODE_ENTRIES] = {"entries", "+s", 0, 1},
     [NODE_KEY] = {"key", "u", 0, 3},
     [NODE_VALUE] = {"value", "u", ARROW_FLAG_NULLABLE, 3},
@@ -127,7 +129,7 @@ static void release_array(struct ArrowArray *array)
 
 static uint32_t node_count(bool is_browsed)
 {
-    return is_browsed ? NODE_COUNT : NODE_COUNT - 1;
+    return is_browsed ? NODE_COUNT : NODE_COUNT - 2;
 }
 
 /* The shape of the tree, the same for types and for values. */
@@ -136,7 +138,7 @@ static uint32_t node_count(bool is_browsed)
         for (int i = 0; i < COLUMN_COUNT; i++) {                                                 \
             (export)->columns[i] = &(export)->nodes[i];                                          \
         }                                                                                        \
-        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT - ((browsed) ? 0 : 1);              \
+        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT - ((browsed) ? 0 : 2);              \
         (export)->nodes[NODE_ROOT].children = (export)->columns;                                 \
         (export)->entries[0] = &(export)->nodes[NODE_ENTRIES];                                   \
         (export)->nodes[NODE_HEADERS].n_children = 1;                                            \
@@ -234,6 +236,7 @@ static void set_nodes(struct array_export *export)
     set_node(export, NODE_DELIVERY_TAG, rows, builder->tags, NULL);
     set_node(export, NODE_REDELIVERED, rows, builder->redelivered, NULL);
     set_node(export, NODE_UNACKED, rows, builder->unacked, NULL);
+    set_node(export, NODE_DELAYED, rows, builder->delayed, NULL);
     set_node(export, NODE_BODY, rows, builder->body_offsets, builder->body.data);
     set_node(export, NODE_DELIVERY_COUNT, rows, builder->delivery_counts, NULL);
     for (int i = 0; i < QSI_ARROW_DICTIONARY_COUNT; i++) {

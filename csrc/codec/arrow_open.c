@@ -822,7 +822,7 @@ static qs_status open_headers(const struct column *map,
     return open_map_entries(map, headers_out, entries);
 }
 
-enum kind { KIND_TEXT, KIND_INTEGER, KIND_TIMESTAMP, KIND_HEADERS };
+enum kind { KIND_TEXT, KIND_INTEGER, KIND_TIMESTAMP, KIND_INSTANT, KIND_HEADERS };
 
 /* The columns beside the body, and where a batch keeps them. */
 struct known_column {
@@ -852,6 +852,7 @@ static const struct known_column known_columns[] = {
     {"delivery_mode", KIND_INTEGER, PLACE(delivery_mode), 1, 2},
     {"expiration_ms", KIND_INTEGER, PLACE(expiration_ms), NOT_NEGATIVE},
     {"timestamp", KIND_TIMESTAMP, PLACE(timestamp), NOT_NEGATIVE},
+    {"due", KIND_INSTANT, PLACE(due), INT64_MIN, UINT64_MAX},
 };
 
 #define KNOWN_COUNT (sizeof known_columns / sizeof known_columns[0])
@@ -899,6 +900,10 @@ static qs_status open_known(struct qsi_arrow_batch *batch, const struct known_co
         return open_int(column, place, known->low, known->count, false);
     case KIND_TIMESTAMP:
         return open_int(column, place, known->low, known->count, true);
+    case KIND_INSTANT: /* a bare number does not say of what */
+        return timestamp_divisor(column->schema->format) != 0
+                   ? open_int(column, place, known->low, known->count, true)
+                   : fail_type(column, "a timestamp");
     case KIND_HEADERS:
         break;
     }

@@ -180,6 +180,31 @@ void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uin
     }
 }
 
+#define US_PER_S 1000000
+
+uint64_t qsi_arrow_due_us(const struct qsi_arrow_batch *batch, uint64_t row)
+{
+    const struct qsi_arrow_int_column *due = &batch->due;
+    int64_t value;
+
+    if (!due->present ||
+        qsi_arrow_is_null(due->values.validity, due->values.validity_offset, row)) {
+        return 0;
+    }
+    value = qsi_arrow_integer_at(&due->values, row);
+    if (value <= 0) {
+        return 0;
+    }
+    if (due->divisor > US_PER_S) {
+        int64_t parts = due->divisor / US_PER_S;
+        return (uint64_t)(value / parts) + (value % parts != 0 ? 1 : 0);
+    }
+    if (value > INT64_MAX / (US_PER_S / due->divisor)) {
+        return UINT64_MAX;
+    }
+    return (uint64_t)(value * (US_PER_S / due->divisor));
+}
+
 bool qsi_arrow_has_properties(const struct qsi_arrow_batch *batch)
 {
     return batch->text_count > 0 || batch->headers.present || batch->priority.present ||

@@ -106,6 +106,7 @@ struct qsi_arrow_batch {
     struct qsi_arrow_int_column delivery_mode;
     struct qsi_arrow_int_column expiration_ms;
     struct qsi_arrow_int_column timestamp;
+    struct qsi_arrow_int_column due;
     struct qsi_arrow_copy *copies; /* of the caller's buffers */
     uint8_t text_present
         [QSI_PROPERTY_COUNT]; /* the properties whose text is present: what rows loop over */
@@ -247,6 +248,10 @@ static inline bool qsi_arrow_int(const struct qsi_arrow_int_column *column, uint
     *value_out = qsi_arrow_integer_at(&column->values, row) / column->divisor;
     return true;
 }
+
+/* When the row is due, in us since 1970, rounded up; 0 if the column is absent, null there, or before
+ * that; UINT64_MAX: beyond what such a number holds. */
+uint64_t qsi_arrow_due_us(const struct qsi_arrow_batch *batch, uint64_t row);
 
 /* 1 or 2 from the column, 0 if it is absent or null there. */
 static inline uint8_t qsi_arrow_delivery_mode(const struct qsi_arrow_batch *batch, uint64_t row)

@@ -41,6 +41,11 @@ static uint64_t expirations_bytes(uint8_t flags, uint32_t row_count)
     return (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0 ? 4 * (uint64_t)row_count : 0;
 }
 
+static uint64_t dues_bytes(uint8_t flags, uint32_t row_count)
+{
+    return (flags & QSI_MESSAGES_HAS_DUE) != 0 ? 8 * (uint64_t)row_count : 0;
+}
+
 static uint8_t code_width(uint32_t route_count)
 {
     if (route_count <= 1) {
@@ -61,6 +66,8 @@ qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *erro
     at += (uint64_t)layout->row_count * layout->row_route_width;
     layout->expirations_at = at;
     at += expirations_bytes(layout->flags, layout->row_count);
+    layout->dues_at = at;
+    at += dues_bytes(layout->flags, layout->row_count);
     layout->properties_at = at;
     at += (layout->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count)
                                                                  : 4;
@@ -169,6 +176,8 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
     uint8_t flags = record[5];
     uint32_t row_count = qsi_get_u32(record + 8);
     uint64_t bitmap_bytes = stored_bytes(flags, row_count);
+    const uint8_t *properties = record + qsi_get_u32(record + 28);
+    const uint8_t *dues = properties - dues_bytes(flags, row_count);
 
     *view_out = (struct qsi_messages){
         .record = record,
@@ -181,9 +190,10 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
         .routes = record + qsi_get_u32(record + 20),
         .row_routes = record + qsi_get_u32(record + 24),
         .expirations = (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0
-                           ? record + qsi_get_u32(record + 28) - expirations_bytes(flags, row_count)
+                           ? dues - expirations_bytes(flags, row_count)
                            : NULL,
-        .properties = record + qsi_get_u32(record + 28),
+        .dues = (flags & QSI_MESSAGES_HAS_DUE) != 0 ? dues : NULL,
+        .properties = properties,
         .stored = bitmap_bytes > 0 ? bodies : NULL,
         .body_offsets = bodies + bitmap_bytes,
         .bodies = bodies + bitmap_bytes + offsets_bytes(row_count),
@@ -270,7 +280,8 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
                          (uint64_t)view.destination_count * QSI_MESSAGES_DESTINATION_BYTES ||
         routes_at + 4 * (uint64_t)view.route_count > row_routes_at ||
         row_routes_at + (uint64_t)view.row_count * view.row_route_width +
-                expirations_bytes(view.flags, view.row_count) !=
+                expirations_bytes(view.flags, view.row_count) +
+                dues_bytes(view.flags, view.row_count) !=
             properties_at ||
         properties_at + 4 > bodies_at ||
         bodies_at + stored_bytes(view.flags, view.row_count) + offsets_bytes(view.row_count) >
@@ -316,18 +327,25 @@ uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row)
 
 /* ---- settle ---- */
 
-void qsi_settle_encode(uint8_t record_out[QSI_SETTLE_BYTES], const struct qsi_settle *settle)
+void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 {
-    put_record_header(record_out, QSI_SETTLE_BYTES, QSI_RECORD_SETTLE, settle->kind);
+    put_record_header(record_out, qsi_settle_record_bytes(settle->kind), QSI_RECORD_SETTLE,
+                      settle->kind);
     qsi_put_u64(record_out + 8, settle->queue_id);
     qsi_put_u64(record_out + 16, settle->first_seq);
     qsi_put_u32(record_out + 24, settle->count);
     qsi_put_u32(record_out + 28, 0);
+    if (qsi_settle_has_due(settle->kind)) {
+        qsi_put_u64(record_out + 32, settle->due_us);
+    }
 }
 
 qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record, qs_error *error)
 {
-    if (qsi_record_length(record) != QSI_SETTLE_BYTES) {
+    if (record[5] < QSI_SETTLE_ACK || record[5] > QSI_SETTLE_DUE) {
+        return qsi_fail(error, QS_ECORRUPT, "settle record of kind %u", record[5]);
+    }
+    if (qsi_record_length(record) != qsi_settle_record_bytes(record[5])) {
         return qsi_fail(error, QS_ECORRUPT, "settle record of %u bytes", qsi_record_length(record));
     }
     *settle_out = (struct qsi_settle){
@@ -335,10 +353,8 @@ qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record
         .first_seq = qsi_get_u64(record + 16),
         .count = qsi_get_u32(record + 24),
         .kind = record[5],
+        .due_us = qsi_settle_has_due(record[5]) ? qsi_get_u64(record + 32) : 0,
     };
-    if (settle_out->kind != QSI_SETTLE_ACK && settle_out->kind != QSI_SETTLE_REQUEUE) {
-        return qsi_fail(error, QS_ECORRUPT, "settle record of kind %u", settle_out->kind);
-    }
     if (settle_out->first_seq + settle_out->count < settle_out->first_seq) {
         return qsi_fail(error, QS_ECORRUPT, "settle record past the last sequence");
     }

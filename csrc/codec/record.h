@@ -73,6 +73,7 @@ enum {
     QSI_MESSAGES_HAS_TRANSIENT =
         4, /* rows with delivery mode 1 are among them and end with the process */
     QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column tells how long each row lives, by its properties */
+    QSI_MESSAGES_HAS_DUE = 16,       /* a column tells when each row may be delivered */
 };
 
 /* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
@@ -86,7 +87,8 @@ struct qsi_messages_layout {
     uint8_t flags;
     /* filled in: */
     uint8_t row_route_width; /* 0 with one route, else 1, 2 or 4 */
-    uint64_t routes_at, row_routes_at, expirations_at, properties_at, bodies_at, record_bytes;
+    uint64_t routes_at, row_routes_at, expirations_at, dues_at, properties_at, bodies_at,
+        record_bytes;
 };
 /* One route's bytes in the record. */
 static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
@@ -112,6 +114,7 @@ struct qsi_messages {
     const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
     const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
     const uint8_t *expirations; /* row_count of u32 ms, or NULL */
+    const uint8_t *dues;        /* row_count of u64 us since 1970, or NULL */
     const uint8_t *
         properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
     const uint8_t *stored;       /* bitmap, or NULL */
@@ -149,12 +152,27 @@ static inline bool qsi_messages_has_expiration(const uint8_t *record)
 {
     return (record[5] & QSI_MESSAGES_HAS_EXPIRATION) != 0;
 }
+static inline bool qsi_messages_has_due(const uint8_t *record)
+{
+    return (record[5] & QSI_MESSAGES_HAS_DUE) != 0;
+}
+/* Does a column say something of its rows' times? */
+static inline bool qsi_messages_has_times(const uint8_t *record)
+{
+    return (record[5] & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE)) != 0;
+}
 /* REQUIRES the column. */
 static inline void qsi_messages_put_expiration(uint8_t *record,
                                                const struct qsi_messages_layout *layout,
                                                uint32_t row, uint32_t ms)
 {
     qsi_put_u32(record + layout->expirations_at + 4 * (size_t)row, ms);
+}
+/* REQUIRES the column.  0: at once. */
+static inline void qsi_messages_put_due(uint8_t *record, const struct qsi_messages_layout *layout,
+                                        uint32_t row, uint64_t due_us)
+{
+    qsi_put_u64(record + layout->dues_at + 8 * (size_t)row, due_us);
 }
 /* Routes are written in order; *at_io starts at 0 and counts the bytes of routes written so far. */
 void qsi_messages_put_route(uint8_t *record, const struct qsi_messages_layout *layout,
@@ -177,6 +195,10 @@ static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, 
 {
     return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
                                      : QSI_NO_EXPIRATION;
+}
+static inline uint64_t qsi_messages_due(const struct qsi_messages *view, uint32_t row)
+{
+    return view->dues != NULL ? qsi_get_u64(view->dues + 8 * (size_t)row) : 0;
 }
 
 struct qsi_route_view {
@@ -265,14 +287,34 @@ static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *
 /* ---- settle: what became of delivered messages ---- */
 
 #define QSI_SETTLE_BYTES 32
-enum qsi_settle_kind { QSI_SETTLE_ACK = 1, QSI_SETTLE_REQUEUE = 2 };
+#define QSI_SETTLE_BYTES_MAX 40
+enum qsi_settle_kind {
+    QSI_SETTLE_ACK = 1,
+    QSI_SETTLE_REQUEUE = 2,
+    QSI_SETTLE_REQUEUE_DUE = 3, /* requeued, to be delivered later */
+    QSI_SETTLE_DUE = 4,         /* in checkpoints: delayed, without counting a delivery */
+};
 struct qsi_settle {
     uint64_t queue_id;
     uint64_t first_seq;
     uint32_t count;
     uint8_t kind;
+    uint64_t due_us; /* of the kinds that have it, else 0 */
 };
-void qsi_settle_encode(uint8_t record_out[QSI_SETTLE_BYTES], const struct qsi_settle *settle);
+static inline bool qsi_settle_has_due(uint8_t kind)
+{
+    return kind == QSI_SETTLE_REQUEUE_DUE || kind == QSI_SETTLE_DUE;
+}
+static inline bool qsi_settle_requeues(uint8_t kind)
+{
+    return kind == QSI_SETTLE_REQUEUE || kind == QSI_SETTLE_REQUEUE_DUE;
+}
+static inline uint32_t qsi_settle_record_bytes(uint8_t kind)
+{
+    return qsi_settle_has_due(kind) ? QSI_SETTLE_BYTES_MAX : QSI_SETTLE_BYTES;
+}
+/* qsi_settle_record_bytes() bytes. */
+void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle);
 qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record,
                             qs_error *error) QS_MUST_CHECK;
 

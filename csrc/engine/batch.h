@@ -36,6 +36,7 @@ struct batch {
     const qs_batch *input;
     struct qsi_arrow_batch *arrays;
     uint64_t row_count;
+    uint64_t now_us;
     uint64_t piece_rows_max; /* that the next piece may have */
     bool mandatory;
 

@@ -224,6 +224,23 @@ static qs_status encode_expirations(const struct batch *batch, const struct piec
     return QS_OK;
 }
 
+/* When each row is due that is not to be delivered at once. */
+static qs_status encode_dues(const struct batch *batch, const struct piece_plan *plan,
+                             uint8_t *record, qs_error *error)
+{
+    for (uint32_t i = 0; i < plan->layout.row_count; i++) {
+        uint64_t due_us = qsi_arrow_due_us(plan->array, plan->from + i);
+        if (due_us > batch->now_us && qsi_check_delay(due_us - batch->now_us, error) != QS_OK) {
+            return qsi_fail(
+                error, QS_EINVAL,
+                "row %llu: due in more than 100 years: a later time cannot be waited for",
+                (unsigned long long)(plan->array_row + plan->from + i));
+        }
+        qsi_messages_put_due(record, &plan->layout, i, due_us > batch->now_us ? due_us : 0);
+    }
+    return QS_OK;
+}
+
 /* Writes one row's body to the message store and its reference to cell. */
 static qs_status store_row(struct batch *batch, const struct piece_plan *plan, struct piece *piece,
                            uint64_t row, const uint8_t *properties, uint32_t properties_bytes,
@@ -411,12 +428,16 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
     piece->row_count = layout->row_count;
     piece->first_row = plan->array_row + plan->from;
     piece->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+    piece->has_due = (layout->flags & QSI_MESSAGES_HAS_DUE) != 0;
     piece->chunk->used = layout->record_bytes;
     record = piece->chunk->data;
     qsi_messages_begin(record, layout);
     QS_TRY(encode_routes(batch, plan, record, error));
     if (piece->has_expiration) {
         QS_TRY(encode_expirations(batch, plan, record, error));
+    }
+    if (piece->has_due) {
+        QS_TRY(encode_dues(batch, plan, record, error));
     }
     if (!plan->per_row_properties) {
         properties = qsi_messages_properties_place(record, layout);
@@ -458,7 +479,8 @@ static qs_status finish_plan(struct batch *batch, struct piece_plan *plan, qs_er
     layout->flags = (uint8_t)((plan->per_row_properties ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
                               (plan->stored_count > 0 ? QSI_MESSAGES_HAS_STORED : 0) |
                               (plan->any_transient ? QSI_MESSAGES_HAS_TRANSIENT : 0) |
-                              (has_expirations(batch, plan) ? QSI_MESSAGES_HAS_EXPIRATION : 0));
+                              (has_expirations(batch, plan) ? QSI_MESSAGES_HAS_EXPIRATION : 0) |
+                              (plan->array->due.present ? QSI_MESSAGES_HAS_DUE : 0));
     QS_TRY(qsi_messages_layout(layout, error));
     piece = qsi_pieces_add(&batch->pieces);
     if (piece == NULL) {

@@ -57,7 +57,7 @@ static qs_status note(struct browse *browse, const struct qsi_taken *next, uint3
     if (last != NULL && last->record == next->record && last->row + last->count == next->row &&
         last->first_tag + last->count == next->first_tag &&
         last->redelivered == next->redelivered && last->is_unacked == next->is_unacked &&
-        last->delivery_count == next->delivery_count) {
+        last->is_delayed == next->is_delayed && last->delivery_count == next->delivery_count) {
         last->count += 1;
     } else {
         QS_TRY(qsi_buf_append(buf, next, sizeof *next));
@@ -89,6 +89,9 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *leve
     }
     next.first_tag = position_of(level, qsi_segment_first_seq(level->core.shared, segment) + slot);
     next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
+    next.is_delayed =
+        (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0 &&
+        qsi_segment_due(segment, slot) > browse->now_us;
     next.delivery_count = next.is_unacked ? qsi_segment_deliveries_before(segment, slot)
                                           : qsi_segment_deliveries(segment, slot);
     next.redelivered = next.delivery_count > 0;
@@ -101,7 +104,12 @@ static bool has_expired(const struct browse *browse, const struct qsi_segment *s
 {
     uint32_t at = slot - segment->word_base * QSI_WORD_BITS;
     bool is_out = (segment->out[at / QSI_WORD_BITS] >> (at % QSI_WORD_BITS) & 1) != 0;
+    bool is_delayed =
+        (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0;
 
+    if (is_delayed && qsi_segment_due(segment, slot) > browse->now_us) {
+        return false;
+    }
     return !is_out && segment->expiries != NULL && segment->expiries[at] <= browse->now_us;
 }
 
@@ -419,7 +427,7 @@ qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io
     return status;
 }
 
-qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, bool *unacked_out,
+qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, uint32_t *state_out,
                         qs_message *message_out, qs_error *error)
 {
     struct browse browse;
@@ -433,7 +441,9 @@ qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, 
     if (status == QS_OK) {
         const struct qsi_taken *taken =
             (const struct qsi_taken *)(const void *)browse.batch.taken.data;
-        *unacked_out = taken->is_unacked;
+        *state_out = taken->is_unacked   ? QS_MESSAGE_UNACKED
+                     : taken->is_delayed ? QS_MESSAGE_DELAYED
+                                         : QS_MESSAGE_READY;
         message_out->queue = queue;
         message_out->delivery_tag = taken->first_tag;
         message_out->redelivered = taken->redelivered;

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #define MAGIC "QSCHECK1"
-#define VERSION 2
+#define VERSION 3
 #define STATE_BYTES 40u
-#define ENTRY_BYTES 48u
+#define ENTRY_BYTES 64u
 #define STORE_STATE_BYTES 16u
 #define KEY_FILE_BYTES 40u
 
@@ -121,6 +121,9 @@ qs_status qsi_queue_state_encode(struct qsi_buf *out, const struct qsi_queue_sta
                                  (entries[i].has_stored ? ENTRY_HAS_STORED : 0) |
                                  (entries[i].has_expiries ? ENTRY_HAS_EXPIRIES : 0) |
                                  entries[i].given_end << ENTRY_GIVEN_END_SHIFT);
+        qsi_put_u32(at + 48, entries[i].delayed_count);
+        qsi_put_u32(at + 52, 0);
+        qsi_put_u64(at + 56, entries[i].earliest_due);
     }
     return QS_OK;
 }
@@ -167,6 +170,8 @@ void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t
                 .packed = (flags & ENTRY_PACKED) != 0,
             },
         .live_count = qsi_get_u32(at + 36),
+        .delayed_count = qsi_get_u32(at + 48),
+        .earliest_due = qsi_get_u64(at + 56),
         .seen_end = qsi_get_u32(at + 40),
         .given_end = flags >> ENTRY_GIVEN_END_SHIFT,
         .has_stored = (flags & ENTRY_HAS_STORED) != 0,

@@ -30,7 +30,9 @@ qs_status qsi_checkpoint_header_decode(struct qsi_checkpoint_header *header_out,
 /* One segment of a queue. */
 struct qsi_segment_entry {
     struct qsi_segment_file file;
-    uint32_t live_count;
+    uint32_t live_count;    /* delayed ones included */
+    uint32_t delayed_count; /* of them */
+    uint64_t earliest_due;  /* no delayed one is due before; 0: none is delayed */
     uint32_t seen_end;
     uint32_t given_end; /* slots from here on were never given out; 0: all below base_seq were */
     bool has_stored;

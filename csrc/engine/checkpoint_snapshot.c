@@ -127,14 +127,18 @@ static qs_status put_all_topology(struct checkpoint *checkpoint)
 
 /* ---- the snapshot: queues ---- */
 
+/* *delayed_out: how many of them are delayed. */
 static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                           uint64_t seq)
+                           uint64_t seq, uint32_t *delayed_out)
 {
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
     uint32_t count = 0;
 
+    *delayed_out = 0;
     if (segment->settled == NULL) {
-        return segment->ready_count - segment->transient_count;
+        uint32_t live = qsi_segment_live_count(segment) - segment->transient_count;
+        *delayed_out = segment->delayed_count < live ? segment->delayed_count : live;
+        return live;
     }
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
@@ -148,6 +152,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
             live &= (UINT64_C(1) << (seq - word_seq)) - 1;
         }
         count += qsi_popcount(live);
+        *delayed_out += qsi_popcount(live & qsi_segment_delayed(segment, word));
     }
     return count;
 }
@@ -180,6 +185,9 @@ static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *
         if (job.write.state.deliveries != NULL) {
             job.write.state.deliveries[slot] = 0;
         }
+        if (job.write.state.dues != NULL) {
+            job.write.state.dues[slot] = 0;
+        }
     }
     queue->jobs += 1;
     return qsi_buf_append(&checkpoint->states, &job, sizeof job);
@@ -190,7 +198,6 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
 {
     struct qsi_segment_entry entry = {
         .file = segment->file,
-        .live_count = live_below(&queue->core, segment, base_seq),
         .seen_end = segment->seen_end,
         .given_end = segment->given_end,
         .has_stored = segment->has_stored,
@@ -202,6 +209,12 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
     uint32_t index = COUNT(checkpoint->entries, entry);
     bool sync = segment->file_dirty;
 
+    entry.live_count = live_below(&queue->core, segment, base_seq, &entry.delayed_count);
+    entry.earliest_due = entry.delayed_count > 0 ? segment->earliest_due : 0;
+    if (segment->settled == NULL && segment->transient_count > 0 && entry.delayed_count > 0) {
+        entry.earliest_due =
+            1; /* how many of them are transient the next process finds out at once */
+    }
     if (entry.live_count == 0) {
         return QS_OK;
     }

@@ -14,6 +14,7 @@
 #define AWAY_US_MAX (30 * 24 * 3600 * (uint64_t)US_PER_S) /* a store is not opened for so long */
 #define TELL_US (3600 * US_PER_S)                         /* clocks that differ by so much */
 #define STALL_NS (UINT64_C(30) * 1000000000)
+#define DELAY_US_MAX (UINT64_C(100) * 366 * 24 * 3600 * (uint64_t)US_PER_S)
 #define WATCH_US (10 * US_PER_S) /* the timer never sleeps longer */
 #define WARNING_BYTES 256
 
@@ -31,6 +32,19 @@ uint64_t qsi_clock_us(const struct qs_store *store)
 int64_t qsi_clock_ahead_us(const struct qs_store *store)
 {
     return (int64_t)(store->env->wall_us(store->env) - qsi_clock_us(store));
+}
+
+qs_status qsi_check_delay(uint64_t delay_us, qs_error *error)
+{
+    return delay_us <= DELAY_US_MAX
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL, "a delay of %llu s: 100 years at most",
+                          (unsigned long long)(delay_us / US_PER_S));
+}
+
+uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us)
+{
+    return delay_us > 0 ? qsi_clock_us(store) + delay_us : 0;
 }
 
 static void set(struct qs_store *store, uint64_t now_us)

@@ -167,12 +167,13 @@ static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error
 
 /* REQUIRES that room.  Neighbours of a kind are one range. */
 static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t last_tag,
-                        uint8_t kind)
+                        uint8_t kind, uint64_t due_us)
 {
-    struct tx_settle settle = {first_tag, last_tag, kind};
+    struct tx_settle settle = {first_tag, last_tag, kind, due_us};
     struct tx_settle *last = (struct tx_settle *)(void *)(settles->data + settles->bytes);
 
-    if (settles->bytes > 0 && last[-1].last_tag + 1 == first_tag && last[-1].kind == kind) {
+    if (settles->bytes > 0 && last[-1].last_tag + 1 == first_tag && last[-1].kind == kind &&
+        last[-1].due_us == due_us) {
         last[-1].last_tag = last_tag;
     } else if (qsi_buf_append(settles, &settle, sizeof settle) != QS_OK) {
         QS_ASSERT(false); /* room was reserved */
@@ -229,7 +230,7 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct departure *depart
         if (status == QS_OK && written.fate == FATE_STUCK) {
             status = keep_stuck(stuck_out, tag, departure->reason, error);
         } else if (status == QS_OK) {
-            note_settle(&holder->tx_settles, tag, tag, QSI_SETTLE_ACK);
+            note_settle(&holder->tx_settles, tag, tag, QSI_SETTLE_ACK, 0);
         }
         letters += 1;
         if (status == QS_OK && (written.ends_group || is_large(holder, letters))) {
@@ -285,11 +286,11 @@ static qs_status write_letters(struct qs_channel *channel, const struct tx_settl
             status = write_letter(channel, tag, QSI_REJECTED, &written, error);
         }
         if (status != QS_OK) {
-            note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT);
+            note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
             return status;
         }
         note_settle(settles, from, tag,
-                    written.fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK);
+                    written.fate == FATE_STUCK ? QSI_SETTLE_REJECT : QSI_SETTLE_ACK, 0);
         from = tag + 1;
     }
     return QS_OK;
@@ -320,7 +321,7 @@ static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *ver
         if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
             status = write_letters(channel, verb, &taken, settles, error);
         } else {
-            note_settle(settles, verb->first_tag, verb->last_tag, verb->kind);
+            note_settle(settles, verb->first_tag, verb->last_tag, verb->kind, verb->due_us);
         }
         taken.highest = verb->last_tag > taken.highest ? verb->last_tag : taken.highest;
     }

@@ -11,6 +11,7 @@
 
 #define NS_PER_US UINT64_C(1000)
 #define RETRY_US QSI_US_PER_S /* what could not leave is tried again */
+#define DUE_AT_ONCE 16384     /* messages that become ready in one hold of the lock */
 #define LETTERS_AT_ONCE 256   /* that a caller sees off on his way out; the timer goes on */
 #define TIMER_NAP_NS 50000u   /* between as many, so that others get the lock */
 
@@ -213,8 +214,25 @@ void qsi_trim(struct qs_store *store)
 
 /* ---- expiry ---- */
 
-/* Of one level.  *lacks_state_out: a segment whose state is wanted, if one is.  What has no dead letters
- * ends at once, and is not journalled: after a restart it has expired as well.  Who only reads moves none. */
+/* Messages of the level have become ready. */
+static void tell_ready(struct qs_store *store, struct store_queue *queue)
+{
+    qsi_note_growth(store, queue);
+    qsi_ring_consumers(store, qsi_owner_of(queue));
+    qsi_events_announce(store);
+}
+
+/* Of one level: what is due is ready. */
+static void release_due(struct qs_store *store, struct store_queue *queue,
+                        struct qsi_segment **lacks_state_out)
+{
+    if (qsi_queue_release_due(&queue->core, now_us(store), DUE_AT_ONCE, lacks_state_out) > 0) {
+        tell_ready(store, queue);
+    }
+}
+
+/* Of one level: what is due is ready, and what has expired departs.  *lacks_state_out: a segment whose state is wanted, if one is.  What
+ * has no dead letters ends at once, and is not journalled: after a restart it has expired as well.  Who only reads moves none. */
 static qs_status expire(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out)
 {
@@ -226,6 +244,7 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
     if (queue->core.earliest > walk.now_us) {
         return QS_OK;
     }
+    release_due(store, queue, lacks_state_out);
     for (;;) {
         if (dead_letters) {
             QS_TRY(qsi_depart_reserve(store, 1));
@@ -241,8 +260,18 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
                              qsi_stretch_mask(&stretch));
         }
     }
-    *lacks_state_out = walk.lacks_state;
+    *lacks_state_out = *lacks_state_out == NULL ? walk.lacks_state : *lacks_state_out;
     return QS_OK;
+}
+
+/* Delayed messages of the segment, of which some are due, count as ready until its state is read. */
+static void count_unread(struct qs_store *store, struct store_queue *level,
+                         struct qsi_segment *segment)
+{
+    if (segment->delayed_count > 0 && segment->earliest_due <= now_us(store)) {
+        qsi_queue_release_unread(&level->core, segment);
+        tell_ready(store, level);
+    }
 }
 
 qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
@@ -253,17 +282,30 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
         return QS_OK;
     }
     for (uint32_t i = 0; i < qsi_level_count(queue) && status == QS_OK; i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
         struct qsi_segment *lacks_state;
-        status = expire(store, qsi_level_at(queue, i), &lacks_state);
+        status = expire(store, level, &lacks_state);
+        if (status == QS_OK && lacks_state != NULL && !store->timer_running) {
+            /* Nobody else reads its state: who comes for its messages does. */
+            count_unread(store, level, lacks_state);
+        }
     }
     qsi_tell_earliest(queue);
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
 /* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
-static void put_off(const struct qs_store *store, struct qsi_segment *segment)
+static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
 {
-    segment->earliest = segment->is_damaged ? QSI_NEVER : now_us(store) + RETRY_US;
+    uint64_t later_us = now_us(store) + RETRY_US;
+
+    segment->earliest = segment->is_damaged ? QSI_NEVER : later_us;
+    if (segment->delayed_count > 0 && segment->is_damaged) {
+        qsi_queue_release_unread(&queue->core, segment); /* whoever comes for them is told */
+        tell_ready(store, queue);
+    } else if (segment->earliest_due < later_us) {
+        segment->earliest_due = later_us;
+    }
 }
 
 /* Releases the lock.  Reads a state from the disk. */
@@ -274,15 +316,18 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
     struct qsi_page_in job;
 
     if (segment->is_damaged || qsi_page_in_state(&job, segment) != QS_OK) {
-        put_off(store, segment);
+        put_off(store, queue, segment);
         return;
     }
     if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK) {
+        if (!queue->deleted) {
+            tell_ready(store, queue); /* more may be than anybody knew */
+        }
         return;
     }
     segment = qsi_queue_find_segment(&queue->core, number); /* it may be gone meanwhile */
     if (segment != NULL && segment->settled == NULL) {
-        put_off(store, segment);
+        put_off(store, queue, segment);
     }
 }
 
@@ -354,7 +399,7 @@ static qs_status drop(struct qs_store *store, const struct departure *departure)
 
     if (departure->reason == QSI_EXPIRED) {
         /* Not journalled: after a restart it has expired as well. */
-        qsi_settle_into(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK, NULL);
+        qsi_settle_into(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK, 0, NULL);
         return QS_OK;
     }
     return qsi_settle_with_room(holder, departure->first_tag, departure->last_tag, QSI_SETTLE_ACK,

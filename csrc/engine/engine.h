@@ -305,10 +305,11 @@ struct returned_message { /* lies in a chunk of its own, which a qs_message can 
 
 struct tx_settle {
     uint64_t first_tag, last_tag;
-    uint8_t kind; /* QSI_SETTLE_* */
+    uint8_t kind;    /* QSI_SETTLE_* */
+    uint64_t due_us; /* of those that have it, else 0 */
 };
 /* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters, if it has any. */
-#define QSI_SETTLE_REJECT 3
+#define QSI_SETTLE_REJECT 16
 
 /* What channels share.  A channel that was opened on the store itself has one of its own, which ends with it. */
 struct qs_connection {
@@ -495,9 +496,12 @@ qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology 
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind);
 /* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled go to chunk,
- * which has that much room; NULL: nowhere.  Returns their number. */
+ * which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else 0.  Returns their number. */
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                         uint8_t kind, struct qsi_chunk *chunk);
+                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk);
+/* Room to delay what these tags are about, if the kind does: qsi_settle_into cannot fail. */
+qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                  uint8_t kind, qs_error *error) QS_MUST_CHECK;
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind);
@@ -514,6 +518,13 @@ void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+
+/* ---- delays (clock.c) ---- */
+
+/* QS_EINVAL: nobody waits for so long. */
+qs_status qsi_check_delay(uint64_t delay_us, qs_error *error) QS_MUST_CHECK;
+/* When that is over, by the store's clock; 0: at once. */
+uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us);
 
 /* ---- returns.c: messages that no queue took, for who published them with QS_MANDATORY ---- */
 

@@ -36,6 +36,16 @@ struct store_queue *qsi_find_head_level(struct store_queue *queue)
     return queue;
 }
 
+uint64_t qsi_delayed_count(const struct store_queue *queue)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+        count += qsi_core_at(queue, i)->delayed_count;
+    }
+    return count;
+}
+
 void qsi_tell_earliest(struct store_queue *queue)
 {
     struct store_levels *levels = queue->levels;

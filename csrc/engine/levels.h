@@ -54,16 +54,18 @@ static inline uint64_t qsi_ready_bytes(const struct store_queue *queue)
     return QS_LIKELY(queue->levels == NULL) ? queue->core.ready_bytes
                                             : queue->levels->sum.ready_bytes;
 }
+/* Of all levels. */
+uint64_t qsi_delayed_count(const struct store_queue *queue);
 static inline bool qsi_has_ready(const struct store_queue *queue)
 {
     return qsi_ready_count(queue) > 0;
 }
-/* No ready message expires before. */
+/* No ready message expires, and no delayed one is due, before. */
 static inline uint64_t qsi_earliest(const struct store_queue *queue)
 {
     return QS_LIKELY(queue->levels == NULL) ? queue->core.earliest : queue->levels->sum.earliest;
 }
-/* What had expired is gone: when does the next one? */
+/* What had expired is gone, and what was due is ready: when does the next one? */
 void qsi_tell_earliest(struct store_queue *queue);
 
 /* The id of the level that messages of this priority go to, whether it was used or not. */

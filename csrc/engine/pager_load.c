@@ -186,7 +186,8 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
 {
     const struct qsi_queue *core = &queue->core;
 
-    if (core->ram_count == core->ready_count + core->out_count || !store->pager_running) {
+    if (core->ram_count == core->ready_count + core->out_count + core->delayed_count ||
+        !store->pager_running) {
         return; /* nothing was paged */
     }
     queue->read_at_ns = store->env->monotonic_ns(store->env);

@@ -310,7 +310,8 @@ static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
             return true;
         }
     }
-    return segment->deliveries != NULL || segment->expiries != NULL || segment->sizes != NULL;
+    return segment->deliveries != NULL || segment->expiries != NULL || segment->sizes != NULL ||
+           segment->delayed_count > 0;
 }
 
 static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,

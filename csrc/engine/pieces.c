@@ -124,8 +124,9 @@ qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces
                                   !run->journalled || run->has_transient) != QS_OK) {
                 return no_memory(queue, error);
             }
-            if (queue != NULL && piece->has_expiration &&
-                qsi_queue_reserve_expiries(&queue->core, queue->core.reserving) != QS_OK) {
+            if (queue != NULL && (piece->has_expiration || piece->has_due) &&
+                qsi_queue_reserve_times(&queue->core, piece->chunk->data, queue->core.reserving) !=
+                    QS_OK) {
                 return no_memory(queue, error);
             }
         }

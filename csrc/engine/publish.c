@@ -53,6 +53,7 @@ struct publishing {
     bool is_refused;        /* one of its queues is */
     uint8_t priority;       /* read if a queue has levels */
     uint32_t expiration_ms; /* its own */
+    uint64_t due_us;        /* when it may be delivered; 0: at once */
     bool is_body_constant;  /* nobody changes it meanwhile */
     bool stored;            /* its body is in the message store, and ref tells where */
     struct qsi_body_ref ref;
@@ -174,7 +175,9 @@ static qs_status route(struct publishing *publishing, qs_error *error)
         if (QS_UNLIKELY(qsi_queue_refuses(queue))) {
             publishing->may_be_refused = true;
             publishing->is_refused =
-                publishing->is_refused || qsi_queue_would_refuse(queue, 1, publishing->body.bytes);
+                publishing->is_refused ||
+                (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
+                 qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
         }
         if (QS_UNLIKELY(queue->levels != NULL)) {
             publishing->priority =
@@ -196,6 +199,7 @@ static qs_status lay_out(struct publishing *publishing, qs_error *error)
         .bodies_bytes = publishing->stored ? QSI_BODY_REF_BYTES : publishing->body.bytes,
         .flags =
             (uint8_t)((publishing->stored ? QSI_MESSAGES_HAS_STORED : 0) |
+                      (publishing->due_us != 0 ? QSI_MESSAGES_HAS_DUE : 0) |
                       (publishing->expiration_ms != QSI_NO_EXPIRATION ? QSI_MESSAGES_HAS_EXPIRATION
                                                                       : 0)),
     };
@@ -228,6 +232,9 @@ static void encode(const struct publishing *publishing, uint8_t *record)
     encode_route(publishing, record);
     if (publishing->expiration_ms != QSI_NO_EXPIRATION) {
         qsi_messages_put_expiration(record, layout, 0, publishing->expiration_ms);
+    }
+    if (publishing->due_us != 0) {
+        qsi_messages_put_due(record, layout, 0, publishing->due_us);
     }
     qsi_put_u32(properties, (uint32_t)layout->properties_bytes);
     if (layout->properties_bytes > 0) {
@@ -287,7 +294,8 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
         if (qsi_queue_reserve_message(&queue->core, *chunk_out,
                                       journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
             (publishing->expiration_ms != QSI_NO_EXPIRATION &&
-             qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
+             qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK) ||
+            (publishing->due_us != 0 && qsi_queue_reserve_dues(&queue->core, 1) != QS_OK)) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
     }
@@ -326,6 +334,7 @@ static qs_status make_piece(struct publishing *publishing, struct pieces *pieces
     piece->is_letter = publishing->is_letter;
     piece->journalled = is_journalled(publishing);
     piece->has_expiration = publishing->expiration_ms != QSI_NO_EXPIRATION;
+    piece->has_due = publishing->due_us != 0;
     piece->row_count = 1;
     piece->chunk = qsi_chunk_create(publishing->layout.record_bytes);
     piece->destinations = qsi_zalloc(route->count * sizeof *piece->destinations);
@@ -667,6 +676,14 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
                              qs_slice properties, qs_slice body, uint32_t flags,
                              qs_receipt *receipt_out, qs_error *error)
 {
+    return qs_channel_publish_delayed(channel, exchange, routing_key, properties, body, flags, 0,
+                                      receipt_out, error);
+}
+
+qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                                     qs_slice properties, qs_slice body, uint32_t flags,
+                                     uint64_t delay_us, qs_receipt *receipt_out, qs_error *error)
+{
     struct publishing publishing;
     qs_status status;
 
@@ -675,6 +692,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     if (properties.bytes > channel->store->options.body_bytes_max) {
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
     }
+    QS_TRY(qsi_check_delay(delay_us, error));
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
     memset(&publishing, 0, sizeof publishing);
     publishing.channel = channel;
@@ -682,6 +700,7 @@ qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice ro
     publishing.routing.key = qsi_slice_of(routing_key);
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
+    publishing.due_us = qsi_due_us(channel->store, delay_us);
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
     publishing.is_body_constant = (flags & QS_BODY_CONSTANT) != 0;
     publishing.persistent =

@@ -26,6 +26,7 @@ struct piece {
     bool is_letter; /* a dead letter: nothing is refused for it, it fitted when it was written */
     bool journalled;
     bool has_expiration; /* some rows say themselves when they expire */
+    bool has_due;        /* or that they are not to be delivered yet */
 };
 struct pieces {
     struct piece *items;

@@ -170,6 +170,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
     QS_TRY(qsi_check_names(input->exchange.bytes, input->routing_key.bytes, error));
     QS_TRY(qsi_channel_enter(channel,
                              error)); /* a closed store or channel answers before a bad batch */
+    batch.now_us = qsi_clock_us(channel->store);
     qsi_store_leave(channel->store);
     status = read_defaults(&batch, error);
     if (status == QS_OK) {

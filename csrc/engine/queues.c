@@ -180,7 +180,7 @@ static qs_status check_delete(const struct store_queue *queue, uint32_t flags, q
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use",
                         QSI_NAME(queue->name));
     }
-    if ((flags & QS_IF_EMPTY) != 0 && qsi_has_ready(queue)) {
+    if ((flags & QS_IF_EMPTY) != 0 && (qsi_has_ready(queue) || qsi_delayed_count(queue) > 0)) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' not empty",
                         QSI_NAME(queue->name));
     }
@@ -203,7 +203,7 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
             status = check_delete(found, flags, error);
         }
         if (status == QS_OK) {
-            *count_out = qsi_ready_count(found);
+            *count_out = qsi_ready_count(found) + qsi_delayed_count(found);
             status = delete_queue(channel, found, &lsn, error);
         }
     }
@@ -224,7 +224,10 @@ struct purge {
 static void record_purged(void *context, uint64_t first_seq, uint32_t count)
 {
     struct purge *purge = context;
-    struct qsi_settle settle = {purge->queue_id, first_seq, count, QSI_SETTLE_ACK};
+    struct qsi_settle settle = {.queue_id = purge->queue_id,
+                                .first_seq = first_seq,
+                                .count = count,
+                                .kind = QSI_SETTLE_ACK};
 
     qsi_settle_encode(purge->at, &settle);
     purge->at += QSI_SETTLE_BYTES;

@@ -531,7 +531,8 @@ static qs_status build_taken(struct building *building, const struct qsi_taken *
     struct qsi_arrow_run run = {.first_tag = taken->first_tag,
                                 .delivery_count = taken->delivery_count,
                                 .redelivered = taken->redelivered,
-                                .is_unacked = taken->is_unacked};
+                                .is_unacked = taken->is_unacked,
+                                .is_delayed = taken->is_delayed};
     const struct qsi_messages *view = &building->view;
 
     QS_TRY(begin_record(building, taken->record, error));

@@ -106,8 +106,13 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     for (uint32_t i = 0; i < count; i++) {
         struct qsi_slice properties = qsi_messages_properties(view, rows != NULL ? rows[i] : i);
         if (qsi_properties_delivery_mode(properties.data, properties.bytes) == 1) {
-            struct qsi_settle settle = {queue->id, first_seq + i, 1, QSI_SETTLE_ACK};
-            qsi_queue_replay_settle(queue, &settle);
+            struct qsi_settle settle = {.queue_id = queue->id,
+                                        .first_seq = first_seq + i,
+                                        .count = 1,
+                                        .kind = QSI_SETTLE_ACK};
+            if (qsi_queue_replay_settle(queue, &settle) != QS_OK) {
+                QS_ASSERT(false); /* only what delays takes memory */
+            }
         }
     }
 }
@@ -125,7 +130,7 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     if (qsi_queue_skip_to(queue, first_seq) != QS_OK ||
         qsi_queue_reserve(queue, 1, count, (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) !=
             QS_OK ||
-        (view->expirations != NULL && qsi_queue_reserve_expiries(queue, count) != QS_OK) ||
+        qsi_queue_reserve_times(queue, view->record, count) != QS_OK ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
@@ -210,7 +215,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
         /* Transient messages leave gaps, and so do checkpoints. */
         if (qsi_queue_skip_to(&queue->core, first_seq) != QS_OK ||
             qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK ||
-            (view.expirations != NULL && qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK)) {
+            qsi_queue_reserve_times(&queue->core, view.record, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         qsi_queue_push_message(&queue->core, chunk, (uint32_t)at, qsi_record_length(record), true,
@@ -234,7 +239,9 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
                                     "the store without what it held");
         }
         QS_TRY(status);
-        qsi_queue_replay_settle(&queue->core, &settle);
+        if (qsi_queue_replay_settle(&queue->core, &settle) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "delayed messages");
+        }
     }
     return QS_OK;
 }
@@ -663,7 +670,8 @@ static void count_recovered(struct qs_store *store)
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        store->recovered_messages += ((struct store_queue *)cursor.value)->core.ready_count;
+        const struct qsi_queue *core = &((struct store_queue *)cursor.value)->core;
+        store->recovered_messages += core->ready_count + core->delayed_count;
     }
 }
 

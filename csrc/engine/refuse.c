@@ -75,7 +75,8 @@ static void note_row(struct refusals *refusals, uint64_t row)
 static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
                            const struct qsi_run *run, uint64_t first_seq, uint32_t count)
 {
-    struct qsi_settle settle = {queue->core.id, first_seq, count, QSI_SETTLE_ACK};
+    struct qsi_settle settle = {
+        .queue_id = queue->core.id, .first_seq = first_seq, .count = count, .kind = QSI_SETTLE_ACK};
     struct qsi_chunk *settles = refusals->settles;
 
     if (!run->journalled) {
@@ -130,7 +131,7 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         qsi_unacked_add(&holder->unacked, &queue->core, &stretch, NULL);
     }
     records = record_end(refusals, queue, run, first_seq, refused);
-    qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK, NULL);
+    qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK, 0, NULL);
     return records; /* the run may be gone */
 }
 

@@ -39,12 +39,21 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
             return bad_state(queue, "out of order", entry.file.number, error);
         }
         if (entry.live_count == 0 || entry.live_count > entries || entry.seen_end > entries ||
-            entry.file.heap_end == 0 || entry.file.state_area > 2 || entry.given_end >= entries) {
+            entry.delayed_count > entry.live_count || entry.file.heap_end == 0 ||
+            entry.file.state_area > 2 || entry.given_end >= entries) {
             return bad_state(queue, "impossible counts", entry.file.number, error);
         }
         next_number = entry.file.number + 1;
-        if (qsi_queue_restore(&queue->core, &entry.file, entry.live_count, entry.seen_end,
-                              entry.has_stored, entry.has_expiries) != QS_OK) {
+        if (qsi_queue_restore(&queue->core,
+                              &(struct qsi_restored_segment){
+                                  .file = &entry.file,
+                                  .ready_count = entry.live_count - entry.delayed_count,
+                                  .delayed_count = entry.delayed_count,
+                                  .earliest_due = entry.earliest_due,
+                                  .seen_end = entry.seen_end,
+                                  .has_stored = entry.has_stored,
+                                  .has_expiries = entry.has_expiries,
+                              }) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "segments of a queue");
         }
         qsi_queue_segment_at(&queue->core, i)->given_end = entry.given_end;

@@ -27,7 +27,7 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
         qs_status status = qsi_load_segment_state(store, queue, segment, error);
         if (is_lost(status)) {
             store->lost_segments += 1;
-            store->lost_messages += segment->ready_count;
+            store->lost_messages += qsi_segment_live_count(segment);
             qsi_queue_lose_segment(core, segment);
             continue;
         }

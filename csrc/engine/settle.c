@@ -10,17 +10,21 @@ struct settling {
     struct qsi_chunk *chunk; /* NULL: nothing is journalled */
     uint32_t record_count;
     struct qsi_settle range; /* not written yet; count 0: none */
+    uint64_t due_us;         /* of the kinds that have it, else 0 */
     uint8_t kind;
 };
 
 static void flush_range(struct settling *settling)
 {
+    uint32_t bytes;
+
     if (settling->range.count == 0) {
         return;
     }
-    QS_ASSERT(settling->chunk->capacity - settling->chunk->used >= QSI_SETTLE_BYTES);
+    bytes = qsi_settle_record_bytes(settling->range.kind);
+    QS_ASSERT(settling->chunk->capacity - settling->chunk->used >= bytes);
     qsi_settle_encode(settling->chunk->data + settling->chunk->used, &settling->range);
-    settling->chunk->used += QSI_SETTLE_BYTES;
+    settling->chunk->used += bytes;
     settling->record_count += 1;
     settling->range.count = 0;
 }
@@ -36,9 +40,13 @@ static void record_range(struct settling *settling, uint64_t queue_id, uint64_t 
         return;
     }
     flush_range(settling);
-    *range = (struct qsi_settle){queue_id, first_seq, count,
-                                 settling->kind == QSI_SETTLE_REQUEUE ? QSI_SETTLE_REQUEUE
-                                                                      : QSI_SETTLE_ACK};
+    *range = (struct qsi_settle){
+        .queue_id = queue_id,
+        .first_seq = first_seq,
+        .count = count,
+        .kind = qsi_settle_requeues(settling->kind) ? settling->kind : QSI_SETTLE_ACK,
+        .due_us = settling->due_us,
+    };
 }
 
 static void record_extent(struct settling *settling, const struct store_queue *queue,
@@ -101,7 +109,7 @@ static uint64_t see_who_departs(struct settling *settling, const struct qsi_exte
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
         return depart(settling, extent, tags, QSI_REJECTED);
     }
-    if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted &&
+    if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
         queue->policy.deliveries_max != QSI_UNLIMITED &&
         settling->channel != settling->channel->store->departures.holder) {
         return depart(settling, extent, worn_out(extent, tags, queue->policy.deliveries_max),
@@ -133,8 +141,12 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
             qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
         record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
     }
-    if (settling->kind == QSI_SETTLE_REQUEUE && !queue->deleted) {
+    if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
         qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+        if (settling->kind == QSI_SETTLE_REQUEUE_DUE) {
+            qsi_queue_delay(extent->queue, extent->segment, qsi_extent_word(extent), mask,
+                            settling->due_us);
+        }
         store->stats.requeued += by_consumer ? count : 0;
         qsi_note_growth(store, queue);
         qsi_ring_consumers(store, qsi_owner_of(queue));
@@ -148,18 +160,18 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind)
 {
-    return QSI_SETTLE_BYTES * qsi_unacked_stretches(&channel->unacked, first_tag, last_tag,
-                                                    kind == QSI_SETTLE_REQUEUE);
+    return qsi_settle_record_bytes(kind) *
+           qsi_unacked_stretches(&channel->unacked, first_tag, last_tag, qsi_settle_requeues(kind));
 }
 
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                         uint8_t kind, struct qsi_chunk *chunk)
+                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
 {
-    struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind};
+    struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind, .due_us = due_us};
 
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, &settling);
     flush_range(&settling);
-    if (kind == QSI_SETTLE_REQUEUE || channel->prefetch_channel > 0) {
+    if (qsi_settle_requeues(kind) || channel->prefetch_channel > 0) {
         qsi_events_announce(channel->store);
     }
     return settling.record_count;
@@ -181,13 +193,13 @@ static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
 /* chunk NULL: in memory alone.  So does a store that failed, or a channel that closes while there is neither memory nor room: the
  * messages come back after a restart, which is what an ack that was not durable promises. */
 static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                        uint8_t kind, struct qsi_chunk *chunk)
+                        uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
 {
     struct qs_store *store = channel->store;
     uint64_t from = chunk != NULL ? chunk->used : 0;
     uint32_t record_count;
 
-    record_count = qsi_settle_into(channel, first_tag, last_tag, kind, chunk);
+    record_count = qsi_settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
     if (record_count > 0) {
         qsi_store_append(store, chunk, from, chunk->used - from, record_count, false);
         qsi_commit_kick(store);
@@ -202,17 +214,17 @@ static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *ch
 
 /* bytes: qsi_settle_bytes of the tags. */
 static void settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                          uint8_t kind, uint64_t bytes)
+                          uint8_t kind, uint64_t due_us, uint64_t bytes)
 {
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
     note_unjournalled(channel->store, chunk, bytes);
-    settle_into(channel, first_tag, last_tag, kind, chunk);
+    settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
 }
 
 /* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */
 static qs_status settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                               uint8_t kind, uint64_t bytes, qs_error *error)
+                               uint8_t kind, uint64_t due_us, uint64_t bytes, qs_error *error)
 {
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
@@ -220,14 +232,14 @@ static qs_status settle_surely(struct qs_channel *channel, uint64_t first_tag, u
         return qsi_fail(error, QS_ENOMEM, "settling");
     }
     note_unjournalled(channel->store, chunk, bytes);
-    settle_into(channel, first_tag, last_tag, kind, chunk);
+    settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
     return QS_OK;
 }
 
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind)
 {
-    settle_within(channel, first_tag, last_tag, kind,
+    settle_within(channel, first_tag, last_tag, kind, 0,
                   qsi_settle_bytes(channel, first_tag, last_tag, kind));
 }
 
@@ -240,7 +252,7 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
         QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
-    settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK,
+    settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK, 0,
                   released ? qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK)
                            : bytes);
 }
@@ -257,7 +269,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
         QS_TRY(
             qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
-    return settle_surely(channel, first_tag, last_tag, kind, bytes, error);
+    return settle_surely(channel, first_tag, last_tag, kind, 0, bytes, error);
 }
 
 /* ---- what never reached the caller ---- */
@@ -341,10 +353,11 @@ static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool mu
 }
 
 static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                               uint8_t kind, qs_error *error)
+                               uint8_t kind, uint64_t due_us, qs_error *error)
 {
     uint64_t free_from = channel->unacked.free_from;
-    struct tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind};
+    struct tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind,
+                               due_us};
 
     if (settle.first_tag > last_tag) {
         return QS_OK; /* all of it, of what is settled already */
@@ -368,8 +381,28 @@ static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag,
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
 
+/* Room to delay what these tags are about. */
+qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                  uint8_t kind, qs_error *error)
+{
+    for (uint64_t tag = first_tag; qsi_settle_has_due(kind) && tag <= last_tag;) {
+        const struct qsi_extent *extent;
+        if (!qsi_unacked_next(&channel->unacked, tag, &tag) || tag > last_tag) {
+            break;
+        }
+        extent = qsi_unacked_find(&channel->unacked, tag);
+        if (!qsi_queue_of_core(extent->queue)->deleted &&
+            qsi_segment_cover_delays(extent->queue, extent->segment) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "delayed messages");
+        }
+        tag = extent->first_tag + extent->count;
+    }
+    return QS_OK;
+}
+
+/* due_us: of the kinds that have it, else 0. */
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
-                        qs_error *error)
+                        uint64_t due_us, qs_error *error)
 {
     uint64_t first = 0, last = 0, bytes = 0;
     bool released = true;
@@ -380,7 +413,7 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         }
         QS_TRY(tags_of(channel, tag, multiple, &first, &last, error));
         if (channel->tx_selected) {
-            return buffer_settle(channel, first, last, kind, error);
+            return buffer_settle(channel, first, last, kind, due_us, error);
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first, last, kind);
@@ -388,29 +421,49 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
             qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
-    return settle_surely(channel, first, last, kind, bytes, error);
+    QS_TRY(qsi_settle_cover_delays(channel, first, last, kind, error));
+    return settle_surely(channel, first, last, kind, due_us, bytes, error);
 }
 
 qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                          qs_error *error)
 {
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    return qsi_channel_leave(
-        channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, error));
+    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0,
+                                             QSI_SETTLE_ACK, 0, error));
+}
+
+/* What the flags ask for.  QS_EINVAL: a delay, and nothing that could have it. */
+static qs_status kind_of(uint32_t flags, uint64_t delay_us, uint8_t *kind_out, qs_error *error)
+{
+    QS_TRY(qsi_check_delay(delay_us, error));
+    *kind_out = (flags & QS_REQUEUE) == 0 ? QSI_SETTLE_REJECT
+                : delay_us > 0            ? QSI_SETTLE_REQUEUE_DUE
+                                          : QSI_SETTLE_REQUEUE;
+    return delay_us == 0 || *kind_out == QSI_SETTLE_REQUEUE_DUE
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL, "a delay without requeue: the message goes nowhere");
 }
 
 qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                           qs_error *error)
 {
-    uint8_t kind = (flags & QS_REQUEUE) != 0 ? QSI_SETTLE_REQUEUE : QSI_SETTLE_REJECT;
+    return qs_channel_nack_delayed(channel, delivery_tag, flags, 0, error);
+}
 
+qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
+                                  uint64_t delay_us, qs_error *error)
+{
+    uint8_t kind;
+
+    QS_TRY(kind_of(flags, delay_us, &kind, error));
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    return qsi_channel_leave(
-        channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind, error));
+    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0,
+                                             kind, qsi_due_us(channel->store, delay_us), error));
 }
 
 static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                              uint8_t kind, qs_error *error)
+                              uint8_t kind, uint64_t due_us, qs_error *error)
 {
     uint64_t first, last = first_tag - 1;
     bool released = true;
@@ -422,15 +475,18 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
-        bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
+        bytes +=
+            channel->tx_settles.bytes / sizeof(struct tx_settle) * qsi_settle_record_bytes(kind);
         QS_TRY(
             qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
+    QS_TRY(qsi_settle_cover_delays(channel, first_tag, last_tag, kind, error));
     QS_TRY(reserve_rejects(channel, first_tag, last_tag, kind, error));
     while (last < last_tag && qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last) &&
            first <= last_tag) {
         last = last < last_tag ? last : last_tag;
-        qsi_settle_tags(channel, first, last, kind);
+        settle_within(channel, first, last, kind, due_us,
+                      qsi_settle_bytes(channel, first, last, kind));
     }
     return QS_OK;
 }
@@ -438,21 +494,32 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
 qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   uint32_t flags, qs_error *error)
 {
-    uint8_t kind = (flags & QS_REQUEUE) != 0  ? QSI_SETTLE_REQUEUE
-                   : (flags & QS_REJECT) != 0 ? QSI_SETTLE_REJECT
-                                              : QSI_SETTLE_ACK;
+    return qs_channel_settle_range_delayed(channel, first_tag, last_tag, flags, 0, error);
+}
+
+qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_tag,
+                                          uint64_t last_tag, uint32_t flags, uint64_t delay_us,
+                                          qs_error *error)
+{
+    uint64_t due_us;
+    uint8_t kind = QSI_SETTLE_ACK;
+
+    if (delay_us > 0 || (flags & (QS_REQUEUE | QS_REJECT)) != 0) {
+        QS_TRY(kind_of(flags, delay_us, &kind, error));
+    }
 
     if (first_tag == 0) {
         return qsi_fail(error, QS_EINVAL, "delivery tags count from 1");
     }
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
+    due_us = qsi_due_us(channel->store, delay_us);
     if (last_tag > channel->unacked.last_tag) {
         last_tag = channel->unacked.last_tag; /* a transaction speaks for no tag that is to come */
     }
     return qsi_channel_leave(channel,
                              (flags & QS_IN_TX) != 0 && channel->tx_selected
-                                 ? buffer_settle(channel, first_tag, last_tag, kind, error)
-                                 : settle_range(channel, first_tag, last_tag, kind, error));
+                                 ? buffer_settle(channel, first_tag, last_tag, kind, due_us, error)
+                                 : settle_range(channel, first_tag, last_tag, kind, due_us, error));
 }
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is requeued at once. */

@@ -128,6 +128,7 @@ static void measure_level(struct qs_store *store, struct store_queue *level,
 static void add_counts(const struct store_queue *level, qs_queue_status *status)
 {
     status->messages_ready += level->core.ready_count;
+    status->messages_delayed += level->core.delayed_count;
     status->messages_unacked += level->core.out_count + level->core.aside_count;
     status->ram_bytes += level->core.ram_bytes;
     status->target_ram_count += level->target_ram_count;
@@ -233,6 +234,7 @@ qs_status qs_store_visit_queues(qs_store *store,
             .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
             .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
             .messages_ready = qsi_ready_count(queue),
+            .messages_delayed = qsi_delayed_count(queue),
             .arguments = qs_slice_of(queue->arguments),
         };
         if (queue->parent == NULL) {

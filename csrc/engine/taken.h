@@ -15,14 +15,15 @@ struct qsi_taken {
     uint64_t first_tag; /* or position, when they are browsed */
     uint32_t delivery_count;
     bool redelivered;
-    bool is_unacked; /* when they are browsed */
+    bool is_unacked; /* when they are browsed, as the next */
+    bool is_delayed;
 };
 
 struct qsi_taken_batch {
     struct qsi_buf taken; /* struct qsi_taken */
     uint64_t message_count;
     uint64_t body_bytes;
-    bool is_browsed; /* "sequence" and "unacked" instead of "delivery_tag" */
+    bool is_browsed; /* "sequence", "unacked" and "delayed" instead of "delivery_tag" */
 };
 
 /* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in

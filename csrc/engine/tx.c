@@ -119,7 +119,7 @@ static void measure(struct commit *commit)
             qsi_settle_bytes(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
                              commit->settles[i].kind);
         /* Each end of its range may divide a range that another one of them takes. */
-        commit->settle_bytes += 2 * QSI_SETTLE_BYTES;
+        commit->settle_bytes += UINT64_C(2) * QSI_SETTLE_BYTES_MAX;
     }
     commit->bytes = commit->pieces->journal_bytes + commit->settle_bytes;
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
@@ -186,6 +186,11 @@ static qs_status reserve(struct commit *commit, qs_error *error)
         QS_TRY(qsi_transactions_reserve(store, key, error));
     }
     status = qsi_pieces_reserve(store, commit->pieces, 1, error);
+    for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
+        status =
+            qsi_settle_cover_delays(channel, commit->settles[i].first_tag,
+                                    commit->settles[i].last_tag, commit->settles[i].kind, error);
+    }
     if (status == QS_OK && channel != store->departures.holder) {
         status = qsi_refusals_check(store, commit->pieces, error);
         if (status == QS_OK) {
@@ -222,8 +227,9 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         return status;
     }
     for (uint32_t i = 0; i < commit->settle_count; i++) {
-        tail_records += qsi_settle_into(channel, commit->settles[i].first_tag,
-                                        commit->settles[i].last_tag, commit->settles[i].kind, tail);
+        tail_records +=
+            qsi_settle_into(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
+                            commit->settles[i].kind, commit->settles[i].due_us, tail);
     }
     if (keyed) {
         commit->key.number = qsi_transactions_time(store);

@@ -138,6 +138,7 @@ enum qsi_state_column {
     QSI_STATE_DELIVERIES = 1,
     QSI_STATE_EXPIRIES = 2,
     QSI_STATE_SIZES = 4,
+    QSI_STATE_DUES = 8,
 };
 struct qsi_segment_state {
     uint64_t *settled; /* bitmaps of entries bits */
@@ -146,6 +147,7 @@ struct qsi_segment_state {
     uint8_t *deliveries; /* earlier ones; NULL: as seen says */
     uint64_t *expiries;  /* in us since 1970, UINT64_MAX never; NULL: no message expires */
     uint32_t *sizes;     /* bytes of bodies; NULL: nobody counts them */
+    uint64_t *dues;      /* of delayed messages, in us since 1970; 0: of others; NULL: none is */
     uint32_t wanted;     /* QSI_STATE_* that reading makes (qsi_alloc) where the file has them */
 };
 /* Writes the state into the area that file does not name; file names it from then on.  A file that a checkpoint names in

@@ -10,9 +10,10 @@
 #define FILE_MAGIC "QSSEGMT\n"
 #define STATE_MAGIC "QSSEGST\n"
 #define MAGIC_BYTES 8u
-#define FILE_VERSION 2u
+#define FILE_VERSION 3u
 #define FLAG_PACKED 1u
-#define QSI_STATE_COLUMNS (QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES)
+#define QSI_STATE_COLUMNS \
+    (QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES | QSI_STATE_DUES)
 
 /* Offsets in the file header. */
 enum {
@@ -155,7 +156,7 @@ static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error
     uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
 
     if (version != FILE_VERSION || features != 0) {
-        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 2, 0",
+        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 3, 0",
                         path, version, features);
     }
     return QS_OK;
@@ -208,7 +209,8 @@ uint64_t qsi_segment_state_used(uint32_t entries, uint32_t columns)
     return QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
            ((columns & QSI_STATE_DELIVERIES) != 0 ? entries : 0) +
            ((columns & QSI_STATE_EXPIRIES) != 0 ? 8 * (uint64_t)entries : 0) +
-           ((columns & QSI_STATE_SIZES) != 0 ? 4 * (uint64_t)entries : 0);
+           ((columns & QSI_STATE_SIZES) != 0 ? 4 * (uint64_t)entries : 0) +
+           ((columns & QSI_STATE_DUES) != 0 ? 8 * (uint64_t)entries : 0);
 }
 
 uint32_t qsi_segment_state_columns(const uint8_t *head)
@@ -228,7 +230,8 @@ uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
 {
     uint32_t columns = (state->deliveries != NULL ? QSI_STATE_DELIVERIES : 0) |
                        (state->expiries != NULL ? QSI_STATE_EXPIRIES : 0) |
-                       (state->sizes != NULL ? QSI_STATE_SIZES : 0);
+                       (state->sizes != NULL ? QSI_STATE_SIZES : 0) |
+                       (state->dues != NULL ? QSI_STATE_DUES : 0);
     uint32_t words = qsi_bitmap_words(entries);
     uint8_t *at = area_out + QSI_SEGMENT_STATE_HEAD_BYTES;
     uint32_t crc;
@@ -246,6 +249,9 @@ uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
     }
     for (uint32_t i = 0; state->sizes != NULL && i < entries; i++, at += 4) {
         qsi_put_u32(at, state->sizes[i]);
+    }
+    for (uint32_t i = 0; state->dues != NULL && i < entries; i++, at += 8) {
+        qsi_put_u64(at, state->dues[i]);
     }
     *bytes_out = qsi_segment_state_used(entries, columns);
     crc = state_crc(area_out, *bytes_out);
@@ -295,9 +301,15 @@ void qsi_segment_state_decode(const uint8_t *area, uint32_t entries,
         }
         at += 8 * (size_t)entries;
     }
-    for (uint32_t i = 0; (columns & QSI_STATE_SIZES) != 0 && state->sizes != NULL && i < entries;
+    if ((columns & QSI_STATE_SIZES) != 0) {
+        for (uint32_t i = 0; state->sizes != NULL && i < entries; i++) {
+            state->sizes[i] = qsi_get_u32(at + 4 * (size_t)i);
+        }
+        at += 4 * (size_t)entries;
+    }
+    for (uint32_t i = 0; (columns & QSI_STATE_DUES) != 0 && state->dues != NULL && i < entries;
          i++) {
-        state->sizes[i] = qsi_get_u32(at + 4 * (size_t)i);
+        state->dues[i] = qsi_get_u64(at + 8 * (size_t)i);
     }
 }
 

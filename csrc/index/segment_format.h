@@ -4,7 +4,7 @@
  *
  *   header             H bytes: 128 + entries / 8 + 4, rounded up to 4096
  *     0  magic         8   "QSSEGMT\n"
- *     8  version       4   2
+ *     8  version       4   3
  *    12  features      4   0: a reader refuses bits it does not know
  *    16  uuid         16   of the store
  *    32  queue_id      8
@@ -19,9 +19,9 @@
  *        zeros
  *   H-4  crc32c        4   of all before it
  *
- *   two state areas    S bytes each: 64 + 2 * bitmap + 13 * entries, rounded up to 4096
+ *   two state areas    S bytes each: 64 + 2 * bitmap + 21 * entries, rounded up to 4096
  *     0  magic         8   "QSSEGST\n"
- *     8  flags         4   bit 0: has deliveries, bit 1: expiries, bit 2: sizes
+ *     8  flags         4   bit 0: has deliveries, bit 1: expiries, bit 2: sizes, bit 3: dues
  *    12  generation    4   this and the next three: the file's
  *    16  queue_id      8
  *    24  number        8
@@ -33,6 +33,7 @@
  *        deliveries        entries bytes, with the flag only, as the next
  *        expiries          entries words of 8 bytes: us since 1970, all ones: never
  *        sizes             entries words of 4 bytes: bytes of the bodies
+ *        dues              entries words of 8 bytes: us since 1970, 0: not delayed
  *
  *   slots              32 bytes each; dense: slot i at 32 * i, packed: at 32 * (its rank among those present)
  *     0  kind          1   0 none, 1 embedded, 2 stored
@@ -88,7 +89,7 @@ static inline uint64_t qsi_segment_bitmaps_bytes(uint32_t entries)
 static inline uint64_t qsi_segment_state_bytes(uint32_t entries)
 {
     return qsi_round_up(QSI_SEGMENT_STATE_HEAD_BYTES + qsi_segment_bitmaps_bytes(entries) +
-                            13 * (uint64_t)entries,
+                            21 * (uint64_t)entries,
                         QSI_SEGMENT_PAGE);
 }
 

@@ -92,15 +92,18 @@ static qs_status make_columns(const struct qsi_segment_view *view, struct qsi_se
 {
     size_t slots = (size_t)qsi_bitmap_words(view->index->entries) * QSI_WORD_BITS;
     uint32_t wanted = columns & state->wanted;
-    void *deliveries = state->deliveries, *expiries = state->expiries, *sizes = state->sizes;
+    void *deliveries = state->deliveries, *expiries = state->expiries, *sizes = state->sizes,
+         *dues = state->dues;
     bool made =
         make_column(&deliveries, wanted, QSI_STATE_DELIVERIES, slots) &&
         make_column(&expiries, wanted, QSI_STATE_EXPIRIES, slots * sizeof *state->expiries) &&
-        make_column(&sizes, wanted, QSI_STATE_SIZES, slots * sizeof *state->sizes);
+        make_column(&sizes, wanted, QSI_STATE_SIZES, slots * sizeof *state->sizes) &&
+        make_column(&dues, wanted, QSI_STATE_DUES, slots * sizeof *state->dues);
 
     state->deliveries = deliveries;
     state->expiries = expiries;
     state->sizes = sizes;
+    state->dues = dues;
     return made ? QS_OK
                 : qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "state of a segment"),
                                    view->file);

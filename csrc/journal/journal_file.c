@@ -23,7 +23,7 @@
 #include <string.h>
 
 #define FILE_MAGIC "QSJOURN1"
-#define FILE_VERSION 2
+#define FILE_VERSION 3
 #define CRC_AT 76
 #define MARK_MAGIC "QSJMARK1"
 #define MARK_CRC_AT 28

@@ -30,6 +30,7 @@ struct qsi_flush {
         *live; /* bitmaps over the segment: what is written, and what of it to the transient file */
     uint64_t *transient; /* NULL: nothing */
     uint64_t *seen;      /* delivered before; bits of what is live */
+    uint64_t *dues;      /* of delayed ones, by slot; 0: of others; NULL: none is delayed */
     uint8_t *deliveries; /* by slot; NULL: as seen says */
     struct qsi_flush_run *runs;
     uint32_t run_count;

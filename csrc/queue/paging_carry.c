@@ -32,8 +32,9 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
         .destination_count = 1,
         .routes_bytes = qsi_route_bytes(route.exchange.bytes, route.key.bytes, 1),
         .properties_bytes = properties.bytes,
-        .flags = (uint8_t)((group->stored ? QSI_MESSAGES_HAS_STORED : 0) |
-                           (group->view.flags & QSI_MESSAGES_HAS_EXPIRATION)),
+        .flags =
+            (uint8_t)((group->stored ? QSI_MESSAGES_HAS_STORED : 0) |
+                      (group->view.flags & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE))),
     };
     uint8_t *record, *at, *offsets;
     uint64_t route_at = 0;
@@ -66,6 +67,10 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
         if (group->view.expirations != NULL) {
             qsi_messages_put_expiration(record, &layout, i,
                                         qsi_messages_expiration(&group->view, group_row(group, i)));
+        }
+        if (group->view.dues != NULL) {
+            qsi_messages_put_due(record, &layout, i,
+                                 qsi_messages_due(&group->view, group_row(group, i)));
         }
         if (group->stored) {
             qsi_messages_stored_place(record, &layout)[i / 8] |= (uint8_t)(1u << (i % 8));
@@ -126,7 +131,9 @@ static qs_status encode_deliveries(const struct qsi_flush *flush, uint8_t least,
 
     *more_out = false;
     while (slot < flush->to) {
-        struct qsi_settle settle = {flush->queue->id, first_seq + slot, 0, QSI_SETTLE_REQUEUE};
+        struct qsi_settle settle = {.queue_id = flush->queue->id,
+                                    .first_seq = first_seq + slot,
+                                    .kind = QSI_SETTLE_REQUEUE};
         uint8_t *record;
         for (; slot < flush->to && delivery_count(flush, slot) >= least; slot++) {
             settle.count += 1;
@@ -138,6 +145,45 @@ static qs_status encode_deliveries(const struct qsi_flush *flush, uint8_t least,
         }
         QS_TRY(qsi_buf_reserve(out, QSI_SETTLE_BYTES, &record));
         out->bytes += QSI_SETTLE_BYTES;
+        qsi_settle_encode(record, &settle);
+        *record_count_io += 1;
+    }
+    return QS_OK;
+}
+
+/* Until when what the record of the message does not tell is delayed; 0: it is not. */
+static uint64_t due_of(const struct qsi_flush *flush, uint32_t slot)
+{
+    bool is_carried = qsi_bitmap_has(flush->live, slot) &&
+                      (flush->transient == NULL || !qsi_bitmap_has(flush->transient, slot));
+
+    return is_carried && flush->dues != NULL ? flush->dues[slot] : 0;
+}
+
+/* One for each stretch of messages that are delayed until the same time.  What is delayed by its own record is told
+ * once more: it may be delayed again, and the requeues before this made it ready. */
+static qs_status encode_delays(const struct qsi_flush *flush, struct qsi_buf *out,
+                               uint32_t *record_count_io)
+{
+    uint64_t first_seq = qsi_segment_first_seq(flush->queue->shared, flush->segment);
+    uint32_t slot = flush->from;
+
+    while (flush->dues != NULL && slot < flush->to) {
+        struct qsi_settle settle = {
+            .queue_id = flush->queue->id,
+            .first_seq = first_seq + slot,
+            .kind = QSI_SETTLE_DUE,
+            .due_us = due_of(flush, slot),
+        };
+        uint8_t *record;
+        for (; slot < flush->to && due_of(flush, slot) == settle.due_us; slot++) {
+            settle.count += 1;
+        }
+        if (settle.due_us == 0) {
+            continue;
+        }
+        QS_TRY(qsi_buf_reserve(out, qsi_settle_record_bytes(settle.kind), &record));
+        out->bytes += qsi_settle_record_bytes(settle.kind);
         qsi_settle_encode(record, &settle);
         *record_count_io += 1;
     }
@@ -167,5 +213,5 @@ qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
     for (uint8_t least = 1; more && least < UINT8_MAX; least++) {
         QS_TRY(encode_deliveries(flush, least, out, record_count_io, &more));
     }
-    return QS_OK;
+    return encode_delays(flush, out, record_count_io);
 }

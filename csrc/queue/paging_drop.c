@@ -71,8 +71,8 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
     return segment->settled != NULL && segment->out_count == 0 && segment->busy == 0 &&
-           segment->ready_count > 0 && end <= queue->flushed_seq && end <= queue->next_seq &&
-           !has_run(queue, segment);
+           qsi_segment_live_count(segment) > 0 && end <= queue->flushed_seq &&
+           end <= queue->next_seq && !has_run(queue, segment);
 }
 
 /* The index of the first segment whose state may go: behind the first that lacks content, and behind the one that is read after
@@ -82,11 +82,32 @@ static uint32_t first_droppable(const struct qsi_queue *queue)
     return qsi_queue_next_paged(queue, qsi_queue_first_paged(queue) + 1) + 1;
 }
 
+/* The next segment from index on whose state may go once the disk has it; NULL: none is.  Nobody comes for one of which all messages are
+ * delayed. */
+static struct qsi_segment *next_droppable(const struct qsi_queue *queue, uint32_t *index_io,
+                                          uint32_t droppable)
+{
+    if (queue->delayed_count == 0 && *index_io < droppable) {
+        *index_io = droppable;
+    }
+    while (*index_io < queue->segment_count) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, *index_io);
+        *index_io += 1;
+        if ((*index_io > droppable || segment->ready_count == 0) &&
+            may_drop_state(queue, segment)) {
+            return segment;
+        }
+    }
+    return NULL;
+}
+
 void qsi_queue_drop_states(struct qsi_queue *queue)
 {
-    for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
-        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (qsi_segment_is_told(segment) && may_drop_state(queue, segment)) {
+    uint32_t droppable = first_droppable(queue), i = 0;
+    struct qsi_segment *segment;
+
+    while ((segment = next_droppable(queue, &i, droppable)) != NULL) {
+        if (qsi_segment_is_told(segment)) {
             qsi_segment_drop_state(queue, segment);
         }
     }
@@ -94,14 +115,13 @@ void qsi_queue_drop_states(struct qsi_queue *queue)
 
 struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number)
 {
-    for (uint32_t i = first_droppable(queue); i < queue->segment_count; i++) {
-        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        if (segment->number >= number && !qsi_segment_is_told(segment) &&
-            may_drop_state(queue, segment)) {
-            return segment;
-        }
-    }
-    return NULL;
+    uint32_t droppable = first_droppable(queue), i = qsi_queue_segment_index(queue, number);
+    struct qsi_segment *segment;
+
+    do {
+        segment = next_droppable(queue, &i, droppable);
+    } while (segment != NULL && qsi_segment_is_told(segment));
+    return segment;
 }
 
 /* ---- writing states ---- */
@@ -114,6 +134,7 @@ static void free_state_write(struct qsi_state_write *write)
     qsi_free(write->state.expiries);
     qsi_free(write->state.sizes);
     qsi_free(write->transient_settled);
+    qsi_free(write->state.dues);
     memset(write, 0, sizeof *write);
 }
 
@@ -144,7 +165,11 @@ static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_
     if (segment->sizes != NULL) {
         state->sizes = copy_column(segment, segment->sizes, sizeof *state->sizes, words, 0);
     }
+    if (segment->delayed_count > 0) {
+        state->dues = qsi_segment_copy_dues(segment, words);
+    }
     return (segment->deliveries != NULL && state->deliveries == NULL) ||
+                   (segment->delayed_count > 0 && state->dues == NULL) ||
                    (segment->expiries != NULL && state->expiries == NULL) ||
                    (segment->sizes != NULL && state->sizes == NULL)
                ? QS_ENOMEM

@@ -19,6 +19,8 @@ static void free_flush(struct qsi_flush *flush)
     qsi_free(flush->transient);
     qsi_free(flush->seen);
     qsi_free(flush->deliveries);
+    qsi_free(flush->dues);
+    flush->dues = NULL;
     flush->seen = NULL;
     flush->deliveries = NULL;
     flush->runs = NULL;
@@ -106,6 +108,12 @@ static qs_status note_live(struct qsi_flush *flush)
         return QS_ENOMEM;
     }
     QS_TRY(note_deliveries(flush));
+    if (segment->delayed_count > 0) {
+        flush->dues = qsi_segment_copy_dues(segment, qsi_queue_words(queue));
+        if (flush->dues == NULL) {
+            return QS_ENOMEM;
+        }
+    }
     for (uint32_t word = flush->from / QSI_WORD_BITS; word < qsi_bitmap_words(flush->to); word++) {
         flush->live[word] = qsi_segment_live(queue, flush->segment, word) &
                             qsi_word_range(word, flush->from, flush->to);

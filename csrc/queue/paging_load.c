@@ -50,7 +50,7 @@ static bool first_missing(const struct qsi_queue *queue, const struct qsi_segmen
 
 static bool all_in_memory(const struct qsi_queue *queue)
 {
-    return queue->ram_count == queue->ready_count + queue->out_count;
+    return queue->ram_count == queue->ready_count + queue->out_count + queue->delayed_count;
 }
 
 uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
@@ -110,6 +110,7 @@ static void free_page_in(struct qsi_page_in *page_in)
     qsi_free(page_in->state.expiries);
     qsi_free(page_in->state.sizes);
     qsi_free(page_in->transient);
+    qsi_free(page_in->state.dues);
     qsi_free((void *)(uintptr_t)page_in->load.wanted);
     qsi_chunk_unref(page_in->load.chunk);
     qsi_free(page_in->load.rows);
@@ -129,7 +130,8 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
     page_in->state.settled = qsi_zalloc(bytes);
     page_in->state.seen = qsi_zalloc(bytes);
     /* Columns are rare, and large: they are made without the lock, where the file has them. */
-    page_in->state.wanted = QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES;
+    page_in->state.wanted =
+        QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES | QSI_STATE_DUES;
     if (segment->transient_count > 0) {
         page_in->transient_file = segment->transient_file;
         page_in->transient = qsi_zalloc(bytes);
@@ -282,7 +284,7 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
         transient_count +=
             page_in->transient != NULL ? qsi_popcount(live & page_in->transient[word]) : 0;
     }
-    return count == segment->ready_count && transient_count == segment->transient_count;
+    return count == qsi_segment_live_count(segment) && transient_count == segment->transient_count;
 }
 
 /* A column, cut to the words that the segment has. */
@@ -341,6 +343,20 @@ static void install_expiries(struct qsi_page_in *page_in)
     }
 }
 
+/* What is delayed first: it is not ready, for all others. */
+static qs_status install_dues(struct qsi_page_in *page_in)
+{
+    struct qsi_segment *segment = page_in->segment;
+    uint64_t *dues = page_in->state.dues;
+
+    if ((page_in->columns & QSI_STATE_DUES) == 0) {
+        dues = NULL;
+    } else {
+        dues += (size_t)segment->word_base * QSI_WORD_BITS;
+    }
+    return qsi_queue_install_dues(page_in->queue, segment, dues);
+}
+
 static void install_columns(struct qsi_page_in *page_in)
 {
     struct qsi_segment *segment = page_in->segment;
@@ -390,6 +406,10 @@ static qs_status install_state(struct qsi_page_in *page_in)
         segment->settled[word - first] = page_in->state.settled[word];
         segment->seen[word - first] =
             page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
+    }
+    if (install_dues(page_in) != QS_OK) {
+        qsi_segment_free_state(page_in->queue->shared->budget, segment);
+        return QS_ENOMEM;
     }
     install_columns(page_in);
     segment->is_damaged = false; /* any more: the file was put back */

@@ -126,7 +126,7 @@ void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *in
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (segment->settled == NULL) {
-            measure_out->delta += segment->ready_count;
+            measure_out->delta += qsi_segment_live_count(segment);
             add_deltas(&sub, segment->ready_count);
         } else {
             measure_segment(queue, segment, &sub);

@@ -224,13 +224,21 @@ static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uin
                        uint64_t mask)
 {
     uint32_t count = qsi_popcount(mask);
-    uint32_t index = qsi_queue_segment_index(queue, segment->number);
 
     segment->out[word - segment->word_base] &= ~mask;
-    segment->ready_count += count;
     segment->out_count -= count;
-    qsi_queue_more_ready(queue, count);
     queue->out_count -= count;
+    qsi_queue_count_in_ready(queue, segment, word, mask);
+}
+
+void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                              uint64_t mask)
+{
+    uint32_t count = qsi_popcount(mask);
+    uint32_t index = qsi_queue_segment_index(queue, segment->number);
+
+    segment->ready_count += count;
+    qsi_queue_more_ready(queue, count);
     segment->first_word = word < segment->first_word ? word : segment->first_word;
     queue->scan = index < queue->scan ? index : queue->scan;
     qsi_queue_count_ready(queue, segment, word, mask);
@@ -426,7 +434,7 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue)
 {
     struct ranges ranges = {0};
 
-    if (queue->ready_count > 0) {
+    if (queue->ready_count + queue->delayed_count > 0) {
         walk_ranges(queue, &ranges);
     }
     return ranges.count;
@@ -437,8 +445,10 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
     struct qsi_queue_shared *shared = queue->shared;
 
     qsi_queue_fewer_ready(queue, segment->ready_count);
-    queue->settled_count += segment->ready_count;
-    segment->ready_count = 0;
+    queue->delayed_count -= segment->delayed_count;
+    queue->settled_count += segment->ready_count + segment->delayed_count;
+    segment->ready_count = segment->delayed_count = 0;
+    segment->earliest_due = QSI_NEVER;
     if (segment->has_stored && shared->messages != NULL) {
         segment->release_rest = segment->file.heap_end > 0;
         segment->release_transients = segment->transient_count > 0;
@@ -449,19 +459,24 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
     }
 }
 
-void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
-                            uint32_t to)
+void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
+                              uint32_t to)
 {
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
         uint32_t end = (word + 1) * QSI_WORD_BITS < to ? (word + 1) * QSI_WORD_BITS : to;
-        uint64_t mask = qsi_segment_ready(queue, segment, word) &
-                        (qsi_low_bits(end - from) << (from % QSI_WORD_BITS));
+        uint64_t range = qsi_low_bits(end - from) << (from % QSI_WORD_BITS);
+        uint64_t mask = qsi_segment_ready(queue, segment, word) & range;
+        uint64_t delayed = qsi_segment_delayed(segment, word) & range;
         segment->ready_count -= qsi_popcount(mask);
         qsi_queue_fewer_ready(queue, qsi_popcount(mask));
         if (mask != 0) {
             qsi_queue_count_unready(queue, segment, word, mask);
             settle_word(queue, segment, word, mask);
+        }
+        if (delayed != 0) {
+            qsi_queue_forget_delayed(queue, segment, word, delayed);
+            settle_word(queue, segment, word, delayed);
         }
         from = end;
     }
@@ -470,7 +485,7 @@ void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context)
 {
     struct ranges ranges = {.visit = visit, .context = context};
-    uint64_t dropped = queue->ready_count;
+    uint64_t dropped = queue->ready_count + queue->delayed_count;
 
     if (dropped > 0 && visit != NULL) {
         walk_ranges(queue, &ranges);
@@ -484,7 +499,7 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
             qsi_queue_settle_unloaded(queue, segment);
             continue;
         }
-        qsi_queue_settle_ready(queue, segment, 0, queue->shared->entries);
+        qsi_queue_settle_waiting(queue, segment, 0, queue->shared->entries);
         qsi_segment_retire_if_done(queue, segment);
     }
     qsi_queue_fewer_bytes(queue, queue->ready_bytes); /* those of states that are on the disk too */

@@ -61,13 +61,22 @@ struct qsi_run {
 
 struct qsi_queue;
 
+/* The messages of a segment that are not to be delivered yet (queue_delays.c). */
+struct qsi_delays {
+    uint64_t *bits; /* bitmap; a message that has its bit is neither ready nor out */
+    uint64_t *dues; /* by slot from word_base on, of delayed messages: us since 1970 */
+    uint16_t *heap; /* slots from word_base on: the one that is due first at the top */
+    uint32_t heap_count;
+    bool is_ordered; /* the heap has what is delayed and nothing else; if not, it is made again */
+};
+
 /* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words [word_base, word_base + word_count);
  * what is before them is settled, what is behind was not given out yet. */
 struct qsi_segment {
     struct qsi_queue *queue; /* NULL: retired */
     uint64_t number;
     bool is_durable; /* of a durable queue: its file is in the durable index */
-    uint32_t ready_count, out_count;
+    uint32_t ready_count, out_count, delayed_count;
     uint32_t word_base, word_count;
     uint32_t first_word; /* no message before this word is ready */
     uint32_t seen_end;   /* slots below count as delivered once, by a session that crashed */
@@ -83,8 +92,10 @@ struct qsi_segment {
         *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
     uint32_t *sizes;      /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
     uint64_t paged_bytes; /* of ready bodies, when the state left memory, if they are counted */
+    struct qsi_delays *delays; /* NULL: no message was delayed since the state is in memory */
     uint64_t
         earliest; /* no ready message expires before; 0 until a state that has expiries was read */
+    uint64_t earliest_due;    /* no delayed message is due before; QSI_NEVER: none is delayed */
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
     uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
@@ -119,8 +130,8 @@ struct qsi_segment {
 /* What queues have together that are one to whoever consumes: 256 at most. */
 struct qsi_queue_sum {
     uint64_t ready_count;
-    uint64_t ready_bytes;                 /* of bodies, if they count them */
-    uint64_t earliest;                    /* no ready message of theirs expires before */
+    uint64_t ready_bytes; /* of bodies, if they count them */
+    uint64_t earliest; /* no ready message of theirs expires, and no delayed one is due, before */
     uint64_t places[256 / QSI_WORD_BITS]; /* a bit for each that has ready messages */
 };
 
@@ -147,6 +158,7 @@ struct qsi_queue {
         spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
     uint64_t ready_count;
     uint64_t out_count;
+    uint64_t delayed_count;
     uint64_t aside_count;                          /* messages of segments that are aside */
     uint64_t ram_bytes;                            /* of runs */
     uint64_t ram_count;                            /* live messages of runs */
@@ -155,7 +167,7 @@ struct qsi_queue {
         ttl_us; /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
     uint64_t
         ttl_least_us;     /* expiring at once means so much later: while a consumer may take them */
-    uint64_t earliest;    /* no ready message expires before; QSI_NEVER: none does */
+    uint64_t earliest;    /* no ready message expires, and no delayed one is due, before */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
     bool
@@ -188,7 +200,7 @@ static inline uint64_t qsi_segment_first_seq(const struct qsi_queue_shared *shar
 }
 static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
 {
-    return segment->ready_count + segment->out_count;
+    return segment->ready_count + segment->out_count + segment->delayed_count;
 }
 
 /* ---- publishing ---- */
@@ -214,6 +226,11 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
                                 bool stored);
 /* Room to note when the next count messages expire, which say so themselves; REQUIRES the other room. */
 qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+/* Room to note when the next count messages are due, which say so themselves; REQUIRES the other room. */
+qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+/* Both, as far as the record says such a thing of its rows. */
+qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record,
+                                  uint64_t count) QS_MUST_CHECK;
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints: the next message shares no
  * page of slots with the last). */
 qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq) QS_MUST_CHECK;
@@ -309,6 +326,33 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run);
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
 void qsi_queue_recount_bytes(struct qsi_queue *queue);
 
+/* ---- messages that are not to be delivered yet ---- */
+
+/* Room to delay messages of the segment, whose state is in memory: delay cannot fail then. */
+qs_status qsi_segment_cover_delays(struct qsi_queue *queue,
+                                   struct qsi_segment *segment) QS_MUST_CHECK;
+/* Ready messages of one word are delayed until due_us.  REQUIRES that room. */
+void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                     uint64_t mask, uint64_t due_us);
+/* Delayed messages that are due are ready, count_max at most, those of the first sequences first.
+ * Returns how many.  *lacks_state_out: the first segment that has some and whose state is not in
+ * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
+uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
+                               struct qsi_segment **lacks_state_out);
+/* The state cannot be read: all that is delayed counts as ready, so that whoever comes for it is told. */
+void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment);
+/* When the message in a slot is due, which is delayed. */
+uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot);
+/* The delayed messages of one word. */
+static inline uint64_t qsi_segment_delayed(const struct qsi_segment *segment, uint32_t word)
+{
+    uint32_t at = word - segment->word_base;
+
+    return segment->delays != NULL && word >= segment->word_base && at < segment->word_count
+               ? segment->delays->bits[at]
+               : 0;
+}
+
 /* ---- segments whose state cannot be read ---- */
 
 /* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not in memory, and that it is ready. */
@@ -346,7 +390,7 @@ static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment,
                                       : mask;
 }
 
-/* Drops every ready message; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
+/* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
 typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
 /* The queue is deleted: purges it, and drops the references of what is out as well. */
@@ -356,10 +400,18 @@ uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
 
 /* ---- recovery ---- */
 
-/* A segment that a checkpoint names; in order of their numbers, before anything is pushed.  live_count: all ready. */
-qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
-                            uint32_t live_count, uint32_t seen_end, bool has_stored,
-                            bool has_expiries) QS_MUST_CHECK;
+/* What a checkpoint says of a segment. */
+struct qsi_restored_segment {
+    const struct qsi_segment_file *file;
+    uint32_t ready_count, delayed_count;
+    uint32_t seen_end;
+    bool has_stored;
+    bool has_expiries;
+    uint64_t earliest_due;
+};
+/* A segment that a checkpoint names; in order of their numbers, before anything is pushed. */
+qs_status qsi_queue_restore(struct qsi_queue *queue,
+                            const struct qsi_restored_segment *restored) QS_MUST_CHECK;
 /* Nothing is added to a restored segment that cannot be read: the queue goes on behind it.  REQUIRES that it is the last one. */
 void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Salvage: a restored segment that cannot be read is taken for settled.  Its file stays, and so does what it refers to. */
@@ -368,8 +420,9 @@ void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment
  * NULL: none. */
 struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
                                           const struct qsi_settle *settle);
-/* Settles or requeues by sequence; sequences that are not there are passed over. */
-void qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle);
+/* Settles, requeues or delays by sequence; sequences that are not there are passed over.  QS_ENOMEM: nothing was done. */
+qs_status qsi_queue_replay_settle(struct qsi_queue *queue,
+                                  const struct qsi_settle *settle) QS_MUST_CHECK;
 /* Every message counts as delivered before. */
 void qsi_queue_mark_all_seen(struct qsi_queue *queue);
 

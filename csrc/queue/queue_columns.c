@@ -69,6 +69,14 @@ qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
     return cover(queue, count, true, false);
 }
 
+qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record, uint64_t count)
+{
+    if (qsi_messages_has_expiration(record)) {
+        QS_TRY(qsi_queue_reserve_expiries(queue, count));
+    }
+    return qsi_messages_has_due(record) ? qsi_queue_reserve_dues(queue, count) : QS_OK;
+}
+
 /* ---- noting ---- */
 
 /* The queue's time to live, or the message's own if that is shorter. */
@@ -76,7 +84,7 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
                           uint32_t row)
 {
     uint32_t own_ms = qsi_messages_expiration(view, row);
-    uint64_t ttl_us = queue->ttl_us;
+    uint64_t ttl_us = queue->ttl_us, due_us, from_us;
 
     if (own_ms != QSI_NO_EXPIRATION && own_ms * QSI_US_PER_MS < ttl_us) {
         ttl_us = own_ms * QSI_US_PER_MS;
@@ -85,7 +93,10 @@ static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messag
         return QSI_NEVER;
     }
     ttl_us = ttl_us > queue->ttl_least_us ? ttl_us : queue->ttl_least_us;
-    return qsi_messages_time(view->record) + ttl_us;
+    /* A message that is delayed begins to live when it is due. */
+    due_us = qsi_messages_due(view, row);
+    from_us = qsi_messages_time(view->record);
+    return (due_us > from_us ? due_us : from_us) + ttl_us;
 }
 
 void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
@@ -257,7 +268,9 @@ static void tell_earliest(struct qsi_queue *queue)
 {
     queue->earliest = QSI_NEVER;
     for (uint32_t i = 0; i < queue->segment_count; i++) {
-        uint64_t earliest = qsi_queue_segment_at(queue, i)->earliest;
+        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint64_t earliest =
+            segment->earliest < segment->earliest_due ? segment->earliest : segment->earliest_due;
         queue->earliest = earliest < queue->earliest ? earliest : queue->earliest;
     }
 }

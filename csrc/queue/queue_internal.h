@@ -62,7 +62,7 @@ static inline void qsi_queue_fewer_bytes(struct qsi_queue *queue, uint64_t bytes
         queue->sum->ready_bytes -= bytes;
     }
 }
-/* A ready message expires then. */
+/* A ready message expires then, or a delayed one is due. */
 static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t earliest)
 {
     if (earliest < queue->earliest) {
@@ -166,17 +166,46 @@ void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment,
 void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *segment,
                              uint32_t word, uint64_t mask);
 
+/* ---- delays (queue_delays.c) ---- */
+
+/* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those that are not due yet are delayed. */
+void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
+                         const struct qsi_run *run, uint32_t row, uint32_t count);
+/* The delays with room for word_count words; NULL: out of memory.  What there was stays the caller's. */
+struct qsi_delays *qsi_delays_widen(const struct qsi_delays *delays, uint32_t old_word_count,
+                                    uint32_t word_count);
+void qsi_delays_free(struct qsi_delays *delays);
+/* What the delays of a segment with so many slots take of the budget. */
+static inline uint64_t qsi_delays_ram(uint64_t slots)
+{
+    return slots / 8 + slots * (sizeof(uint64_t) + sizeof(uint16_t));
+}
+/* Delayed messages of one word are ready, or not delayed any more because they are settled. */
+void qsi_queue_undelay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                       uint64_t mask);
+void qsi_queue_forget_delayed(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                              uint64_t mask);
+/* A state that was loaded: which of its live messages are delayed.  dues: by slot from word_base on. */
+qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 const uint64_t *dues) QS_MUST_CHECK;
+/* A column of all slots of the segment, in memory of its own; NULL: out of memory. */
+uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t words) QS_MUST_CHECK;
+
 /* ---- settling (queue.c) ---- */
+
+/* Some messages of a word that were not ready are, in the counts of the queue. */
+void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                              uint64_t mask);
 
 /* Ready messages of one word are out. */
 void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                     uint64_t mask);
 
-/* Settles all that is ready in a segment whose state is on the disk: nothing of it is in memory. */
+/* Settles all that is ready or delayed in a segment whose state is on the disk: nothing of it is in memory. */
 void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment);
-/* Settles what is ready among slots [from, to).  REQUIRES state. */
-void qsi_queue_settle_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
-                            uint32_t to);
+/* Settles what is ready or delayed among slots [from, to).  REQUIRES state. */
+void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
+                              uint32_t to);
 /* One more delivery for each message; without memory it does not count. */
 void qsi_segment_count_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask);
 

@@ -63,7 +63,7 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
     uint64_t count = run->count - row;
     uint32_t record_row;
     bool columns = qsi_queue_wants_columns(queue) ||
-                   qsi_messages_has_expiration(qsi_run_record(run, row, &record_row));
+                   qsi_messages_has_times(qsi_run_record(run, row, &record_row));
 
     queue->next_seq = seq + count;
     qsi_queue_more_ready(queue, count);
@@ -91,6 +91,7 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
         }
         if (columns) {
             qsi_queue_note_columns(queue, segment, slot, run, row, here);
+            qsi_queue_note_dues(queue, segment, slot, run, row, here);
         }
         seq += here;
         row += here;

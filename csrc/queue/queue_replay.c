@@ -4,23 +4,25 @@
 #include "check.h"
 #include "queue_internal.h"
 
-qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_segment_file *file,
-                            uint32_t live_count, uint32_t seen_end, bool has_stored,
-                            bool has_expiries)
+qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_segment *restored)
 {
     struct qsi_segment *segment;
 
-    QS_TRY(qsi_queue_append_segment(queue, file->number, &segment));
-    segment->file = *file;
-    segment->durable_area = file->state_area;
+    QS_TRY(qsi_queue_append_segment(queue, restored->file->number, &segment));
+    segment->file = *restored->file;
+    segment->durable_area = restored->file->state_area;
     segment->named = true;
     segment->page_aligned = true;
-    segment->ready_count = live_count;
-    segment->seen_end = seen_end;
-    segment->has_stored = has_stored;
-    segment->earliest = has_expiries ? 0 : QSI_NEVER;
+    segment->ready_count = restored->ready_count;
+    segment->delayed_count = restored->delayed_count;
+    segment->seen_end = restored->seen_end;
+    segment->has_stored = restored->has_stored;
+    segment->earliest = restored->has_expiries ? 0 : QSI_NEVER;
+    segment->earliest_due = restored->delayed_count > 0 ? restored->earliest_due : QSI_NEVER;
     qsi_queue_note_earliest(queue, segment->earliest);
-    qsi_queue_more_ready(queue, live_count);
+    qsi_queue_note_earliest(queue, segment->earliest_due);
+    qsi_queue_more_ready(queue, segment->ready_count);
+    queue->delayed_count += segment->delayed_count;
     return QS_OK;
 }
 
@@ -58,36 +60,62 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
             break;
         }
         if (segment->settled == NULL &&
-            (settle->kind == QSI_SETTLE_REQUEUE || first < seq || first + entries > end)) {
+            (settle->kind != QSI_SETTLE_ACK || first < seq || first + entries > end)) {
             return segment;
         }
     }
     return NULL;
 }
 
+/* What was delayed before had been delivered when this was written. */
 static void replay_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
-                           uint32_t to)
+                           uint32_t to, const struct qsi_settle *settle)
 {
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
         uint32_t end = (word + 1) * QSI_WORD_BITS < to ? (word + 1) * QSI_WORD_BITS : to;
-        uint64_t mask = qsi_segment_ready(queue, segment, word) &
-                        (qsi_low_bits(end - from) << (from % QSI_WORD_BITS));
-        if (mask != 0) {
+        uint64_t range = qsi_low_bits(end - from) << (from % QSI_WORD_BITS);
+        uint64_t mask;
+        qsi_queue_undelay(queue, segment, word, qsi_segment_delayed(segment, word) & range);
+        mask = qsi_segment_ready(queue, segment, word) & range;
+        if (mask != 0 && settle->kind != QSI_SETTLE_DUE) {
             qsi_segment_count_deliveries(segment, word, mask);
             segment->seen[word - segment->word_base] |= mask;
             qsi_segment_dirty_state(segment);
+        }
+        if (mask != 0 && qsi_settle_has_due(settle->kind)) {
+            qsi_queue_delay(queue, segment, word, mask, settle->due_us);
         }
         from = end;
     }
 }
 
-void qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle)
+/* Room for what the settle delays. */
+static qs_status cover_delays(struct qsi_queue *queue, const struct qsi_settle *settle)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t end = settle->first_seq + settle->count;
+
+    for (uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);
+         qsi_settle_has_due(settle->kind) && i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        if (qsi_segment_first_seq(queue->shared, segment) >= end) {
+            break;
+        }
+        if (segment->settled != NULL) {
+            QS_TRY(qsi_segment_cover_delays(queue, segment));
+        }
+    }
+    return QS_OK;
+}
+
+qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *settle)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t end = settle->first_seq + settle->count;
     uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);
 
+    QS_TRY(cover_delays(queue, settle));
     while (i < queue->segment_count) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint32_t before = queue->segment_count;
@@ -95,20 +123,21 @@ void qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_settle *s
         uint32_t from = settle->first_seq > first ? (uint32_t)(settle->first_seq - first) : 0;
         uint32_t to;
         if (first >= end) {
-            return;
+            break;
         }
         to = end - first < entries ? (uint32_t)(end - first) : entries;
         if (segment->settled == NULL) { /* whole: who replays has loaded the others */
-            QS_ASSERT(from == 0 && to == entries && settle->kind != QSI_SETTLE_REQUEUE);
+            QS_ASSERT(from == 0 && to == entries && settle->kind == QSI_SETTLE_ACK);
             qsi_queue_settle_unloaded(queue, segment);
-        } else if (settle->kind == QSI_SETTLE_REQUEUE) {
-            replay_requeue(queue, segment, from, to);
+        } else if (settle->kind != QSI_SETTLE_ACK) {
+            replay_requeue(queue, segment, from, to, settle);
         } else {
-            qsi_queue_settle_ready(queue, segment, from, to);
+            qsi_queue_settle_waiting(queue, segment, from, to);
             qsi_segment_retire_if_done(queue, segment);
         }
         i += queue->segment_count == before ? 1 : 0;
     }
+    return QS_OK;
 }
 
 void qsi_queue_mark_all_seen(struct qsi_queue *queue)

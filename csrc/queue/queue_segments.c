@@ -29,7 +29,8 @@ uint64_t qsi_segment_state_ram(const struct qsi_segment *segment)
                : 3 * slots / 8 + (segment->transient != NULL ? slots / 8 : 0) +
                      (segment->deliveries != NULL ? slots : 0) +
                      (segment->expiries != NULL ? slots * sizeof(uint64_t) : 0) +
-                     (segment->sizes != NULL ? slots * sizeof(uint32_t) : 0);
+                     (segment->sizes != NULL ? slots * sizeof(uint32_t) : 0) +
+                     (segment->delays != NULL ? qsi_delays_ram(slots) : 0);
 }
 
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
@@ -62,7 +63,8 @@ uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segme
     if (word < segment->word_base || at >= segment->word_count) {
         return 0;
     }
-    return ~(segment->settled[at] | segment->out[at]) & qsi_segment_assigned(queue, segment, word);
+    return ~(segment->settled[at] | segment->out[at] | qsi_segment_delayed(segment, word)) &
+           qsi_segment_assigned(queue, segment, word);
 }
 
 uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word)
@@ -110,6 +112,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     uint8_t *deliveries = NULL;
     uint64_t *expiries = NULL;
     uint32_t *sizes = NULL;
+    struct qsi_delays *delays = NULL;
     size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
 
     if (segment->transient != NULL) {
@@ -126,15 +129,19 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     if (segment->sizes != NULL) {
         sizes = widen_column(segment->sizes, old_slots * sizeof *sizes, slots * sizeof *sizes, 0);
     }
+    if (segment->delays != NULL) {
+        delays = qsi_delays_widen(segment->delays, old, word_count);
+    }
     if (bits == NULL || (segment->transient != NULL && transient == NULL) ||
         (segment->deliveries != NULL && deliveries == NULL) ||
         (segment->expiries != NULL && expiries == NULL) ||
-        (segment->sizes != NULL && sizes == NULL)) {
+        (segment->sizes != NULL && sizes == NULL) || (segment->delays != NULL && delays == NULL)) {
         qsi_free(bits);
         qsi_free(transient);
         qsi_free(deliveries);
         qsi_free(expiries);
         qsi_free(sizes);
+        qsi_delays_free(delays);
         return QS_ENOMEM;
     }
     qsi_budget_sub(queue->shared->budget, qsi_segment_state_ram(segment));
@@ -148,6 +155,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     qsi_free(segment->deliveries);
     qsi_free(segment->expiries);
     qsi_free(segment->sizes);
+    qsi_delays_free(segment->delays);
     segment->settled = bits;
     segment->out = bits + word_count;
     segment->seen = bits + 2 * (size_t)word_count;
@@ -155,6 +163,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     segment->deliveries = deliveries;
     segment->expiries = expiries;
     segment->sizes = sizes;
+    segment->delays = delays;
     segment->word_count = word_count;
     qsi_budget_add(queue->shared->budget, qsi_segment_state_ram(segment));
     return QS_OK;
@@ -176,10 +185,12 @@ void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segme
     qsi_free(segment->deliveries);
     qsi_free(segment->expiries);
     qsi_free(segment->sizes);
+    qsi_delays_free(segment->delays);
     segment->settled = segment->out = segment->seen = segment->transient = NULL;
     segment->deliveries = NULL;
     segment->expiries = NULL;
     segment->sizes = NULL;
+    segment->delays = NULL;
 }
 
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
@@ -287,7 +298,7 @@ qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
     if (number == queue->retired_number) {
         segment->file.generation = segment->transient_file.generation = queue->retired_generation;
     }
-    segment->earliest = QSI_NEVER;
+    segment->earliest = segment->earliest_due = QSI_NEVER;
     qsi_list_init(&segment->in_shared);
     queue->segments[queue->first_segment + queue->segment_count++] = segment;
     *segment_out = segment;

@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -231,6 +232,8 @@ class Channel(Declarations):
         properties: Properties | None = None,
         mandatory: bool = False,
         immediate: bool = False,
+        *,
+        delay: float | timedelta | None = None,
     ) -> int:
         """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode it returns when the message is
         confirmed.
@@ -250,6 +253,7 @@ class Channel(Declarations):
             properties,
             mandatory,
             immediate,
+            delay=delay,
         )
         if self._lane.free:
             try:
@@ -626,7 +630,7 @@ class Channel(Declarations):
         """As :meth:`pyqstore.Channel.basic_ack`: with ``multiple`` what was handed out before this
         was called."""
         if multiple:
-            await self._settle_all(self._engine.basic_ack, delivery_tag, False, False)
+            await self._settle_all(self._engine.basic_ack, delivery_tag, False, False, 0)
             return
         if self._lane.free:
             self._check()
@@ -641,18 +645,24 @@ class Channel(Declarations):
         await self._inline(partial(self._engine.basic_ack, delivery_tag))
 
     async def basic_nack(
-        self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True
+        self,
+        delivery_tag: int = 0,
+        multiple: bool = False,
+        requeue: bool = True,
+        *,
+        delay: float | timedelta | None = None,
     ) -> None:
         """As :meth:`pyqstore.Channel.basic_nack`: with ``multiple`` what was handed out before this
         was called."""
-        nack = partial(self._engine.basic_nack, requeue=requeue)
+        nack = partial(self._engine.basic_nack, requeue=requeue, delay=delay)
         if multiple:
-            await self._settle_all(nack, delivery_tag, requeue, not requeue)
+            delay_us = _core.delay_us(requeue, delay)
+            await self._settle_all(nack, delivery_tag, requeue, not requeue, delay_us)
         else:
             await self._inline(partial(nack, delivery_tag))
 
     async def _settle_all(
-        self, verb: Callable[..., None], tag: int, requeue: bool, reject: bool
+        self, verb: Callable[..., None], tag: int, requeue: bool, reject: bool, delay_us: int
     ) -> None:
         """Up to ``tag``; 0: all.  Not what is on its way to somebody: he could not settle it any
         more, and if he never gets it, it would be lost."""
@@ -661,7 +671,7 @@ class Channel(Declarations):
             await self._inline(partial(verb, tag, multiple=True))
             return
         held, last = self._deliveries.held, self._deliveries.last
-        settle = partial(self._engine._settle_around, held, tag, requeue, reject, last)
+        settle = partial(self._engine._settle_around, held, tag, requeue, reject, delay_us, last)
         # Inline only what may be begun anew: a tag is known once.
         await self._lane.run(settle, inline=tag == 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import timedelta
 
 from .. import message as synchronous
 from ..waiting import SLICE_NS, check_timeout
@@ -22,9 +23,13 @@ class Message(synchronous.Message):
         """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
         await _engine_of(self).face().basic_ack(self.delivery_tag)
 
-    async def nack(self, requeue: bool = True) -> None:  # type: ignore[override]
-        """Refuse this message: back to its place in the queue, or dead-lettered, or dropped."""
-        await _engine_of(self).face().basic_nack(self.delivery_tag, requeue=requeue)
+    async def nack(  # type: ignore[override]
+        self, requeue: bool = True, delay: float | timedelta | None = None
+    ) -> None:
+        """Refuse this message: back to its place in the queue, with ``delay`` (seconds, or a
+        timedelta) when that is over, or dead-lettered, or dropped."""
+        channel = _engine_of(self).face()
+        await channel.basic_nack(self.delivery_tag, requeue=requeue, delay=delay)
 
     async def reject(self, requeue: bool = False) -> None:  # type: ignore[override]
         """The same as ``nack`` with the other default."""

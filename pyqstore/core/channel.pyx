@@ -284,7 +284,7 @@ cdef class Channel:
         return number
 
     cdef object publish(self, object exchange, object routing_key, object properties, qs_slice body,
-                        uint32_t flags):
+                        uint32_t flags, uint64_t delay_us):
         cdef qs_slice name
         cdef qs_slice key
         cdef qs_slice blob
@@ -297,14 +297,15 @@ cdef class Channel:
         properties_slice(properties, &blob)
         self.begin(&error)
         with nogil:
-            status = qs_channel_publish(self.handle, name, key, blob, body, flags, &receipt, &error)
+            status = qs_channel_publish_delayed(self.handle, name, key, blob, body, flags, delay_us,
+                                                &receipt, &error)
         self.end(status, &error)
         if receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0:
             self.led_nowhere = True
         return receipt.first_number
 
     def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False,
-                      bint immediate=False):
+                      bint immediate=False, *, delay=None):
         """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
 
         The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
@@ -318,6 +319,10 @@ cdef class Channel:
         listener, ``wait_for_confirms`` raises MessageReturned; without ``mandatory`` it is dropped.
         ``immediate`` is refused, as by RabbitMQ: NotImplementedByBroker.
 
+        ``delay`` (seconds, or a timedelta): the message is in its queues at once, as durable as
+        any other, and delivered when that time is over, also after a crash; others go by
+        meanwhile. Then it takes the place that it was published at, and its time to live begins.
+
         Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
         for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
         exchange), AccessRefused (an internal one), PreconditionFailed (too large, or CC or BCC is
@@ -327,18 +332,23 @@ cdef class Channel:
         cdef Py_buffer view
         cdef uint32_t flags = ((QS_MANDATORY if mandatory else 0)
                                | (QS_IMMEDIATE if immediate else 0))
+        cdef uint64_t delay_us = 0
+        if delay is not None:
+            delay_of(delay, &delay_us)
         if PyBytes_Check(body):
             data.data = PyBytes_AS_STRING(body)
             data.bytes = <size_t>PyBytes_GET_SIZE(body)
-            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
+                                delay_us)
         if PyUnicode_Check(body):
             text_slice(body, "body", &data)
-            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
+                                delay_us)
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             data.data = view.buf
             data.bytes = <size_t>view.len
-            return self.publish(exchange, routing_key, properties, data, flags)
+            return self.publish(exchange, routing_key, properties, data, flags, delay_us)
         finally:
             PyBuffer_Release(&view)
 
@@ -571,7 +581,8 @@ cdef class Channel:
         """The batch cannot be handed out."""
         self.withhold(batch.first_tag, batch.last_tag)
 
-    cdef int settle(self, uint64_t delivery_tag, uint32_t flags, bint ack) except -1:
+    cdef int settle(self, uint64_t delivery_tag, uint32_t flags, bint ack,
+                    uint64_t delay_us=0) except -1:
         cdef qs_error error
         cdef qs_status status
         flags |= self.no_wait
@@ -581,7 +592,7 @@ cdef class Channel:
                 status = qs_channel_ack(self.handle, delivery_tag, flags, &error)
         else:
             with nogil:
-                status = qs_channel_nack(self.handle, delivery_tag, flags, &error)
+                status = qs_channel_nack_delayed(self.handle, delivery_tag, flags, delay_us, &error)
         self.end(status, &error)
         return 0
 
@@ -594,19 +605,26 @@ cdef class Channel:
         """
         cdef uint64_t tag
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
-        if not (multiple and self._settle_handed_out(tag, False, False)):
+        if not (multiple and self._settle_handed_out(tag, False, False, 0)):
             self.settle(tag, QS_MULTIPLE if multiple else 0, True)
 
-    def basic_nack(self, delivery_tag=0, bint multiple=False, bint requeue=True):
+    def basic_nack(self, delivery_tag=0, bint multiple=False, bint requeue=True, *, delay=None):
         """Refuse deliveries, those that ``basic_ack`` would acknowledge: back to their places in
-        the queue, or dead-lettered, or dropped."""
+        the queue, or dead-lettered, or dropped.
+
+        ``delay`` (seconds, or a timedelta), with ``requeue`` only: they are delivered again when
+        that time is over, also after a crash; others go by meanwhile.
+        """
+        cdef uint64_t delay_us
         cdef uint64_t tag
         cdef uint32_t flags = (QS_MULTIPLE if multiple else 0) | (QS_REQUEUE if requeue else 0)
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
-        if not (multiple and self._settle_handed_out(tag, requeue, not requeue)):
-            self.settle(tag, flags, False)
+        delay_of(delay, &delay_us)
+        check_requeue(requeue, delay_us)
+        if not (multiple and self._settle_handed_out(tag, requeue, not requeue, delay_us)):
+            self.settle(tag, flags, False, delay_us)
 
-    def _settle_handed_out(self, tag, requeue, reject):
+    def _settle_handed_out(self, tag, requeue, reject, delay_us):
         """For whoever holds deliveries back: settle the others up to ``tag``.  Whether it did."""
         return False
 
@@ -856,7 +874,7 @@ cdef class Channel:
         return 0
 
     def _settle_range(self, uint64_t first_tag, uint64_t last_tag, bint requeue,
-                      bint reject=False, bint in_transaction=False):
+                      bint reject=False, bint in_transaction=False, uint64_t delay_us=0):
         """Acknowledge what of these tags is outstanding, or put it back, or refuse it: beside any
         transaction, or as part of it."""
         cdef qs_error error
@@ -865,7 +883,8 @@ cdef class Channel:
         flags |= (QS_REJECT if reject else 0) | (QS_IN_TX if in_transaction else 0)
         self.begin(&error)
         with nogil:
-            status = qs_channel_settle_range(self.handle, first_tag, last_tag, flags, &error)
+            status = qs_channel_settle_range_delayed(self.handle, first_tag, last_tag, flags,
+                                                     delay_us, &error)
         self.end(status, &error)
 
     def __reduce__(self):

@@ -6,6 +6,9 @@ from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
+from datetime import timedelta
+from math import ceil
+
 from .errors import from_status
 
 cdef extern from "Python.h":
@@ -14,6 +17,8 @@ cdef extern from "Python.h":
 cdef enum:
     COPY_WITHOUT_GIL_BYTES = 65536
     NAME_BYTES_MAX = 255
+
+DELAY_S_MAX = 100 * 365 * 24 * 3600
 
 # Errors.
 
@@ -93,6 +98,35 @@ cdef inline int number_of(object value, str name, uint64_t most, uint64_t *numbe
     except OverflowError:
         pass
     raise ValueError(f"{name} must be 0 to {most}, not {value}")
+
+
+cdef int delay_of(object delay, uint64_t *microseconds_out) except -1:
+    """Seconds, or a timedelta; None: no delay.  Rounded up: nothing comes early."""
+    if delay is None:
+        microseconds_out[0] = 0
+        return 0
+    if isinstance(delay, timedelta):
+        delay = delay.total_seconds()
+    elif isinstance(delay, bool) or not isinstance(delay, (int, float)):
+        raise TypeError(f"delay must be seconds or a timedelta, not {type(delay).__name__}")
+    if not 0 <= delay <= DELAY_S_MAX:  # not a number as well
+        raise ValueError(f"delay must be 0 to {DELAY_S_MAX} seconds, not {delay}")
+    microseconds_out[0] = ceil(delay * 1_000_000)
+    return 0
+
+
+cdef int check_requeue(bint requeue, uint64_t delay_us) except -1:
+    if delay_us > 0 and not requeue:
+        raise ValueError("delay without requeue: the message does not come back")
+    return 0
+
+
+def delay_us(bint requeue, delay):
+    """The delay of a nack in microseconds."""
+    cdef uint64_t microseconds
+    delay_of(delay, &microseconds)
+    check_requeue(requeue, microseconds)
+    return microseconds
 
 
 # Results.

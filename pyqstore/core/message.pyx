@@ -71,9 +71,13 @@ cdef class Message:
         """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
         self.owner().settle(self.delivery_tag, 0, True)
 
-    def nack(self, bint requeue=True):
-        """Refuse this message: back to its place in the queue, or dead-lettered, or dropped."""
-        self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False)
+    def nack(self, bint requeue=True, delay=None):
+        """Refuse this message: back to its place in the queue, with ``delay`` (seconds, or a
+        timedelta) when that is over, or dead-lettered, or dropped."""
+        cdef uint64_t delay_us
+        delay_of(delay, &delay_us)
+        check_requeue(requeue, delay_us)
+        self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False, delay_us)
 
     def reject(self, bint requeue=False):
         """The same as ``nack`` with the other default."""

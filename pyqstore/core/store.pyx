@@ -255,20 +255,20 @@ cdef class Store:
         return position, None, None if status == QS_EEMPTY else error_of(status, &error)
 
     def _peek(self, queue, uint64_t position):
-        """(position to go on at, Message or None at the end, whether it is unacked, error)."""
+        """(position to go on at, Message or None at the end, its state, error)."""
         cdef qs_slice name
         cdef qs_message source
         cdef Message message
-        cdef c_bool unacked = False
+        cdef uint32_t state = 0
         cdef qs_error error
         cdef qs_status status
         name_slice(queue, "queue", &name)
         self.begin(&error)
         with nogil:
-            status = qs_store_peek(self.handle, name, &position, &unacked, &source, &error)
+            status = qs_store_peek(self.handle, name, &position, &state, &source, &error)
         self.leave()
         if status != QS_OK:
-            return position, None, False, None if status == QS_EEMPTY else error_of(status, &error)
+            return position, None, "ready", None if status == QS_EEMPTY else error_of(status, &error)
         try:
             message = Message.__new__(Message)
             message.delivery_tag = source.delivery_tag
@@ -282,7 +282,7 @@ cdef class Store:
             message.body = bytes_of(&source.body)
         finally:
             qs_message_release(&source)
-        return position, message, bool(unacked), None
+        return position, message, ("ready", "unacked", "delayed")[state], None
 
     def _set_queue_mode(self, queue, bint lazy):
         cdef qs_slice name

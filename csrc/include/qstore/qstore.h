@@ -139,7 +139,7 @@ QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
 QS_API void qs_store_options(qs_store *store, qs_options *options_out);
 
 typedef struct qs_queue_status {
-    uint64_t messages_ready, messages_unacked, consumers;
+    uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
     uint64_t alpha, beta, gamma, delta; /* messages in each state */
     uint64_t q1, q2, delta_len, q3, q4; /* ready messages in each sub-queue */
     uint64_t ram_bytes, disk_bytes;
@@ -164,7 +164,7 @@ typedef struct qs_exchange_info {
 typedef struct qs_queue_info {
     qs_slice name;
     bool durable, exclusive, auto_delete;
-    uint64_t messages_ready;
+    uint64_t messages_ready, messages_delayed;
     qs_slice arguments;
 } qs_queue_info;
 typedef struct qs_binding_info {
@@ -206,10 +206,11 @@ QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
                                                qs_verified *verified_out, qs_error *error);
 
 typedef struct qs_message qs_message;
-/* qs_store_browse - the next messages of a queue, ready and unacked, as a record batch.  Nothing is delivered, no count changes, no
+/* qs_store_browse - the next messages of a queue, ready, unacked and delayed, as a record batch.  Nothing is delivered, no count changes, no
  * file is written; a store that is open for reading only has this in place of channels.
  *
- * Columns: those of qs_channel_get_batch with "sequence" in place of "delivery_tag", and "unacked" behind them.
+ * Columns: those of qs_channel_get_batch with "sequence" in place of "delivery_tag", and "unacked" and "delayed"
+ * behind them.
  * In-out:  position_io   where to begin, 0 at first; then where to go on, after an error as well.  It is the sequence of a message;
  *                        in a queue with priorities, the distance from the highest priority stands above 56 bits of it
  * In:      messages_max, bytes_max   of bodies; one message comes in any case
@@ -219,9 +220,10 @@ QS_API QS_MUST_CHECK qs_status qs_store_browse(qs_store *store, qs_slice queue,
                                                uint64_t *position_io, uint64_t messages_max,
                                                uint64_t bytes_max, struct ArrowSchema *schema_out,
                                                struct ArrowArray *array_out, qs_error *error);
-/* qs_store_peek - the same for one message; its delivery_tag is its position.  message_out: release it. */
+enum { QS_MESSAGE_READY, QS_MESSAGE_UNACKED, QS_MESSAGE_DELAYED };
+/* qs_store_peek - the same for one message; its delivery_tag is its position.  state_out: QS_MESSAGE_*.  message_out: release it. */
 QS_API QS_MUST_CHECK qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io,
-                                             bool *unacked_out, qs_message *message_out,
+                                             uint32_t *state_out, qs_message *message_out,
                                              qs_error *error);
 
 /* qs_store_transaction_known - has a transaction with this key been committed (durably) on this store, and not been forgotten?
@@ -320,7 +322,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_bind(qs_channel *channel, qs_sli
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue,
                                                        qs_slice exchange, qs_slice routing_key,
                                                        qs_slice arguments, qs_error *error);
-/* count_out: ready messages dropped; unacked ones stay. */
+/* count_out: messages dropped, ready and delayed ones; unacked ones stay. */
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue,
                                                       uint64_t *count_out, qs_error *error);
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue,
@@ -361,6 +363,18 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice 
                                                   qs_slice body, uint32_t flags,
                                                   qs_receipt *receipt_out, qs_error *error);
 
+/* qs_channel_publish_delayed - the same, to be delivered delay_us from now at the earliest.
+ *
+ * The message is in its queues at once, and durable as any other, but not ready before it is due, by the store's clock, whatever
+ * happens meanwhile.  Then it takes the place among ready messages that it was published at.  Its time to live begins when it is due.
+ * In a transaction the delay begins with this call.
+ * In:      delay_us  0: at once.  QS_EINVAL: more than 100 years */
+QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
+                                                          qs_slice routing_key, qs_slice properties,
+                                                          qs_slice body, uint32_t flags,
+                                                          uint64_t delay_us,
+                                                          qs_receipt *receipt_out, qs_error *error);
+
 /* qs_channel_ignore_returns - with ignored, unroutable mandatory messages are not kept for
  * QS_EVENT_RETURN from now on; in confirm mode they are counted, and the first is kept, for
  * qs_channel_take_ignored.
@@ -370,6 +384,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice 
  * QS_ESTORE_FULL. */
 QS_API QS_MUST_CHECK qs_status qs_channel_ignore_returns(qs_channel *channel, bool ignored,
                                                          qs_error *error);
+
 typedef struct qs_batch {
     const struct ArrowSchema *schema; /* of a struct: the record batches' schema */
     const struct ArrowArray *const
@@ -457,6 +472,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t deli
 QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
                                                uint32_t flags /* QS_MULTIPLE, QS_REQUEUE */,
                                                qs_error *error);
+/* qs_channel_nack_delayed - the same; what is requeued is not ready before delay_us are over, by the store's clock, whatever happens
+ * meanwhile.  Then it is back in its place.  A message that was delivered as often as its queue lets it is dead-lettered at once.
+ * In:      delay_us  0: no delay.  QS_EINVAL: more than 100 years, or a delay without QS_REQUEUE */
+QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag,
+                                                       uint32_t flags, uint64_t delay_us,
+                                                       qs_error *error);
 /* Also what was withheld; with QS_WITHHELD only that. */
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel,
                                                   uint32_t flags /* QS_REQUEUE, QS_WITHHELD */,
@@ -475,6 +496,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t
 QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
                                                        uint64_t last_tag, uint32_t flags,
                                                        qs_error *error);
+
+/* The same, as qs_channel_nack_delayed. */
+QS_API QS_MUST_CHECK qs_status qs_channel_settle_range_delayed(qs_channel *channel,
+                                                               uint64_t first_tag,
+                                                               uint64_t last_tag, uint32_t flags,
+                                                               uint64_t delay_us, qs_error *error);
 
 /* ---- events: what a broker would send unasked ---- */
 

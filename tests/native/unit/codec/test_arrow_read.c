@@ -536,7 +536,7 @@ static void test_wrong_columns_are_refused_by_name(void)
         &full.root,
         "unknown column \"color\"; expected body, exchange, routing_key, headers, message_id, "
         "correlation_id, type, app_id, content_type, content_encoding, reply_to, user_id, "
-        "priority, delivery_mode, expiration_ms, timestamp");
+        "priority, delivery_mode, expiration_ms, timestamp, due");
     make_full(&full);
     full.message_id.schema.name = "routing_key";
     check_refused(&full.root, "two columns are called \"routing_key\"");

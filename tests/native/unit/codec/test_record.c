@@ -499,30 +499,39 @@ static void test_impossible_lengths_do_not_fit(void)
 
 /* ---- settle and topology ---- */
 
-static void test_settle_round_trips_and_is_checked(void)
+static void test_settle_round_trips_and_is_checked(uint8_t kind)
 {
-    struct qsi_settle settle = {UINT64_C(1) << 60, UINT64_MAX - 10, 10, QSI_SETTLE_REQUEUE}, got;
-    uint8_t record[QSI_SETTLE_BYTES];
+    struct qsi_settle settle = {UINT64_C(1) << 60, UINT64_MAX - 10, 10, kind,
+                                qsi_settle_has_due(kind) ? UINT64_MAX - 5 : 0};
+    struct qsi_settle got;
+    uint8_t record[QSI_SETTLE_BYTES_MAX];
+    uint32_t bytes = qsi_settle_record_bytes(kind);
 
     qsi_settle_encode(record, &settle);
-    QS_CHECK(qsi_record_fits(record, sizeof record) &&
+    QS_CHECK(qsi_record_fits(record, bytes) && !qsi_record_fits(record, bytes - 1) &&
              qsi_record_type(record) == QSI_RECORD_SETTLE);
     QS_CHECK_OK(qsi_settle_decode(&got, record, QS_ERROR));
     QS_CHECK(got.queue_id == settle.queue_id && got.first_seq == settle.first_seq &&
-             got.count == settle.count && got.kind == settle.kind);
+             got.count == settle.count && got.kind == settle.kind && got.due_us == settle.due_us);
     qsi_put_u32(record + 24, 11); /* past the last sequence */
     QS_CHECK_STATUS(QS_ECORRUPT, qsi_settle_decode(&got, record, QS_ERROR));
+    qsi_settle_encode(record, &settle);
+    for (uint32_t length = 0; length < 100; length++) {
+        qsi_put_u32(record, length);
+        QS_CHECK((qsi_settle_decode(&got, record, NULL) == QS_OK) == (length == bytes));
+    }
+}
+
+static void test_settles_of_another_kind_are_refused(void)
+{
+    struct qsi_settle settle = {1, 1, 1, QSI_SETTLE_ACK, 0}, got;
+    uint8_t record[QSI_SETTLE_BYTES_MAX];
+
     for (int kind = 0; kind < 256; kind++) {
         settle.kind = (uint8_t)kind;
         qsi_settle_encode(record, &settle);
         QS_CHECK((qsi_settle_decode(&got, record, NULL) == QS_OK) ==
-                 (kind == QSI_SETTLE_ACK || kind == QSI_SETTLE_REQUEUE));
-    }
-    settle.kind = QSI_SETTLE_ACK;
-    qsi_settle_encode(record, &settle);
-    for (uint32_t bytes = 0; bytes < 100; bytes++) {
-        qsi_put_u32(record, bytes);
-        QS_CHECK((qsi_settle_decode(&got, record, NULL) == QS_OK) == (bytes == QSI_SETTLE_BYTES));
+                 (kind >= QSI_SETTLE_ACK && kind <= QSI_SETTLE_DUE));
     }
 }
 
@@ -576,7 +585,10 @@ int main(int argc, char **argv)
     test_shared_properties_are_checked();
     test_what_check_lets_through_is_readable(seed);
     test_impossible_lengths_do_not_fit();
-    test_settle_round_trips_and_is_checked();
+    for (uint8_t kind = QSI_SETTLE_ACK; kind <= QSI_SETTLE_DUE; kind++) {
+        test_settle_round_trips_and_is_checked(kind);
+    }
+    test_settles_of_another_kind_are_refused();
     test_topology_round_trips_and_is_checked();
     return 0;
 }

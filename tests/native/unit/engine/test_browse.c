@@ -97,12 +97,13 @@ static void test_peek_tells_of_each_message_what_it_is(struct engine *engine)
 {
     uint64_t position = 0, count = 0;
     qs_message message;
-    bool unacked;
+    uint32_t state;
 
     fill(engine);
-    while (qs_store_peek(engine->store, text("q"), &position, &unacked, &message, QS_ERROR) ==
+    while (qs_store_peek(engine->store, text("q"), &position, &state, &message, QS_ERROR) ==
            QS_OK) {
-        QS_CHECK(unacked == (count == 0) && !message.redelivered);
+        QS_CHECK(state == (count == 0 ? QS_MESSAGE_UNACKED : QS_MESSAGE_READY));
+        QS_CHECK(!message.redelivered);
         QS_CHECK(message.body.bytes == (is_large(count) ? LARGE : 200));
         QS_CHECK(message.properties.bytes == sizeof persistent_blob);
         QS_CHECK(position > message.delivery_tag);

@@ -520,7 +520,8 @@ static void randomize_state(uint32_t entries, uint64_t *random)
 static void check_state(struct fixture *fixture, const struct qsi_segment_file *file,
                         uint32_t entries, bool with_deliveries)
 {
-    struct qsi_segment_state state = {read_settled, read_seen, read_deliveries, NULL, NULL, 0};
+    struct qsi_segment_state state = {read_settled, read_seen, read_deliveries, NULL, NULL,
+                                      NULL,         0};
     uint32_t has;
 
     memset(read_deliveries, 0xee, sizeof read_deliveries);
@@ -545,7 +546,7 @@ static void test_state_reads_back(uint32_t entries)
     struct fixture fixture;
     uint64_t random = entries;
     struct qsi_segment_file durable;
-    struct qsi_segment_state state = {settled, seen, deliveries, NULL, NULL, 0};
+    struct qsi_segment_state state = {settled, seen, deliveries, NULL, NULL, NULL, 0};
 
     start_in_memory(&fixture, entries);
     model_init(&model, entries, 1, 0);
@@ -590,8 +591,8 @@ static void rewrite(struct fixture *fixture, const uint64_t *live, bool with_del
 {
     struct qsi_segment_file to;
     struct qsi_segment_file from = model.file;
-    struct qsi_segment_state state = {settled, seen, with_deliveries ? deliveries : NULL,
-                                      NULL,    NULL, 0};
+    struct qsi_segment_state state = {
+        settled, seen, with_deliveries ? deliveries : NULL, NULL, NULL, NULL, 0};
 
     QS_CHECK_OK(qsi_segment_rewrite(fixture->index, &model.file, live, &state, &to, QS_ERROR));
     QS_CHECK(memcmp(&from, &model.file, sizeof from) == 0 && exists(fixture, &from));

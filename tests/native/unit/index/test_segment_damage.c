@@ -17,7 +17,7 @@ static uint32_t sizes[ENTRIES] = {7, UINT32_MAX, 0, 1u << 31};
 /* Sixteen slots but two, in two envelopes; state with all its columns. */
 static void write_small(struct fixture *fixture, bool packed)
 {
-    struct qsi_segment_state state = {settled, seen, deliveries, expiries, sizes, 0};
+    struct qsi_segment_state state = {settled, seen, deliveries, expiries, sizes, NULL, 0};
     struct qsi_segment_file to;
 
     model_init(&model, ENTRIES, 3, 12);
@@ -65,7 +65,7 @@ static struct answers ask_all(struct fixture *fixture)
     uint8_t counts[ENTRIES];
     uint64_t times[ENTRIES];
     uint32_t lengths[ENTRIES];
-    struct qsi_segment_state state = {bits, bits + 1, counts, times, lengths, 0};
+    struct qsi_segment_state state = {bits, bits + 1, counts, times, lengths, NULL, 0};
     uint32_t has;
 
     answers.load = qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR);
@@ -175,7 +175,7 @@ static void check_refused(struct fixture *fixture, const struct qsi_segment_file
     struct qsi_segment_file before = model.file;
     struct qsi_segment_file to;
     struct qsi_segment_writer *writer;
-    struct qsi_segment_state state = {settled, seen, NULL, NULL, NULL, 0};
+    struct qsi_segment_state state = {settled, seen, NULL, NULL, NULL, NULL, 0};
     struct answers answers;
 
     model.file = *file;
@@ -326,7 +326,7 @@ static void survive(struct fixture *fixture, uint64_t *random, bool has_slots_on
                                     .bytes_max = qsi_splitmix_next(random) >> random[0] % 64};
     uint64_t bits[2];
     uint8_t counts[ENTRIES];
-    struct qsi_segment_state state = {bits, bits + 1, counts, NULL, NULL, 0};
+    struct qsi_segment_state state = {bits, bits + 1, counts, NULL, NULL, NULL, 0};
     struct qsi_segment_file to;
     uint32_t count = 0;
     uint32_t has;

@@ -75,7 +75,7 @@ static void settled_of(const struct run *run, uint64_t *settled)
 static qs_status write_state(struct run *run, qs_error *error)
 {
     uint64_t settled[ENTRIES / 64];
-    struct qsi_segment_state state = {settled, run->seen, NULL, NULL, NULL, 0};
+    struct qsi_segment_state state = {settled, run->seen, NULL, NULL, NULL, NULL, 0};
     uint8_t durable_area = run->is_durable ? run->durable.state_area : 0;
 
     settled_of(run, settled);
@@ -113,7 +113,7 @@ static qs_status load_all(struct run *run, uint64_t bytes_max, qs_error *error)
 static qs_status read_state(struct run *run, qs_error *error)
 {
     uint64_t bits[2 * ENTRIES / 64];
-    struct qsi_segment_state state = {bits, bits + ENTRIES / 64, NULL, NULL, NULL, 0};
+    struct qsi_segment_state state = {bits, bits + ENTRIES / 64, NULL, NULL, NULL, NULL, 0};
     uint32_t has;
 
     QS_TRY(qsi_segment_read_state(run->fixture.index, &run->model->file, &state, &has, error));
@@ -124,7 +124,7 @@ static qs_status read_state(struct run *run, qs_error *error)
 static qs_status rewrite(struct run *run, qs_error *error)
 {
     uint64_t settled[ENTRIES / 64];
-    struct qsi_segment_state state = {settled, run->seen, NULL, NULL, NULL, 0};
+    struct qsi_segment_state state = {settled, run->seen, NULL, NULL, NULL, NULL, 0};
     struct qsi_segment_file to;
 
     settled_of(run, settled);

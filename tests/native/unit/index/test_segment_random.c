@@ -127,6 +127,7 @@ static struct qsi_segment_state state_of(struct segment *segment)
         (segment->columns & QSI_STATE_DELIVERIES) != 0 ? segment->deliveries : NULL,
         (segment->columns & QSI_STATE_EXPIRIES) != 0 ? segment->expiries : NULL,
         (segment->columns & QSI_STATE_SIZES) != 0 ? segment->sizes : NULL,
+        NULL,
         0,
     };
 }
@@ -159,7 +160,8 @@ static void check_state(struct fixture *fixture, struct segment *segment,
     uint8_t counts[ENTRIES_LIMIT];
     uint64_t expiries[ENTRIES_LIMIT];
     uint32_t sizes[ENTRIES_LIMIT];
-    struct qsi_segment_state state = {bits, bits + ENTRIES_LIMIT / 64, counts, expiries, sizes, 0};
+    struct qsi_segment_state state = {
+        bits, bits + ENTRIES_LIMIT / 64, counts, expiries, sizes, NULL, 0};
     uint32_t has;
 
     QS_CHECK_OK(qsi_segment_read_state(fixture->index, file, &state, &has, QS_ERROR));

@@ -257,7 +257,12 @@ static void restore(struct run *run)
     queue->ttl_us = run->ttl_us;
     join_sum(run);
     for (uint32_t i = 0; i < count; i++) {
-        QS_CHECK_OK(qsi_queue_restore(queue, &files[i], lives[i], 0, true, expiries[i]));
+        QS_CHECK_OK(qsi_queue_restore(queue, &(struct qsi_restored_segment){
+                                                 .file = &files[i],
+                                                 .ready_count = lives[i],
+                                                 .has_stored = true,
+                                                 .has_expiries = expiries[i],
+                                             }));
     }
     queue->next_seq = queue->flushed_seq = next_seq;
     for (uint32_t i = 0; i < queue->segment_count; i++) {

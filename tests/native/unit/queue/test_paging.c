@@ -331,7 +331,7 @@ static void test_a_replayed_requeue_of_a_whole_segment_is_seen(void)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
-    struct qsi_settle settle = {QUEUE_ID, 64, 128, QSI_SETTLE_REQUEUE};
+    struct qsi_settle settle = {QUEUE_ID, 64, 128, QSI_SETTLE_REQUEUE, 0};
 
     start(&fixture, 64, true);
     publish(&fixture, 0, 256, 0, true);
@@ -342,7 +342,7 @@ static void test_a_replayed_requeue_of_a_whole_segment_is_seen(void)
     }
     segment = qsi_queue_segment_at(&fixture.queue, 2);
     QS_CHECK(segment->settled != NULL); /* how often it was delivered stands there */
-    qsi_queue_replay_settle(&fixture.queue, &settle);
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue, &settle));
     QS_CHECK(qsi_segment_was_seen(segment, 0) && qsi_segment_was_seen(segment, 63));
     QS_CHECK(drain(&fixture) == 256);
     finish(&fixture);
@@ -352,7 +352,7 @@ static void test_replay_settles_whole_segments_that_are_not_loaded(void)
 {
     struct fixture fixture;
     struct qsi_segment *segment;
-    struct qsi_settle settle = {QUEUE_ID, 60, 70, QSI_SETTLE_ACK};
+    struct qsi_settle settle = {QUEUE_ID, 60, 70, QSI_SETTLE_ACK, 0};
 
     start(&fixture, 64, true);
     publish(&fixture, 0, 256, 3, true);
@@ -363,7 +363,7 @@ static void test_replay_settles_whole_segments_that_are_not_loaded(void)
     while ((segment = qsi_queue_needs_state(&fixture.queue, &settle)) != NULL) {
         load_state(&fixture, segment);
     }
-    qsi_queue_replay_settle(&fixture.queue, &settle);
+    QS_CHECK_OK(qsi_queue_replay_settle(&fixture.queue, &settle));
     QS_CHECK(fixture.queue.ready_count == 186);
     QS_CHECK(qsi_queue_find_segment(&fixture.queue, 1) == NULL);
     QS_CHECK(drain(&fixture) == 186);
@@ -672,7 +672,9 @@ static void test_a_cut_takes_nothing_that_was_named(void)
 
         start_in(&after, cut, 256, true);
         after.shared.messages = NULL; /* its counts are not what this is about */
-        QS_CHECK_OK(qsi_queue_restore(&after.queue, &named, 80, 0, true, false));
+        QS_CHECK_OK(qsi_queue_restore(
+            &after.queue,
+            &(struct qsi_restored_segment){.file = &named, .ready_count = 80, .has_stored = true}));
         after.queue.next_seq = after.queue.flushed_seq = 100;
         load_state(&after, qsi_queue_segment_at(&after.queue, 0));
         QS_CHECK(take_some(&after, 1, &stretch) && stretch.slot == 20);

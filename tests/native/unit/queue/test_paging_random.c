@@ -875,7 +875,7 @@ static void replay_carried(struct run *run)
             struct qsi_settle settle;
             QS_CHECK_OK(qsi_settle_decode(&settle, record, QS_ERROR));
             QS_CHECK(settle.queue_id == QUEUE_ID && settle.kind == QSI_SETTLE_REQUEUE);
-            qsi_queue_replay_settle(&run->fixture.queue, &settle);
+            QS_CHECK_OK(qsi_queue_replay_settle(&run->fixture.queue, &settle));
         }
         at += qsi_record_length(record);
     }
@@ -903,7 +903,7 @@ static void replay_some(struct run *run)
         bool requeue = one_in(run, 3);
         uint64_t from = below(run, (uint32_t)run->model.count);
         struct qsi_settle settle = {QUEUE_ID, from, 1 + below(run, one_in(run, 3) ? 600 : 20),
-                                    QSI_SETTLE_ACK};
+                                    QSI_SETTLE_ACK, 0};
         struct qsi_segment *segment;
         if (requeue) { /* of a whole segment it is only known that it was delivered */
             settle.kind = QSI_SETTLE_REQUEUE;
@@ -916,7 +916,7 @@ static void replay_some(struct run *run)
             QS_CHECK(segment->settled == NULL);
             load_state(&run->fixture, segment);
         }
-        qsi_queue_replay_settle(queue, &settle);
+        QS_CHECK_OK(qsi_queue_replay_settle(queue, &settle));
         for (uint64_t seq = from; seq < from + settle.count && seq < run->model.count; seq++) {
             struct entry *entry = &run->model.entries[seq];
             if (requeue && entry->state == READY) {
@@ -977,8 +977,12 @@ static void step_crash(struct run *run)
     run->model = saved->model;
     enter_next_life(run);
     for (uint32_t i = 0; i < saved->file_count; i++) {
-        QS_CHECK_OK(qsi_queue_restore(queue, &saved->files[i], saved->live_counts[i],
-                                      saved->seen_ends[i], saved->has_stored[i], false));
+        QS_CHECK_OK(qsi_queue_restore(queue, &(struct qsi_restored_segment){
+                                                 .file = &saved->files[i],
+                                                 .ready_count = saved->live_counts[i],
+                                                 .seen_end = saved->seen_ends[i],
+                                                 .has_stored = saved->has_stored[i],
+                                             }));
     }
     queue->next_seq = queue->flushed_seq = saved->base_seq;
     last = qsi_queue_find_segment(queue, saved->base_seq / entries);

@@ -465,9 +465,9 @@ static void test_purge_visits_what_lies_between_messages_that_are_out(void)
 
 static void replay(struct qsi_queue *queue, uint64_t first, uint32_t count, uint8_t kind)
 {
-    struct qsi_settle settle = {queue->id, first, count, kind};
+    struct qsi_settle settle = {queue->id, first, count, kind, 0};
 
-    qsi_queue_replay_settle(queue, &settle);
+    QS_CHECK_OK(qsi_queue_replay_settle(queue, &settle));
 }
 
 static void push_batch_at(struct qsi_queue *queue, uint32_t count, uint64_t seq)

@@ -1,0 +1,154 @@
+/* Messages that are not to be delivered yet: published so, or requeued so.  None comes early, each comes, whatever lies between. */
+#include "engine_fixture.h"
+#include "qs_test_fields.h"
+
+static void publish_later(struct engine *engine, const char *queue, const char *body,
+                          uint64_t seconds, qs_slice properties)
+{
+    qs_receipt receipt;
+
+    QS_CHECK_OK(qs_channel_publish_delayed(engine->channel, text(""), text(queue), properties,
+                                           text(body), 0, seconds * 1000000, &receipt, QS_ERROR));
+}
+
+static void nack_later(struct engine *engine, uint64_t tag, uint32_t flags, uint64_t seconds)
+{
+    QS_CHECK_OK(qs_channel_nack_delayed(engine->channel, tag, QS_REQUEUE | flags, seconds * 1000000,
+                                        QS_ERROR));
+}
+
+static void check_delayed(struct engine *engine, const char *queue, uint64_t ready,
+                          uint64_t unacked, uint64_t delayed)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
+    if (status.messages_ready != ready || status.messages_unacked != unacked ||
+        status.messages_delayed != delayed) {
+        fprintf(stderr, "queue %s: %" PRIu64 " ready, %" PRIu64 " unacked, %" PRIu64 " delayed\n",
+                queue, status.messages_ready, status.messages_unacked, status.messages_delayed);
+        QS_CHECK(!"counts");
+    }
+}
+
+static void pass(struct engine *engine, uint64_t seconds)
+{
+    qsi_env_mem_advance(engine->memory, seconds * SECOND);
+}
+
+static void test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody(void)
+{
+    struct engine engine;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    publish_later(&engine, "q", "late", 100, PERSISTENT);
+    publish_later(&engine, "q", "soon", 10, PERSISTENT);
+    publish(&engine, "q", "now");
+    check_delayed(&engine, "q", 1, 0, 2);
+    get(&engine, "q", "now");
+    get_nothing(&engine, "q");
+    pass(&engine, 9);
+    get_nothing(&engine, "q");
+    pass(&engine, 2);
+    get(&engine, "q", "soon");
+    get_nothing(&engine, "q");
+    pass(&engine, 100);
+    get(&engine, "q", "late");
+    check_delayed(&engine, "q", 0, 3, 0);
+    engine_stop(&engine);
+}
+
+static void test_a_nack_with_delay_puts_it_back_later(void)
+{
+    struct engine engine;
+    qs_message message;
+
+    engine_start(&engine, IN_MEMORY);
+    declare(&engine, "q", QS_DURABLE);
+    publish(&engine, "q", "a");
+    publish(&engine, "q", "b");
+    publish(&engine, "q", "c");
+    get(&engine, "q", "a");
+    get(&engine, "q", "b");
+    nack_later(&engine, 2, QS_MULTIPLE, 5);
+    check_delayed(&engine, "q", 1, 0, 2);
+    get(&engine, "q", "c");
+    get_nothing(&engine, "q");
+    pass(&engine, 6);
+    message = get(&engine, "q", "a");
+    QS_CHECK(message.redelivered && message.delivery_count == 1);
+    get(&engine, "q", "b");
+    QS_CHECK_STATUS(QS_EINVAL,
+                    qs_channel_nack_delayed(engine.channel, message.delivery_tag, 0, 1, NULL));
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_nack_delayed(engine.channel, message.delivery_tag,
+                                                       QS_REQUEUE, UINT64_MAX, NULL));
+    engine_stop(&engine);
+}
+
+enum way { CLOSE, CRASH, CHECKPOINT, CHECKPOINT_CRASH };
+
+static void go(struct engine *engine, enum way way, struct engine *dead, bool *died)
+{
+    *died = false;
+    if (way == CHECKPOINT || way == CHECKPOINT_CRASH) {
+        QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    }
+    if (way == CRASH || way == CHECKPOINT_CRASH) {
+        engine_crash(engine, dead);
+        *died = true;
+    } else {
+        engine_reopen(engine);
+    }
+}
+
+static void test_the_due_time_survives(enum way way, uint64_t carried)
+{
+    struct engine engine, dead;
+    qs_message message;
+    bool died;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.segment_entries = 64;
+    engine.options.checkpoint_bytes = carried;
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    publish_later(&engine, "q", "first", 10, PERSISTENT);
+    publish_later(&engine, "q", "lost", 10, TRANSIENT);
+    publish(&engine, "q", "a");
+    publish_later(&engine, "q", "second", 20, PERSISTENT);
+    get(&engine, "q", "a");
+    nack_later(&engine, 1, 0, 15);
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    check_delayed(&engine, "q", 0, 0, 4);
+    go(&engine, way, &dead, &died);
+    check_delayed(&engine, "q", 0, 0, 3);
+    get_nothing(&engine, "q");
+    pass(&engine, 11);
+    get(&engine, "q", "first");
+    get_nothing(&engine, "q");
+    pass(&engine, 5);
+    message = get(&engine, "q", "a");
+    QS_CHECK(message.delivery_count >= 1);
+    get_nothing(&engine, "q");
+    pass(&engine, 5);
+    get(&engine, "q", "second");
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+    if (died) {
+        qs_channel_close(dead.channel);
+        (void)qs_store_close(dead.store, NULL);
+        engine_fini(&dead);
+    }
+}
+
+int main(void)
+{
+    test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody();
+    test_a_nack_with_delay_puts_it_back_later();
+    for (enum way way = CLOSE; way <= CHECKPOINT_CRASH; way++) {
+        test_the_due_time_survives(way, 64u << 20);
+        test_the_due_time_survives(way, 0);
+    }
+    return 0;
+}
