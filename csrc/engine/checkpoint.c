@@ -253,6 +253,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     }
     qsi_mutex_lock(&store->mutex);
     store->stats.bytes_checkpointed += bytes;
+    store->space.named_bytes = bytes;
     return qsi_checkpoint_clean_up(checkpoint, &start, last_number, error);
 }
 
@@ -273,7 +274,7 @@ static bool find_space(struct qs_store *store)
     bool found;
 
     qsi_mutex_unlock(&store->mutex);
-    found = qsi_space_give(store, QSI_ROOM_REMOVE);
+    found = qsi_space_lend(store);
     if (!found) { /* files that were only made ahead */
         uint32_t spares = qsi_journal_spare_count(store->journal);
         found = qsi_journal_release(store->journal, 0, 0, NULL) == QS_OK &&
@@ -286,6 +287,7 @@ static bool find_space(struct qs_store *store)
 qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
+    uint64_t beyond;
     qs_status status;
 
     while (store->checkpointing) {
@@ -296,6 +298,11 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     do {
         status = try_checkpoint(store, &detail);
     } while (qsi_is_full(status) && find_space(store));
+    /* Before anybody else: what is free now must do for the next one, too. */
+    beyond = qsi_space_beyond_checkpoint(store);
+    qsi_mutex_unlock(&store->mutex);
+    qsi_space_take_back(store, beyond);
+    qsi_mutex_lock(&store->mutex);
     store->checkpointing = false;
     qsi_cond_broadcast(&store->paged);
     if (status == QS_ENOSPC) {

@@ -224,6 +224,9 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
         }
     }
     store->env->close(store->env, file);
+    if (qsi_is_shortage(status)) { /* its space may be what the next one needs */
+        (void)!remove_checkpoint(store, checkpoint->number, NULL);
+    }
     return status;
 }
 
@@ -413,7 +416,6 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     if (status == QS_OK && last_number != 0) {
         status = remove_checkpoint(store, last_number, error);
     }
-    (void)qsi_space_restore(store);
     qsi_mutex_lock(&store->mutex);
     return status;
 }

@@ -120,6 +120,9 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
             tries == FILE_TRIES) {
             return status;
         }
+        if (qsi_is_full(status) && qsi_space_give(store, QSI_ROOM_CHECKPOINT)) {
+            continue;
+        }
         qsi_mutex_lock(&store->mutex);
         qsi_cond_wait(&store->prepared, &store->mutex, FILE_NAP_NS);
         qsi_mutex_unlock(&store->mutex);
@@ -397,26 +400,45 @@ static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uin
     return gave ? make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
 }
 
+/* REQUIRES lock; releases it meanwhile.  A file of what is free beside the reserve. */
+static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                 enum qsi_room_use use, qs_error *error)
+{
+    bool is_left;
+    qs_status status;
+
+    qsi_mutex_unlock(&store->mutex);
+    is_left = qsi_space_is_left(store, use);
+    qsi_mutex_lock(&store->mutex);
+    if (!is_left || (use == QSI_ROOM_SETTLE && !qsi_space_settles_in_files(store))) {
+        return QS_ENOSPC;
+    }
+    status = make_spare(store, bytes, entry_bytes, qsi_space_file_max(store), true, error);
+    return status == QS_ENOSPC ? make_spare(store, bytes, entry_bytes, 0, true, error) : status;
+}
+
 /* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot have it. */
 static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                    enum qsi_room_use use, bool may_regain, qs_error *error)
 {
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
     qs_status status =
-        make_spare(store, bytes, entry_bytes, qsi_space_file_max(store), true, error);
+        make_free_spare(store, bytes, entry_bytes, publishes ? use : QSI_ROOM_SETTLE, error);
 
-    if (status == QS_ENOSPC) {
-        status = make_spare(store, bytes, entry_bytes, 0, true, error);
-    }
-    if (status == QS_ENOSPC && (use == QSI_ROOM_SETTLE || use == QSI_ROOM_REMOVE)) {
+    if (status == QS_ENOSPC && !publishes) {
         status = make_reserved_spare(store, bytes, entry_bytes, QSI_ROOM_SETTLE, error);
     }
     /* A checkpoint has the rest of the reserve, and brings more back than any file has. */
     if (status == QS_ENOSPC && may_regain && qsi_space_regain(store)) {
         return QS_OK;
     }
-    return status == QS_ENOSPC && use == QSI_ROOM_REMOVE
-               ? make_reserved_spare(store, bytes, entry_bytes, use, error)
-               : status;
+    if (status == QS_ENOSPC && use == QSI_ROOM_REMOVE) {
+        status = make_free_spare(store, bytes, entry_bytes, use, error);
+        if (status == QS_ENOSPC) {
+            status = make_reserved_spare(store, bytes, entry_bytes, use, error);
+        }
+    }
+    return status;
 }
 
 /* What waits to be written is in memory, whatever was paged. */

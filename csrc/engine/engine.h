@@ -120,12 +120,14 @@ struct space {
     qs_file *reserve;       /* NULL: it is not there, or could not be opened */
     uint64_t reserve_bytes; /* that the file has */
     uint64_t whole_bytes;   /* that it should have */
+    bool is_lent;           /* a checkpoint is using it up: nobody fills it meanwhile */
     bool is_whole;          /* atomic */
     /* under the lock */
     uint64_t open_upto;     /* an LSN: up to there publishing needs no look at the disk */
     uint64_t tried_at_ns;   /* when space was last tried to be had back; 0: never */
     uint64_t tried_changes; /* what had changed in the store until then */
     uint64_t carried_max;   /* what a checkpoint may carry itself */
+    uint64_t named_bytes;   /* of the last checkpoint's file: the next is about as long */
     bool settles_in_memory; /* there is no room to journal them */
     uint64_t unjournalled;  /* settles that are in memory alone, ever */
     uint64_t covered;       /* of those: in a checkpoint */
@@ -432,7 +434,8 @@ enum qsi_room_use {
     QSI_ROOM_PUBLISH,
     QSI_ROOM_LETTER, /* publishing too, by whoever sees departures off: it makes no checkpoint */
     QSI_ROOM_SETTLE, /* is always granted: without room it is done in memory alone, until the next checkpoint */
-    QSI_ROOM_REMOVE, /* what must be journalled: topology, purges, settles of transactions */
+    QSI_ROOM_REMOVE,     /* what must be journalled: topology, purges, settles of transactions */
+    QSI_ROOM_CHECKPOINT, /* not in the journal: what brings space back, opening and closing */
 };
 /* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,

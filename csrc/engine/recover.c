@@ -621,7 +621,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     do {
         status = qsi_journal_open(&store->journal, store->env, store->root, store->journal_dir,
                                   &options, &store->manifest, used_upto, result->end_lsn, error);
-    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_REMOVE));
+    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_CHECKPOINT));
     return status;
 }
 

@@ -14,6 +14,8 @@
 #define RESERVE_BYTES_MAX (4u << 20)
 #define RESERVE_BYTES_LEAST (32u << 10) /* where files must not be larger */
 #define RESERVE_SHARE 16                /* of a journal file, and of the disk at most */
+#define SETTLE_KEEPS 2                  /* settles leave a half of the reserve to others, */
+#define REMOVE_KEEPS 4                  /* and removals a quarter to checkpoints */
 #define OVERHEAD_BYTES_MAX (64u << 10)
 #define SLOT_BYTES 64 /* of a message in a segment, beside what the journal has of it, or more */
 #define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
@@ -69,7 +71,8 @@ static uint64_t reserve_size(struct qs_store *store)
 void qsi_space_begin(struct qs_store *store)
 {
     store->space.whole_bytes = reserve_size(store);
-    (void)qsi_space_restore(store);
+    store->space.named_bytes = store->manifest.checkpoint_bytes;
+    (void)qsi_space_restore(store, qsi_space_beyond_checkpoint(store));
 }
 
 void qsi_space_close(struct qs_store *store)
@@ -89,16 +92,31 @@ static void set_whole(struct qs_store *store, bool whole)
     __atomic_store_n(&store->space.is_whole, whole, __ATOMIC_RELEASE);
 }
 
+/* What this use leaves of the reserve to those that bring space back. */
+static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use)
+{
+    switch (use) {
+    case QSI_ROOM_SETTLE:
+        return space->whole_bytes / SETTLE_KEEPS;
+    case QSI_ROOM_REMOVE:
+        return space->whole_bytes / REMOVE_KEEPS;
+    case QSI_ROOM_CHECKPOINT:
+        return 0;
+    case QSI_ROOM_PUBLISH:
+    case QSI_ROOM_LETTER:
+        break;
+    }
+    return UINT64_MAX;
+}
+
 bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
 {
     struct space *space = &store->space;
-    uint64_t keep = use == QSI_ROOM_SETTLE ? space->whole_bytes / 2 : 0;
+    uint64_t keep;
     bool gave = false;
 
-    if (use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER) {
-        return false;
-    }
     qsi_mutex_lock(&space->mutex);
+    keep = bytes_kept_from(space, use);
     if (space->reserve != NULL && space->reserve_bytes > keep) {
         set_whole(store, false);
         if (store->messages != NULL) {
@@ -111,50 +129,116 @@ bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
     return gave;
 }
 
-/* REQUIRES the mutex.  Where files must not be as large, the reserve is smaller. */
-static bool fill_reserve(struct qs_store *store)
+/* REQUIRES the mutex.  All or nothing. */
+static qs_status fill_upto(struct qs_store *store, uint64_t bytes)
 {
     struct space *space = &store->space;
+    qs_error error = {0};
+    qs_status status = qsi_file_allocate(store->env, space->reserve, bytes, &error);
 
-    for (;;) {
-        qs_error error = {0};
-        if (qsi_file_allocate(store->env, space->reserve, space->whole_bytes, &error) == QS_OK) {
-            return true;
-        }
-        /* A part of it may have been found, which others need. */
-        (void)!qsi_env_truncate(store->env, space->reserve, space->reserve_bytes, NULL);
-        if (error.os_errno != EFBIG || space->whole_bytes <= RESERVE_BYTES_LEAST) {
-            return false;
-        }
+    if (status == QS_OK) {
+        space->reserve_bytes = bytes;
+        return QS_OK;
+    }
+    /* A part of it may have been found, which others need. */
+    (void)!qsi_env_truncate(store->env, space->reserve, space->reserve_bytes, NULL);
+    return error.os_errno == EFBIG ? QS_EINVAL : status;
+}
+
+/* REQUIRES the mutex.  Where files must not be as large, the whole reserve is smaller.  Where there is less space, a part is kept
+ * as well: what is free otherwise would be the next settle's, and none be left for the checkpoint that helps all of them. */
+static void fill_reserve(struct qs_store *store, uint64_t bytes)
+{
+    struct space *space = &store->space;
+    qs_status status = fill_upto(store, bytes);
+
+    while (status == QS_EINVAL && space->whole_bytes > RESERVE_BYTES_LEAST) {
         space->whole_bytes = qsi_round_up(space->whole_bytes / 2, QSI_BLOCK_ALIGN);
+        bytes = bytes < space->whole_bytes ? bytes : space->whole_bytes;
+        status = fill_upto(store, bytes);
+    }
+    while (status == QS_ENOSPC && bytes > QSI_BLOCK_ALIGN) {
+        bytes = qsi_round_up(bytes / 2, QSI_BLOCK_ALIGN);
+        status = bytes > space->reserve_bytes ? fill_upto(store, bytes) : QS_OK;
     }
 }
 
-bool qsi_space_restore(struct qs_store *store)
+/* REQUIRES the mutex. */
+static void restore(struct qs_store *store, uint64_t bytes)
 {
     struct space *space = &store->space;
-    bool whole = is_whole(store);
 
-    if (whole) {
-        return true;
+    if (is_whole(store) || space->is_lent) {
+        return;
     }
-    qsi_mutex_lock(&space->mutex);
     if (space->reserve == NULL) {
         open_reserve(store, QS_OPEN_WRITE);
     }
     if (space->reserve == NULL) {
         open_reserve(store, QS_OPEN_WRITE | QS_OPEN_CREATE_NEW);
     }
-    if (space->reserve != NULL && fill_reserve(store)) {
-        space->reserve_bytes = space->whole_bytes;
+    if (space->reserve == NULL) {
+        return;
+    }
+    if (space->reserve_bytes < bytes) {
+        fill_reserve(store, bytes);
+    }
+    if (space->reserve_bytes >= space->whole_bytes) {
         /* So that it is there after a power cut.  If that fails, it will be found out by who needs it. */
         (void)!qsi_file_sync_new(store->env, space->reserve, NULL);
         qsi_message_store_leave_free(store->messages, space->whole_bytes);
         set_whole(store, true);
-        whole = true;
     }
-    qsi_mutex_unlock(&space->mutex);
-    return whole;
+}
+
+/* REQUIRES the mutex.  Settles had a part of it: they do not get it again from what a checkpoint would write. */
+static void restore_from(struct qs_store *store, uint64_t free_bytes)
+{
+    const struct space *space = &store->space;
+    bool has_all = space->whole_bytes <= space->reserve_bytes ||
+                   space->whole_bytes - space->reserve_bytes <= free_bytes;
+
+    restore(store, has_all ? space->whole_bytes : bytes_kept_from(space, QSI_ROOM_SETTLE));
+}
+
+bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes)
+{
+    if (!is_whole(store)) {
+        qsi_mutex_lock(&store->space.mutex);
+        restore_from(store, free_bytes);
+        qsi_mutex_unlock(&store->space.mutex);
+    }
+    return is_whole(store);
+}
+
+void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes)
+{
+    qsi_mutex_lock(&store->space.mutex);
+    store->space.is_lent = false;
+    restore_from(store, free_bytes);
+    qsi_mutex_unlock(&store->space.mutex);
+}
+
+bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
+{
+    struct space *space = &store->space;
+    bool is_left = is_whole(store);
+
+    if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_LETTER) {
+        qsi_mutex_lock(&space->mutex);
+        restore(store, bytes_kept_from(space, use));
+        is_left = !space->is_lent && space->reserve_bytes >= bytes_kept_from(space, use);
+        qsi_mutex_unlock(&space->mutex);
+    }
+    return is_left;
+}
+
+bool qsi_space_lend(struct qs_store *store)
+{
+    qsi_mutex_lock(&store->space.mutex);
+    store->space.is_lent = true;
+    qsi_mutex_unlock(&store->space.mutex);
+    return qsi_space_give(store, QSI_ROOM_CHECKPOINT);
 }
 
 /* ---- what is free, and what it must do for ---- */
@@ -165,6 +249,26 @@ static uint64_t segment_overhead(const struct qs_store *store)
     uint64_t bytes = qsi_segment_slots_at(store->shared.entries);
 
     return (bytes < OVERHEAD_BYTES_MAX ? bytes : OVERHEAD_BYTES_MAX) + 2 * QSI_SEGMENT_PAGE;
+}
+
+/* What a checkpoint may write of the states of the queue's segments, when settles come to all of them: areas that were not written
+ * to yet take space only then. */
+static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue *queue)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint32_t columns = (segment->deliveries != NULL ? QSI_STATE_DELIVERIES : 0) |
+                           (segment->expiries != NULL ? QSI_STATE_EXPIRIES : 0) |
+                           (segment->sizes != NULL ? QSI_STATE_SIZES : 0);
+        uint64_t each =
+            qsi_round_up(qsi_segment_state_used(store->shared.entries, columns), QSI_SEGMENT_PAGE);
+        if (segment->file.heap_end > 0) {
+            bytes += segment->file.state_area == 0 ? 2 * each : each;
+        }
+    }
+    return bytes;
 }
 
 /* About what a checkpoint would write of the queue: what is in no segment yet. */
@@ -190,15 +294,16 @@ static uint64_t checkpoint_cost(struct qs_store *store)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        bytes += queue->core.durable ? unflushed_cost(store, &queue->core) : 0;
+        if (queue->core.durable) {
+            bytes += unflushed_cost(store, &queue->core) + states_cost(store, &queue->core);
+        }
     }
-    return bytes;
+    return bytes + store->space.named_bytes;
 }
 
-/* REQUIRES lock.  What is free beyond what the store itself needs; 0: nothing. */
-static uint64_t free_beyond_needs(struct qs_store *store)
+/* What is free beyond that; 0: nothing. */
+static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
 {
-    uint64_t needs = checkpoint_cost(store) + store->space.whole_bytes / 2;
     uint64_t total, free_bytes;
 
     if (store->env->space == NULL ||
@@ -206,6 +311,12 @@ static uint64_t free_beyond_needs(struct qs_store *store)
         return UINT64_MAX / GROWTH;
     }
     return free_bytes > needs ? free_bytes - needs : 0;
+}
+
+/* REQUIRES lock.  What is free beyond what the store itself needs. */
+static uint64_t free_beyond_needs(struct qs_store *store)
+{
+    return free_beyond(store, checkpoint_cost(store) + store->space.whole_bytes / SETTLE_KEEPS);
 }
 
 /* REQUIRES lock.  Publishing is open for a while if bytes more leave enough. */
@@ -219,7 +330,7 @@ static bool open_publishing(struct qs_store *store, uint64_t bytes)
     step = step > bytes ? step : bytes;
     step = opens ? step : 0;
     qsi_message_store_leave_free(store->messages, checkpoint_cost(store) + step * GROWTH +
-                                                      store->space.whole_bytes / 2);
+                                                      store->space.whole_bytes / SETTLE_KEEPS);
     if (opens) {
         store->space.open_upto = qsi_journal_appended_lsn(store->journal) + step;
     }
@@ -229,6 +340,16 @@ static bool open_publishing(struct qs_store *store, uint64_t bytes)
 uint64_t qsi_space_file_max(struct qs_store *store)
 {
     return is_whole(store) ? free_beyond_needs(store) / GROWTH : 0;
+}
+
+uint64_t qsi_space_beyond_checkpoint(struct qs_store *store)
+{
+    return free_beyond(store, checkpoint_cost(store));
+}
+
+bool qsi_space_settles_in_files(struct qs_store *store)
+{
+    return qsi_space_beyond_checkpoint(store) >= QSI_JOURNAL_FILE_BYTES_MIN;
 }
 
 uint64_t qsi_space_carried_max(struct qs_store *store)
@@ -243,11 +364,11 @@ bool qsi_space_is_tight(struct qs_store *store)
 
 bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
-    /* A recovery pages what the journal has, and nothing of it can be refused. */
-    if (store->journal == NULL || store->checkpointing) {
+    /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable queue a checkpoint has the less to
+     * write; what it was lent is not for others. */
+    if (store->journal == NULL || (store->checkpointing && queue->core.durable)) {
         return true;
     }
-    /* Of a durable queue a checkpoint has the less to write. */
     return is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
 }
 
@@ -265,6 +386,7 @@ bool qsi_space_regain(struct qs_store *store)
     struct space *space = &store->space;
     uint64_t now = store->env->monotonic_ns(store->env);
     bool changed = space->tried_at_ns == 0 || space->tried_changes != changes(store);
+    uint64_t beyond;
     bool restored;
 
     if (now - space->tried_at_ns < TRY_NS && space->tried_at_ns != 0 && store->pager_running) {
@@ -279,8 +401,9 @@ bool qsi_space_regain(struct qs_store *store)
     if (changed && store->options.recovery != QS_RECOVERY_SALVAGE) {
         restored = qsi_checkpoint(store, NULL) == QS_OK;
     } else {
+        beyond = qsi_space_beyond_checkpoint(store);
         qsi_mutex_unlock(&store->mutex);
-        restored = !is_whole(store) && qsi_space_restore(store);
+        restored = !is_whole(store) && qsi_space_restore(store, beyond);
         qsi_mutex_lock(&store->mutex);
     }
     space->tried_changes = changes(store);

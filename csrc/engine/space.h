@@ -22,10 +22,18 @@ void qsi_space_close(struct qs_store *store);
 
 /* ---- the reserve: without the lock ---- */
 
-/* Gives space up: half of the reserve to those who settle, all of it to others.  False: there is none left for them. */
+/* Gives space up: half of the reserve to those who settle, all but a quarter to those who remove, all of it to a checkpoint.  False:
+ * there is none left for them. */
 bool qsi_space_give(struct qs_store *store, enum qsi_room_use use);
-/* Makes the reserve whole again.  False: there is no space for that. */
-bool qsi_space_restore(struct qs_store *store);
+/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much of it as checkpoints need and there is
+ * space for.  False: it is not whole. */
+bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes);
+/* Is what this use must leave in the reserve?  Only then may it have what is free on the disk. */
+bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use);
+/* Gives all of it up for a while: nobody fills it before it is taken back.  False: there is nothing. */
+bool qsi_space_lend(struct qs_store *store);
+/* Whether or not it was lent; restores it. */
+void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes);
 
 /* ---- publishers: REQUIRES lock ---- */
 
@@ -48,6 +56,10 @@ static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, ui
 }
 /* How large a journal file that is made for publishers may be; less than the smallest there is: none is to be made. */
 uint64_t qsi_space_file_max(struct qs_store *store);
+/* What is free on the disk beyond what a checkpoint would write. */
+uint64_t qsi_space_beyond_checkpoint(struct qs_store *store);
+/* Is there space for a journal file of those who settle, without taking what a checkpoint would write? */
+bool qsi_space_settles_in_files(struct qs_store *store);
 /* May messages leave memory for the disk?  What publishers bring must not use up the reserve that others opened. */
 bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue);
 /* How much of the messages a checkpoint should carry itself, at most: it writes that again each time. */

@@ -649,16 +649,19 @@ static bool has_unjournalled(const struct qs_store *store)
  * the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
 {
+    qs_error detail = {0};
     qs_status status;
 
     if (!store->failed && has_unjournalled(store)) {
-        status = qsi_checkpoint(store, error);
-        if (status == QS_OK || !qsi_is_shortage(status)) {
-            return status;
+        status = qsi_checkpoint(store, &detail);
+        if (status != QS_OK && qsi_is_shortage(status)) {
+            qsi_error_prefix(&detail, "the store was closed, but messages that were acknowledged "
+                                      "last come again when it is opened");
         }
-        return qsi_fail(error, status,
-                        "the store was closed, but the disk is full: messages that were "
-                        "acknowledged last come again when it is opened");
+        if (status != QS_OK && error != NULL) {
+            *error = detail;
+        }
+        return status;
     }
     if (!qsi_checkpoint_is_automatic(store) || store->failed ||
         (qsi_journal_appended_lsn(store->journal) == store->checkpoint_lsn &&
@@ -695,7 +698,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     store->manifest.clock_us = qsi_clock_us(store);
     do {
         status = qsi_journal_close_clean(store->journal, &store->manifest, error);
-    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_REMOVE));
+    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_CHECKPOINT));
     return status;
 }
 

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES QSI_IMAGE_PAGE
 #define PAGE_COUNT_MIN 4
 
 struct image_page {
@@ -251,6 +251,17 @@ size_t qsi_image_read(const struct qsi_image *image, void *data, size_t bytes, u
         left -= count;
     }
     return bytes;
+}
+
+uint64_t qsi_image_pages(const struct qsi_image *image, uint64_t first)
+{
+    uint64_t count = 0;
+
+    for (uint64_t i = first / PAGE_BYTES; image->table != NULL && i < image->table->page_count;
+         i++) {
+        count += image->table->pages[i] != NULL ? 1 : 0;
+    }
+    return count;
 }
 
 /* Zeros everything from bytes on, so that growing again shows zeros. */

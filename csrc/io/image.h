@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define QSI_IMAGE_PAGE 4096u
+
 struct qsi_image_table;
 struct qsi_image {
     struct qsi_image_table *table; /* NULL: all zeros */
@@ -30,6 +32,9 @@ qs_status qsi_image_write(struct qsi_image *image, const void *data, size_t byte
 
 /* How many bytes there were to read: fewer than asked for at the end. */
 size_t qsi_image_read(const struct qsi_image *image, void *data, size_t bytes, uint64_t offset);
+
+/* Pages from the one with the byte `first` on that hold anything but zeros. */
+uint64_t qsi_image_pages(const struct qsi_image *image, uint64_t first);
 
 /* New bytes are zeros.  Unchanged on QS_ENOMEM. */
 qs_status qsi_image_resize(struct qsi_image *image, uint64_t bytes) QS_MUST_CHECK;

@@ -230,6 +230,7 @@ static qs_status cut_write(struct cut *cut, struct qsi_image *image,
 
 static qs_status cut_file(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to)
 {
+    to->reserved_bytes = from->reserved_bytes;
     if (cut->how == QSI_CUT_KEEP_ALL) {
         qsi_image_assign(&to->current, &from->current);
         return QS_OK;

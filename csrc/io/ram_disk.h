@@ -24,6 +24,7 @@ struct qsi_ram_node {
     uint32_t reader_count;    /* of them who share its lock; 0: its owner has it */
     bool has_lost;            /* a sync dropped writes: durable does not lead to current any more */
     struct qsi_image current; /* of a file */
+    uint64_t reserved_bytes;  /* that it was made sure of, whatever is written to them */
     struct qsi_image durable;
     struct qsi_map names; /* of a directory: name to counted node */
     struct qsi_map durable_names;
@@ -57,7 +58,7 @@ struct qsi_ram_disk {
     struct qsi_mutex mutex;   /* over everything below */
     struct qsi_ram_node *top; /* the directory of root directories, under their whole paths */
     size_t handle_count;
-    uint64_t capacity_bytes; /* of all files, by their sizes; 0: unlimited */
+    uint64_t capacity_bytes; /* of all files, by the pages that they take; 0: unlimited */
     uint64_t clock_ns;
     uint64_t random;
     bool is_tracked;

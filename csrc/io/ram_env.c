@@ -409,23 +409,37 @@ static qs_status check_writable(const struct ram_file *file, qs_error *error)
 
 /* ---- a limit of space ---- */
 
+/* As on most file systems: what was reserved, and each page behind it that was written to.  (A page of zeros is taken when
+ * something else is written to it.) */
 static uint64_t used_bytes(const struct qsi_ram_node *node)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&node->names);
-    uint64_t bytes = node->is_dir ? 0 : node->current.bytes;
+    uint64_t bytes = qsi_round_up(node->reserved_bytes, QSI_IMAGE_PAGE);
 
-    while (node->is_dir && qsi_map_next(&node->names, &cursor)) {
+    if (!node->is_dir) {
+        return bytes + qsi_image_pages(&node->current, bytes) * QSI_IMAGE_PAGE;
+    }
+    while (qsi_map_next(&node->names, &cursor)) {
         bytes += used_bytes(cursor.value);
     }
     return bytes;
 }
 
-/* REQUIRES the mutex.  Is there room for a file that becomes as long as that? */
+/* REQUIRES the mutex.  Is there room for what is to be written, or made sure of, from offset to end? */
 static bool has_space(const struct qsi_ram_disk *disk, const struct qsi_ram_node *node,
-                      uint64_t bytes)
+                      uint64_t offset, uint64_t end)
 {
-    return disk->capacity_bytes == 0 || bytes <= node->current.bytes ||
-           used_bytes(disk->top) + (bytes - node->current.bytes) <= disk->capacity_bytes;
+    uint64_t reserved = qsi_round_up(node->reserved_bytes, QSI_IMAGE_PAGE);
+    uint64_t first = offset - offset % QSI_IMAGE_PAGE;
+    uint64_t there;
+
+    first = first > reserved ? first : reserved;
+    end = qsi_round_up(end, QSI_IMAGE_PAGE);
+    if (disk->capacity_bytes == 0 || end <= first) {
+        return true;
+    }
+    there = qsi_image_pages(&node->current, first) - qsi_image_pages(&node->current, end);
+    return used_bytes(disk->top) + (end - first) - there * QSI_IMAGE_PAGE <= disk->capacity_bytes;
 }
 
 static qs_status ram_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
@@ -477,7 +491,7 @@ static qs_status ram_write(qs_env *env, qs_file *handle, const qs_part *parts, s
         bytes += parts[i].bytes;
     }
     disk = lock_disk(env);
-    status = bytes == 0 || has_space(disk, file->node, offset + bytes)
+    status = bytes == 0 || has_space(disk, file->node, offset, offset + bytes)
                  ? qsi_ram_write(disk, file->node, parts, part_count, offset, bytes)
                  : QS_ENOSPC;
     qsi_mutex_unlock(&disk->mutex);
@@ -515,7 +529,11 @@ static qs_status ram_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
     QS_TRY(check_writable(file, error));
     disk = lock_disk(env);
-    status = has_space(disk, file->node, bytes) ? qsi_ram_grow(disk, file->node, bytes) : QS_ENOSPC;
+    status =
+        has_space(disk, file->node, 0, bytes) ? qsi_ram_grow(disk, file->node, bytes) : QS_ENOSPC;
+    if (status == QS_OK && bytes > file->node->reserved_bytes) {
+        file->node->reserved_bytes = bytes;
+    }
     qsi_mutex_unlock(&disk->mutex);
     return report(error, status, "allocate", file->name);
 }
@@ -529,6 +547,9 @@ static qs_status ram_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
     QS_TRY(check_writable(file, error));
     disk = lock_disk(env);
     status = qsi_ram_truncate(disk, file->node, bytes);
+    if (status == QS_OK && bytes < file->node->reserved_bytes) {
+        file->node->reserved_bytes = bytes;
+    }
     qsi_mutex_unlock(&disk->mutex);
     return report(error, status, "truncate", file->name);
 }
