@@ -383,19 +383,9 @@ static qs_status check_open(const struct qs_store *store, qs_error *error)
     return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
 }
 
-qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+/* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do no more for it. */
+static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
 {
-    *released_out = false;
-    if (!store->pager_running) {
-        QS_TRY(qsi_check_may_wait(store));
-        return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
-    }
-    while (qsi_checkpoint_is_behind(store) || store->garbage_is_much) {
-        QS_TRY(check_open(store, error));
-        QS_TRY(qsi_check_may_wait(store));
-        *released_out = true;
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
-    }
     while (is_over_budget(store) && may_shrink(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         QS_TRY(check_open(store, error));
@@ -410,6 +400,28 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_err
         qsi_cond_signal(&store->paging);
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
         store->memory_waiters -= 1;
+    }
+    return QS_OK;
+}
+
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+{
+    *released_out = false;
+    if (!store->pager_running) {
+        QS_TRY(qsi_check_may_wait(store));
+        return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
+    }
+    while (qsi_checkpoint_is_behind(store) || store->garbage_is_much) {
+        QS_TRY(check_open(store, error));
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    QS_TRY(wait_for_memory(store, released_out, error));
+    if (is_over_budget(store) && store->space_is_short) { /* which may be long ago */
+        QS_TRY(qsi_check_may_wait(store));
+        store->space_is_short = store->pager_stuck = false;
+        QS_TRY(wait_for_memory(store, released_out, error));
     }
     if (is_over_budget(store) && store->space_is_short) {
         return qsi_fail(error, QS_ESTORE_FULL,
