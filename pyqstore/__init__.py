@@ -16,6 +16,7 @@ from ._compiled import extend as _extend
 
 _extend(__path__)
 
+from . import json
 from .channel import Channel
 from .connection import Connection
 from .errors import (
@@ -23,6 +24,7 @@ from .errors import (
     ChannelClosed,
     ChannelError,
     ClockJump,
+    Empty,
     Error,
     ForkedStore,
     MessageReturned,
@@ -44,6 +46,7 @@ from .errors import (
 )
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
+from .queue import Codec, Queue
 from .store import (
     Binding,
     Damage,
@@ -63,9 +66,11 @@ __all__ = [
     "ChannelClosed",
     "ChannelError",
     "ClockJump",
+    "Codec",
     "Connection",
     "Damage",
     "DeclareOk",
+    "Empty",
     "Error",
     "ExchangeInfo",
     "ForkedStore",
@@ -77,6 +82,7 @@ __all__ = [
     "PreconditionFailed",
     "Properties",
     "PublishRefused",
+    "Queue",
     "Receipt",
     "RecoveryReport",
     "ResourceLocked",
@@ -93,6 +99,7 @@ __all__ = [
     "StoreReadOnly",
     "UnsafeFilesystem",
     "Verification",
+    "json",
     "open",
     "verify",
 ]

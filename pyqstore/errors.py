@@ -6,6 +6,7 @@ built-in ``TimeoutError``; everything else is below :class:`Error`.
 
 from __future__ import annotations
 
+import queue
 import re
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ __all__ = [
     "ChannelClosed",
     "ChannelError",
     "ClockJump",
+    "Empty",
     "Error",
     "ForkedStore",
     "MessageReturned",
@@ -99,6 +101,10 @@ class NotImplementedByBroker(ChannelError):
 class ChannelClosed(Error):
     """The channel, or its connection, was closed: by ``close()``, or by the :class:`ChannelError`
     raised before."""
+
+
+class Empty(Error, queue.Empty):
+    """No message came in time."""
 
 
 class PublishRefused(Error):

@@ -17,10 +17,11 @@ from . import _core
 from .channel import Channel
 from .connection import Connection
 from .errors import ClockJump, Error, StoreCorrupt, UnsafeFilesystem
-from .fields import decode_table
+from .fields import FieldValue, decode_table
 from .findings import Damage, RecoveryReport, Verification
 from .message import Message
 from .options import SYNC, StoreOptions, decoded, encoded, number_of, word_of
+from .queue import Codec, Queue
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -165,6 +166,24 @@ class Store(_core.Store):
         Raises StoreClosed, ForkedStore.
         """
         return Connection(self, name)
+
+    def queue(
+        self,
+        name: str,
+        *,
+        codec: Codec | None = None,
+        **arguments: FieldValue | timedelta,
+    ) -> Queue:
+        """The queue ``name``, declared durable: messages are persistent, a put returns when they
+        are durable, and nothing is acknowledged before it was handled.
+
+        ``arguments`` are those of ``queue_declare``, with or without "x-", times in milliseconds or
+        as a timedelta: ``max_length=1000``, ``delivery_limit=5``.  Without any a durable queue that
+        is there is taken as it is.  ``codec``: how values become bodies, as ``pyqstore.json``.
+
+        PreconditionFailed: it is there with other arguments, or not durable.
+        """
+        return Queue(self, name, codec, arguments)
 
     @property
     def path(self) -> str:

@@ -16,6 +16,7 @@ channel.  What may wait for the disk runs in four threads of the store.
 from .channel import Channel, Messages
 from .connection import Connection
 from .message import Message, Receipt
+from .queue import Queue
 from .store import Store, open  # noqa: A004 - the one shadowing that is meant
 
-__all__ = ["Channel", "Connection", "Message", "Messages", "Receipt", "Store", "open"]
+__all__ = ["Channel", "Connection", "Message", "Messages", "Queue", "Receipt", "Store", "open"]

@@ -113,9 +113,12 @@ class Channel(Declarations):
         if self._store._forked:
             return  # the loop watches what the parent's loop watches
         if not self._store.closed and not self._engine.closed:
-            warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self._warn_unclosed()
         with suppress(RuntimeError):  # the loop was closed, and watches nothing any more
             self._loop.call_soon_threadsafe(_forget_bell, self._loop, bell, self._engine)
+
+    def _warn_unclosed(self) -> None:
+        warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=3, source=self)
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__}{' (closed)' if self.closed else ''}>"

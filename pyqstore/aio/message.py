@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import timedelta
+from types import TracebackType
+from typing import NoReturn, Self
 
 from .. import message as synchronous
 from ..waiting import SLICE_NS, check_timeout
@@ -22,6 +24,7 @@ class Message(synchronous.Message):
     async def ack(self) -> None:  # type: ignore[override]
         """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
         await _engine_of(self).face().basic_ack(self.delivery_tag)
+        self.settled = True
 
     async def nack(  # type: ignore[override]
         self, requeue: bool = True, delay: float | timedelta | None = None
@@ -30,10 +33,34 @@ class Message(synchronous.Message):
         timedelta) when that is over, or dead-lettered, or dropped."""
         channel = _engine_of(self).face()
         await channel.basic_nack(self.delivery_tag, requeue=requeue, delay=delay)
+        self.settled = True
 
     async def reject(self, requeue: bool = False) -> None:  # type: ignore[override]
         """The same as ``nack`` with the other default."""
-        await _engine_of(self).face().basic_reject(self.delivery_tag, requeue=requeue)
+        await self.nack(requeue)
+
+    async def retry(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
+        """Back to the queue: ready again after ``delay`` (seconds, or a timedelta), or at once."""
+        await self.nack(True, delay)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("a message of asyncio: async with")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.settled:
+            return
+        if kind is None:
+            await self.ack()
+        elif not _engine_of(self).closed:  # which has requeued it
+            await self.nack()
 
 
 def _engine_of(message: Message) -> Engine:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from .. import store as synchronous
 from ..errors import StoreCorrupt
+from ..fields import FieldValue
+from ..queue import Codec
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
 from .connection import Connection
+from .queue import Queue
 from .registry import Registry
 from .threads import Threads
 
@@ -107,6 +110,17 @@ class Store:
         """Open a connection, for channels that share exclusive queues.  Raises StoreClosed,
         ForkedStore."""
         return Connection(self._store, self._threads, self._channels, name)
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        codec: Codec | None = None,
+        **arguments: FieldValue | timedelta,
+    ) -> Queue:
+        """As :meth:`pyqstore.Store.queue`, for the running loop."""
+        queue = await self._threads.run(partial(self._store.queue, name, codec=codec, **arguments))
+        return Queue(self, queue)
 
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is

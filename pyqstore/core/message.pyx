@@ -35,6 +35,10 @@ cdef class Message:
     - ``queue``: str, where it came from.
     - ``consumer_tag``: str, empty for ``basic_get``.
     - ``delivery_count``: int, how many deliveries went before this one.
+    - ``settled``: bool, whether a verb of this object settled it; what its channel did is not seen.
+
+    ``with message:`` acknowledges it at the end, and requeues it when the body raises, unless a
+    verb of this object settled it before.
     """
     cdef Channel channel
     cdef bytes encoded
@@ -47,6 +51,7 @@ cdef class Message:
     cdef readonly str queue
     cdef readonly str consumer_tag
     cdef readonly uint32_t delivery_count
+    cdef public bint settled
 
     def __init__(self):
         raise TypeError("messages come from a channel")
@@ -67,9 +72,15 @@ cdef class Message:
             raise TypeError("messages come from a channel")
         return self.channel
 
+    def json(self):
+        """The body as JSON.  ValueError: it is none."""
+        from .json import loads
+        return loads(self.body)
+
     def ack(self):
         """Acknowledge this message.  Raises as ``Channel.basic_ack`` does."""
         self.owner().settle(self.delivery_tag, 0, True)
+        self.settled = True
 
     def nack(self, bint requeue=True, delay=None):
         """Refuse this message: back to its place in the queue, with ``delay`` (seconds, or a
@@ -78,10 +89,27 @@ cdef class Message:
         delay_of(delay, &delay_us)
         check_requeue(requeue, delay_us)
         self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False, delay_us)
+        self.settled = True
 
     def reject(self, bint requeue=False):
         """The same as ``nack`` with the other default."""
-        self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False)
+        self.nack(requeue)
+
+    def retry(self, delay=None):
+        """Back to the queue: ready again after ``delay`` (seconds, or a timedelta), or at once."""
+        self.nack(True, delay)
+
+    def __enter__(self):
+        self.owner()
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if self.settled:
+            return
+        if kind is None:
+            self.ack()
+        elif not self.owner().closed:  # which has requeued it
+            self.nack()
 
     def __repr__(self):
         return (f"<{type(self).__name__} {self.delivery_tag} of queue {self.queue!r}: "

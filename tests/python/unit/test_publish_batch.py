@@ -261,7 +261,7 @@ def test_row_with_long_properties_in_a_later_chunk_was_called_by_its_place_in_th
     with pyqstore.open(path, body_bytes_max=1000) as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         table = pa.table({"body": chunks, "headers": pa.chunked_array(headers)})
-        with pytest.raises(ValueError, match="row 3: properties of 20[0-9]+ bytes"):
+        with pytest.raises(ValueError, match=r"row 3: properties of 20[0-9]+ bytes"):
             channel.publish_batch(table, routing_key="q")
         assert store.queue_status("q")["messages_ready"] == 0
 

@@ -1,0 +1,236 @@
+"""Queues that lose nothing by default, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import queue as synchronous
+from ..errors import ChannelClosed, Empty
+from ..fields import FieldValue
+from ..message import Message as SynchronousMessage
+from ..properties import Properties
+from ..queue import Codec, Seconds, envelope
+from ..waiting import check_timeout
+from .channel import Channel
+from .message import Message
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = ["Queue"]
+
+
+class Queue:
+    """A durable queue, from ``Store.queue()``: see :class:`pyqstore.Queue`.  It belongs to the loop
+    in which it was made; any task of that may use it."""
+
+    def __init__(self, store: Store, queue: synchronous.Queue) -> None:
+        """See ``Store.queue``."""
+        self._store = store
+        self._queue = queue
+        self._publishing: Channel | None = None
+        self._receiving: Channel | None = None
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<aio.{type(self).__name__} {self.name!r} of {self._store!r}>"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._queue.name
+
+    def __len__(self) -> int:
+        """How many messages are ready.  NotFound: the queue was deleted."""
+        return len(self._queue)
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def put(
+        self,
+        body: object,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        expires: Seconds | None = None,
+        headers: Mapping[str, FieldValue] | None = None,
+        key: str = "",
+        codec: Codec | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Queue.put`.  Many tasks that put at once share their syncs.
+
+        When this is cancelled the message may have been put.
+        """
+        encoded, properties = envelope(
+            body, codec or self._queue._codec, priority=priority, expires=expires, headers=headers
+        )
+        exchange = await self._store._threads.run(self._queue._exchange) if key else ""
+        await self._publish(exchange, key or self.name, encoded, properties, delay)
+
+    async def _publish(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes,
+        properties: Properties,
+        delay: Seconds | None = None,
+    ) -> None:
+        channel = self._publishing
+        if channel is None or channel.closed:
+            channel = await self._open_publishing()
+        await channel.basic_publish(
+            exchange,
+            key,
+            body,
+            properties,
+            mandatory=True,
+            delay=delay,
+        )
+
+    async def put_many(self, data: object, *, codec: Codec | None = None) -> int:
+        """As :meth:`pyqstore.Queue.put_many`, in a thread, in which ``data`` is iterated."""
+        return await self._store._threads.run(partial(self._queue.put_many, data, codec=codec))
+
+    def get(self, timeout: float | None = None) -> Getting:
+        """The first ready message; waits ``timeout`` seconds for one (None: for ever).
+
+        ``async with queue.get() as message:`` acknowledges it at the end, and gives it back when
+        the body raises; ``message = await queue.get()`` leaves that to you.
+
+        Raises Empty when none came in time, NotFound when the queue was deleted.
+        """
+        return Getting(self, timeout)
+
+    async def _get(self, timeout: float | None) -> Message:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + check_timeout(timeout)
+        while True:
+            channel = self._receiving
+            if channel is None or channel.closed:
+                channel = await self._open_receiving()
+            try:
+                message = await channel.basic_get(self.name)
+                if message is not None:
+                    return message
+                left = end - loop.time()
+                if left <= 0:
+                    raise Empty(f"no message in queue {self.name!r} within {timeout} s")
+                message = await self._wait(channel, left)
+                if message is not None:
+                    return message
+            except ChannelClosed:  # by what another task was told: this one asks for itself
+                continue
+
+    async def _wait(self, channel: Channel, seconds: float) -> Message | None:
+        """As a consumer for as long as it takes, with a prefetch of one: what comes is ours.
+
+        Nothing is awaited between taking the message and returning it.
+        """
+        messages = channel.consume(self.name, inactivity_timeout=seconds)
+        try:
+            return await anext(messages, None)
+        finally:
+            await messages.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """The messages as they come, for ever; each is acknowledged when the loop's body ends.
+
+        What leaves the body, an exception, ``break`` or ``return``, gives the message under way
+        back, unless it was settled: ``await message.ack()`` before a ``break``.
+        """
+        while True:
+            async with self.get() as message:
+                yield message
+
+    def decode(self, message: Message) -> Any:
+        """The value that a message was made of, by the queue's codec; without one, its body."""
+        return self._queue.decode(message)
+
+    async def peek(self, count: int = 1) -> list[SynchronousMessage]:
+        """As :meth:`pyqstore.Queue.peek`."""
+        return await self._store._threads.run(partial(self._queue.peek, count))
+
+    async def purge(self) -> int:
+        """Drop all messages that are ready, and return how many."""
+        return await self._store._threads.run(self._queue.purge)
+
+    async def delete(self) -> int:
+        """Delete the queue, and return how many messages were ready."""
+        return await self._store._threads.run(self._queue.delete)
+
+    async def work(
+        self,
+        function: Callable[[Message], object],
+        tasks: int = 4,
+        retries: int = 5,
+        backoff: Seconds | Callable[[int], Seconds] = 1.0,
+        dead: str | None = None,
+        stop: asyncio.Event | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Queue.work`, with ``tasks`` tasks; what ``function`` returns is
+        awaited if it can be.
+
+        When this is cancelled the calls under way are, and their messages are given back.
+        """
+        from .work import Work
+
+        work = Work(self, function, retries=retries, backoff=backoff, dead=dead, stop=stop)
+        await work.run(tasks)
+
+    async def _open_publishing(self) -> Channel:
+        async with self._opening:
+            if self._publishing is None or self._publishing.closed:
+                channel = OwnChannel(
+                    self._store._store, self._store._threads, self._store._channels, None
+                )
+                await channel.confirm_select()
+                self._publishing = channel
+            return self._publishing
+
+    async def _open_receiving(self) -> Channel:
+        async with self._opening:
+            if self._receiving is None or self._receiving.closed:
+                channel = OwnChannel(
+                    self._store._store, self._store._threads, self._store._channels, None
+                )
+                await channel.basic_qos(1)
+                self._receiving = channel
+            return self._receiving
+
+
+class Getting:
+    """A message to be awaited: from ``Queue.get``."""
+
+    __slots__ = ("_message", "_queue", "_timeout")
+
+    def __init__(self, queue: Queue, timeout: float | None) -> None:
+        """See ``Queue.get``."""
+        self._queue = queue
+        self._timeout = timeout
+
+    def __await__(self) -> Generator[Any, None, Message]:
+        return self._queue._get(self._timeout).__await__()
+
+    async def __aenter__(self) -> Message:
+        self._message = await self._queue._get(self._timeout)
+        return self._message
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._message.__aexit__(kind, value, traceback)
+
+
+class OwnChannel(Channel):
+    """A channel that nobody else knows: it ends with its queue, without a warning."""
+
+    def _warn_unclosed(self) -> None:
+        pass

@@ -1,0 +1,420 @@
+"""Queues that lose nothing by default: durable, with persistent messages and confirmed puts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from .channel import Channel
+from .errors import Empty, NotFound, PreconditionFailed, PublishRefused, StoreCorrupt
+from .fields import FieldValue
+from .message import Message
+from .properties import Properties
+from .waiting import check_timeout
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = ["Codec", "Queue", "Seconds"]
+
+Seconds = float | timedelta
+"""A time span: a number of seconds, or a timedelta."""
+
+
+class Codec(Protocol):
+    """How values become bodies, and bodies values: ``pickle``, ``orjson``, ``pyqstore.json``...
+
+    Messages get its ``content_type``, if it has one.
+    """
+
+    @property
+    def dumps(self) -> Callable[[Any], bytes | str]: ...
+
+    @property
+    def loads(self) -> Callable[[bytes], Any]: ...
+
+
+class Queue:
+    """A durable queue, from ``Store.queue()``.  Any thread may use it.
+
+    Messages are persistent, and a put returns when they are durable.  A message that was got
+    belongs to the thread that got it: what it has not settled when it ends is given back.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        codec: Codec | None = None,
+        arguments: Mapping[str, FieldValue | timedelta] | None = None,
+    ) -> None:
+        """See ``Store.queue``."""
+        self._store = store
+        self._name = check_name(name)
+        self._codec = codec
+        self._channels = _Channels(store)
+        declare(store, self._channels.receiving(), name, arguments or {})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} of {self._store!r}>"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._name
+
+    def __len__(self) -> int:
+        """How many messages are ready.  NotFound: the queue was deleted."""
+        return int(self._store.queue_status(self._name)["messages_ready"])
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is a queue
+
+    # Putting.
+
+    def put(
+        self,
+        body: object,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        expires: Seconds | None = None,
+        headers: Mapping[str, FieldValue] | None = None,
+        key: str = "",
+        codec: Codec | None = None,
+    ) -> None:
+        """Put a message in the queue; it is durable when this returns.
+
+        ``body``: bytes, or str, which becomes UTF-8, or with a ``codec`` (here, or of the queue)
+        any value that takes; bytes are taken as they are all the same.
+        ``priority``: 0 and up, of a queue with ``max_priority``.
+        ``delay``: it is ready so many seconds from now; ``expires``: it is dropped (or
+        dead-lettered) when it was ready for so many seconds.  ``key``: its ``routing_key``, which
+        is the queue's name without one.
+
+        Raises PublishRefused when the queue is full (``overflow="reject-publish"``),
+        MessageReturned when it was deleted, StoreFull, StoreFailed.
+        """
+        encoded, properties = envelope(
+            body, codec or self._codec, priority=priority, expires=expires, headers=headers
+        )
+        exchange = self._exchange() if key else ""
+        self._publish(exchange, key or self._name, encoded, properties, delay)
+
+    def _publish(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes,
+        properties: Properties,
+        delay: Seconds | None = None,
+    ) -> None:
+        with self._channels.publishing() as channel:
+            channel.basic_publish(exchange, key, body, properties, mandatory=True, delay=delay)
+            wait(channel)
+
+    def put_many(self, data: object, *, codec: Codec | None = None) -> int:
+        """Put many messages and return how many; all are durable then.
+
+        ``data``: an iterable of bodies as ``put`` takes them, or anything with the Arrow PyCapsule
+        protocol, with the columns of ``Channel.publish_batch``; ``exchange``, ``routing_key`` and
+        ``delivery_mode`` are ignored.  Of Arrow data that are wrong nothing is put.  When an
+        iterable raises, or the queue refuses some, the others stay in the queue.  Raises as ``put``
+        does.
+        """
+        count = 0
+        with self._channels.publishing() as channel:
+            if is_arrow(data):
+                rows = only_messages(data)
+                receipt = channel.publish_batch(rows, "", self._name, mandatory=True)
+                receipt.wait()
+                count = receipt.count
+            else:
+                for body in bodies(data):
+                    encoded, properties = envelope(body, codec or self._codec)
+                    channel.basic_publish("", self._name, encoded, properties, mandatory=True)
+                    count += 1
+            wait(channel)
+        return count
+
+    def _exchange(self) -> str:
+        """Where messages with keys of their own are published."""
+        exchange = f"pyqstore.queue.{self._name}"
+        channel = self._channels.receiving()
+        channel.exchange_declare(exchange, "fanout", durable=True)
+        channel.queue_bind(self._name, exchange)  # written when it is new
+        return exchange
+
+    # Getting.
+
+    def get(self, timeout: float | None = None) -> Message:
+        """The first ready message; waits ``timeout`` seconds for one (None: for ever).
+
+        ``with queue.get() as message:`` acknowledges it at the end, and gives it back when the body
+        raises.  Otherwise settle it: ``message.ack()``, ``message.nack()``, ``message.retry()``.
+
+        Raises Empty when none came in time, NotFound when the queue was deleted.
+        """
+        end = time.monotonic() + check_timeout(timeout)
+        channel = self._channels.receiving()
+        while True:
+            message = channel.basic_get(self._name)
+            if message is not None:
+                return message
+            left = end - time.monotonic()
+            if left <= 0:
+                raise Empty(f"no message in queue {self._name!r} within {timeout} s")
+            message = self._wait(channel, left)
+            if message is not None:
+                return message
+
+    def _wait(self, channel: Channel, seconds: float) -> Message | None:
+        """As a consumer for as long as it takes, with a prefetch of one: what comes is ours."""
+        tag = channel.basic_consume(self._name)
+        try:
+            return channel.next_delivery(tag, seconds)
+        finally:
+            if not channel.closed:
+                channel.basic_cancel(tag)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages as they come, for ever; each is acknowledged when the loop's body ends.
+
+        What leaves the body, an exception, ``break`` or ``return``, gives the message under way
+        back, unless it was settled: call ``message.ack()`` before a ``break``.
+        """
+        while True:
+            with self.get() as message:
+                yield message
+
+    def decode(self, message: Message) -> Any:
+        """The value that a message was made of, by the queue's codec; without one, its body."""
+        return message.body if self._codec is None else self._codec.loads(message.body)
+
+    def peek(self, count: int = 1) -> list[Message]:
+        """The first ``count`` ready messages.  They stay, and cannot be settled.
+
+        Raises StoreCorrupt when one cannot be read.
+        """
+        if count < 0:
+            raise ValueError(f"count must be 0 or more, not {count}")
+        return first_ready(self._store, self._name, count)
+
+    def purge(self) -> int:
+        """Drop all messages that are ready, and return how many."""
+        return self._channels.receiving().queue_purge(self._name)
+
+    def delete(self) -> int:
+        """Delete the queue, and return how many messages were ready."""
+        return self._channels.receiving().queue_delete(self._name)
+
+    def work(
+        self,
+        function: Callable[[Message], object],
+        threads: int = 4,
+        retries: int = 5,
+        backoff: Seconds | Callable[[int], Seconds] = 1.0,
+        dead: str | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Call ``function(message)`` with each message, in ``threads`` threads, until ``stop`` is
+        set or SIGTERM comes; then end when the calls under way do.
+
+        A message is acknowledged when its call returns, unless the function settled it.  When the
+        call raises, the message is tried again ``retries`` times: after ``backoff`` seconds, and
+        twice as long each time, an hour at most, or after ``backoff(attempt)``, attempt 1 and up.
+        Then it goes to the queue ``dead`` (None: this queue's name and ``.dead``), which is made,
+        with headers ``x-error``, ``x-attempts`` and ``x-queue``.  Attempts are counted by the
+        engine (``Message.delivery_count``); declare the queue with a ``delivery_limit`` to have
+        them survive the process, for messages that kill it.
+
+        What is no Exception, as SystemExit, gives the message back, ends the other threads after
+        what is under way, and is raised here; so is what the store raises, and Ctrl-C.  SIGTERM is
+        caught in the main thread only.  Logged by ``pyqstore.work``.
+        """
+        from .work import Work
+
+        Work(self, function, retries=retries, backoff=backoff, dead=dead, stop=stop).run(threads)
+
+
+class _Channel(Channel):
+    """A channel that nobody else knows: it ends with its queue or its thread, without a warning."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Channels:
+    """Two channels for each thread.  An AMQP error closes one; the next call opens another."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._own = threading.local()
+
+    @contextmanager
+    def publishing(self) -> Iterator[Channel]:
+        """One in confirm mode, with which nothing is got: its errors put no messages back."""
+        channel = self._opened("publishing")
+        if channel.next_publish_number == 0:
+            channel.confirm_select()
+        try:
+            yield channel
+        except BaseException:
+            channel.close()  # answers that are still to come are not those of the next call
+            raise
+
+    def receiving(self) -> Channel:
+        """One with a prefetch of one message for each consumer."""
+        return self._opened("receiving")
+
+    def _opened(self, name: str) -> Channel:
+        channel = cast("Channel | None", getattr(self._own, name, None))
+        if channel is None or (channel.closed and not self._store.closed):
+            channel = _Channel(self._store)
+            channel.basic_qos(1)
+            setattr(self._own, name, channel)
+        return channel
+
+
+def wait(channel: Channel) -> None:
+    """Until all is durable.  Raises PublishRefused when some of it was not taken."""
+    if not channel.wait_for_confirms():
+        raise PublishRefused(channel.next_publish_number - 1)
+
+
+# Shared with the queues of asyncio.
+
+
+def check_name(name: object) -> str:
+    """A queue's name, which the store must not make up."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be str, not {type(name).__name__}")
+    if not name:
+        raise ValueError("a queue needs a name")
+    return name
+
+
+def declare(
+    store: Store,
+    channel: Channel,
+    name: str,
+    arguments: Mapping[str, FieldValue | timedelta],
+) -> None:
+    """Declare a durable queue; without arguments a durable one that is there will do."""
+    if not arguments:
+        try:
+            status = store.queue_status(name)
+        except NotFound:
+            pass
+        else:
+            check_safe(name, status)
+            return
+    channel.queue_declare(name, durable=True, arguments=amqp_arguments(arguments))
+
+
+def check_safe(name: str, status: Mapping[str, Any]) -> None:
+    """A queue that is there must keep what it has."""
+    if not status["durable"] or status["exclusive"] or status["auto_delete"]:
+        raise PreconditionFailed(
+            406,
+            f"PRECONDITION_FAILED - queue '{name}' is there and is not durable, or it is exclusive"
+            " or deleted with its last consumer: delete it, or choose another name",
+        )
+
+
+def amqp_arguments(arguments: Mapping[str, FieldValue | timedelta]) -> dict[str, FieldValue]:
+    """``max_length=5`` as ``{"x-max-length": 5}``; time spans in milliseconds."""
+    return {
+        key if key.startswith("x-") else "x-" + key.replace("_", "-"): (
+            milliseconds(value) if isinstance(value, timedelta) else value
+        )
+        for key, value in arguments.items()
+    }
+
+
+def milliseconds(span: Seconds) -> int:
+    """A time span in whole milliseconds, those begun counted."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else span
+    return -int(-seconds * 1000 // 1)
+
+
+PERSISTENT = Properties(delivery_mode=2)
+_TEXT = Properties(delivery_mode=2, content_type="text/plain", content_encoding="utf-8")
+
+
+def envelope(
+    body: object,
+    codec: Codec | None,
+    *,
+    priority: int | None = None,
+    expires: Seconds | None = None,
+    headers: Mapping[str, FieldValue] | None = None,
+) -> tuple[bytes, Properties]:
+    """Body and properties of a message.  TypeError for what has no form as bytes."""
+    properties = PERSISTENT
+    if isinstance(body, bytes | bytearray | memoryview):
+        encoded = cast("bytes", body)
+    elif codec is not None:
+        dumped = codec.dumps(body)
+        encoded = dumped.encode() if isinstance(dumped, str) else dumped
+        kind = getattr(codec, "content_type", None)
+        if kind is not None:
+            properties = Properties(delivery_mode=2, content_type=kind)
+    elif isinstance(body, str):
+        encoded, properties = body.encode(), _TEXT
+    else:
+        raise TypeError(
+            f"a body is bytes or str, not {type(body).__name__}; give the queue a codec"
+            " (codec=pyqstore.json) for other values"
+        )
+    if priority is not None or expires is not None or headers is not None:
+        properties = properties.replace(
+            priority=priority,
+            expiration=None if expires is None else str(milliseconds(expires)),
+            headers=headers,
+        )
+    return encoded, properties
+
+
+def is_arrow(data: object) -> bool:
+    """Whether it speaks the Arrow PyCapsule protocol."""
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def only_messages(data: object) -> object:
+    """Arrow data without columns that would lead elsewhere, or let messages go at a close."""
+    import pyarrow
+
+    table = pyarrow.table(data)
+    others = {"exchange", "routing_key", "delivery_mode"}
+    return table.drop_columns([name for name in table.column_names if name in others])
+
+
+def bodies(data: object) -> Iterable[object]:
+    """What can be iterated, unless it is one body."""
+    if isinstance(data, bytes | bytearray | memoryview | str) or not isinstance(data, Iterable):
+        raise TypeError(
+            f"put_many takes an iterable of bodies or Arrow data, not {type(data).__name__}"
+        )
+    return data
+
+
+def first_ready(store: Store, name: str, count: int) -> list[Message]:
+    """The first ``count`` ready messages, without taking them."""
+
+    def damaged(error: StoreCorrupt) -> None:
+        raise error
+
+    found: list[Message] = []
+    if count == 0:
+        return found
+    for message, state in store._peeks(name, damaged):
+        if state == "ready":
+            found.append(message)
+            if len(found) == count:
+                break
+    return found

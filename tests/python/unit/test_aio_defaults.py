@@ -1,0 +1,260 @@
+"""The queue that loses nothing by default, for asyncio."""
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+import pyqstore
+from pyqstore import aio
+
+Work = Callable[[aio.Store, aio.Queue], Awaitable[None]]
+
+
+def run(path: Path, work: Work) -> None:
+    async def main() -> None:
+        store = await aio.open(path)
+        try:
+            async with asyncio.timeout(60):
+                await work(store, await store.queue("jobs"))
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_put_is_there_after_close_and_open(path: Path) -> None:
+    async def put(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put(b"1")
+        assert await queue.put_many(["2", "3"]) == 2
+        assert await queue.put_many(pyarrow.table({"body": [b"4"]})) == 1
+
+    async def get(store: aio.Store, queue: aio.Queue) -> None:
+        assert len(queue) == 4
+        assert [message.body for message in await queue.peek(9)] == [b"1", b"2", b"3", b"4"]
+        async with queue.get(timeout=5) as message:
+            assert message.body == b"1"
+        message = await queue.get(timeout=0)
+        await message.nack()
+        assert len(queue) == 3
+        assert await queue.purge() == 3
+
+    run(path, put)
+    run(path, get)
+
+
+def test_message_is_given_back_when_the_body_raises(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put(b"1")
+        with pytest.raises(ZeroDivisionError):
+            async with queue.get():
+                1 / 0  # noqa: B018
+        async with queue.get(timeout=0) as message:
+            assert message.redelivered
+            await message.ack()
+        assert len(queue) == 0
+        with pytest.raises(pyqstore.Empty):
+            await queue.get(timeout=0.02)
+        await queue.put(b"2")
+        message = await queue.get()
+        with pytest.raises(TypeError, match="async with"), message:
+            pass
+
+    run(path, work)
+
+
+def test_get_waits_and_one_that_is_cancelled_takes_nothing(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        waiting[0].cancel()
+        await asyncio.wait([waiting[0]])
+        await asyncio.gather(*(queue.put(b"%d" % number) for number in range(2)))
+        got = await asyncio.gather(*waiting[1:])
+        assert sorted(message.body for message in got) == [b"0", b"1"]
+        for message in got:
+            await message.ack()
+        assert (await store.queue_status("jobs"))["consumers"] == 0
+
+    run(path, work)
+
+
+def test_iteration_acknowledges_when_the_body_ends(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put_many(["1", "2", "3"])
+        seen = []
+        async for message in queue:
+            seen.append(message.body)
+            if len(seen) == 2:
+                break
+        gc.collect()
+        while len(queue) < 2:  # the loop closes the iteration soon
+            await asyncio.sleep(0.01)
+        assert [message.body for message in await queue.peek(9)] == [b"2", b"3"]
+
+    run(path, work)
+
+
+def test_delay_expiry_key_headers_and_codec(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put("gone", expires=0.001)
+        await queue.put("later", delay=0.3, headers={"n": 1})
+        await queue.put("now", key="k")
+        began = time.monotonic()
+        async with queue.get(timeout=0) as message:
+            assert (message.body, message.routing_key) == (b"now", "k")
+        async with queue.get() as message:
+            assert message.properties.headers == {"n": 1}
+        assert time.monotonic() - began >= 0.25
+        values = await store.queue("values", codec=pyqstore.json)
+        await values.put({"a": [1]})
+        async with values.get() as message:
+            assert values.decode(message) == message.json() == {"a": [1]}
+
+    run(path, work)
+
+
+def test_put_tells_that_a_full_queue_refused(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        small = await store.queue("small", max_length=1, overflow="reject-publish")
+        await small.put(b"1")
+        with pytest.raises(pyqstore.PublishRefused):
+            await small.put(b"2")
+        with pytest.raises(pyqstore.PreconditionFailed):
+            await store.queue("small", max_length=2)
+
+    run(path, work)
+
+
+def test_queue_goes_on_after_it_was_deleted_and_made_again(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put(b"1")
+        assert await queue.delete() == 1
+        with pytest.raises(pyqstore.NotFound):
+            await queue.get(timeout=0)
+        await store.queue("jobs")
+        await queue.put(b"2")
+        async with queue.get(timeout=5) as message:
+            assert message.body == b"2"
+
+    run(path, work)
+
+
+def test_queue_leaves_without_a_warning(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        other = await store.queue("other")
+        await other.put(b"1")
+        async with other.get():
+            pass
+        del other
+        gc.collect()
+        await asyncio.sleep(0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(path, work)
+
+
+# The worker.
+
+
+def test_worker_handles_retries_and_leaves_dead_letters(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put_many([b"good", b"poison", b"good"])
+        stop, seen, tries = asyncio.Event(), [], []
+
+        async def handle(message: aio.Message) -> None:
+            if message.body == b"poison":
+                tries.append(message.delivery_count)
+                raise KeyError("order")
+            seen.append(message.body)
+
+        working = asyncio.create_task(queue.work(handle, retries=2, backoff=0.05, stop=stop))
+        dead = await store.queue("jobs.dead")
+        async with dead.get() as message:
+            assert message.body == b"poison"
+            headers = message.properties.headers
+            assert (headers["x-attempts"], headers["x-queue"]) == (3, "jobs")
+        stop.set()
+        await working
+        assert seen == [b"good", b"good"]
+        assert tries == [0, 1, 2]
+        assert len(queue) == len(dead) == 0
+
+    run(path, work)
+
+
+def test_worker_that_is_cancelled_gives_back_what_is_under_way(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put_many([b"1", b"2"])
+        begun = asyncio.Semaphore(0)
+
+        async def handle(message: aio.Message) -> None:
+            begun.release()
+            await asyncio.sleep(3600)
+
+        working = asyncio.create_task(queue.work(handle, tasks=2))
+        await begun.acquire()
+        await begun.acquire()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert len(queue) == 2
+
+    run(path, work)
+
+
+def test_worker_takes_plain_functions_and_ends_with_what_the_store_raises(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        seen: list[bytes] = []
+        await queue.put(b"1")
+        working = asyncio.create_task(queue.work(lambda message: seen.append(message.body)))
+        while len(seen) == 0:
+            await asyncio.sleep(0.01)
+        await queue.delete()
+        with pytest.raises(pyqstore.NotFound):
+            await working
+
+    run(path, work)
+
+
+WORK = """
+import asyncio, sys
+from pyqstore import aio
+
+async def handle(message):
+    print(message.body.decode(), flush=True)
+    await asyncio.sleep(0.5)
+    print("done", flush=True)
+
+async def main():
+    store = await aio.open(sys.argv[1])
+    await (await store.queue("jobs")).work(handle, tasks=1)
+    print("ended", flush=True)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_worker_ends_on_sigterm_after_what_is_under_way(path: Path) -> None:
+    with pyqstore.open(path) as store:
+        store.queue("jobs").put_many(["1", "2"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORK, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.read() == "done\nended\n"
+    assert process.wait() == 0
+    with pyqstore.open(path) as store:
+        assert [message.body for message in store.queue("jobs").peek(9)] == [b"2"]

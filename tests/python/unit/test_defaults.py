@@ -1,0 +1,504 @@
+"""The queue that loses nothing by default: who knows no other verb keeps every message."""
+
+from __future__ import annotations
+
+import json as standard_json
+import logging
+import os
+import pickle
+import queue as standard_queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+import pyqstore
+
+
+@pytest.fixture
+def queue(store: pyqstore.Store) -> pyqstore.Queue:
+    return store.queue("jobs")
+
+
+def test_what_was_put_is_there_after_close_and_open(tmp_path: Path) -> None:
+    with pyqstore.open(tmp_path / "store") as store:
+        store.queue("a").put(b"1")
+    with pyqstore.open(tmp_path / "store") as store:
+        queue = store.queue("a")
+        assert len(queue) == 1
+        with queue.get(timeout=5) as message:
+            assert message.body == b"1"
+        assert len(queue) == 0
+
+
+PUT_AND_DIE = """
+import os, signal, sys
+import pyqstore
+pyqstore.open(sys.argv[1]).queue("a").put(b"1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_put_is_there_after_sigkill(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    done = subprocess.run([sys.executable, "-c", PUT_AND_DIE, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with pyqstore.open(path) as store:
+        assert [message.body for message in store.queue("a").peek(10)] == [b"1"]
+
+
+GET_AND_DIE = """
+import os, signal, sys
+import pyqstore
+with pyqstore.open(sys.argv[1]).queue("a").get(timeout=5):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_message_under_way_is_there_after_sigkill(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    with pyqstore.open(path) as store:
+        store.queue("a").put(b"1")
+    done = subprocess.run([sys.executable, "-c", GET_AND_DIE, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with pyqstore.open(path) as store, store.queue("a").get(timeout=0) as message:
+        assert message.body == b"1"
+        assert message.redelivered
+
+
+def test_message_is_given_back_when_the_body_raises(queue: pyqstore.Queue) -> None:
+    queue.put("text")
+    with pytest.raises(ZeroDivisionError), queue.get(timeout=5):
+        1 / 0  # noqa: B018
+    with queue.get(timeout=0) as message:
+        assert message.redelivered
+        assert message.delivery_count == 1
+
+
+def test_message_settled_in_the_body_is_left_alone(queue: pyqstore.Queue) -> None:
+    queue.put("a")
+    queue.put("b")
+    with queue.get() as message:
+        message.ack()
+    with queue.get() as message:
+        message.nack()
+
+    def settle_and_raise() -> None:
+        with queue.get() as message:
+            message.ack()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        settle_and_raise()
+    assert len(queue) == 0
+
+
+def test_get_raises_empty_when_none_came_in_time(queue: pyqstore.Queue) -> None:
+    with pytest.raises(pyqstore.Empty, match="jobs"):
+        queue.get(timeout=0)
+    with pytest.raises(standard_queue.Empty):
+        queue.get(timeout=0.05)
+    with pytest.raises(ValueError, match="timeout"):
+        queue.get(timeout=-1)
+
+
+def test_get_waits_for_a_message_of_another_thread(queue: pyqstore.Queue) -> None:
+    thread = threading.Timer(0.1, queue.put, (b"late",))
+    thread.start()
+    with queue.get(timeout=30) as message:
+        assert message.body == b"late"
+    thread.join()
+
+
+def test_message_that_waits_for_nobody_is_not_kept_from_others(
+    store: pyqstore.Store, queue: pyqstore.Queue
+) -> None:
+    with pytest.raises(pyqstore.Empty):
+        queue.get(timeout=0.05)  # its consumer is gone, and takes nothing any more
+    queue.put(b"1")
+    assert store.queue_status("jobs")["consumers"] == 0
+    assert len(queue) == 1
+
+
+def test_iteration_acknowledges_when_the_body_ends(queue: pyqstore.Queue) -> None:
+    queue.put_many([b"1", b"2", b"3"])
+    seen = []
+
+    def handle_two() -> None:
+        for message in queue:
+            seen.append(message.body)
+            if len(seen) == 2:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        handle_two()
+    assert seen == [b"1", b"2"]
+    assert [message.body for message in queue.peek(9)] == [b"2", b"3"]
+
+
+def test_message_under_way_at_a_break_is_given_back_unless_settled(queue: pyqstore.Queue) -> None:
+    queue.put_many([b"1", b"2"])
+    for _ in queue:
+        break
+    assert len(queue) == 2
+    for message in queue:
+        message.ack()
+        break
+    assert len(queue) == 1
+
+
+def test_put_many_takes_an_iterable_and_arrow(queue: pyqstore.Queue) -> None:
+    assert queue.put_many(str(number) for number in range(1000)) == 1000
+    assert queue.put_many(pyarrow.table({"body": ["a", "b"]})) == 2
+    assert queue.put_many([]) == 0
+    assert len(queue) == 1002
+    for wrong in (b"bytes", "text", 5):
+        with pytest.raises(TypeError, match="iterable of bodies"):
+            queue.put_many(wrong)
+
+
+def test_put_many_of_what_was_got_elsewhere_comes_here(
+    store: pyqstore.Store, queue: pyqstore.Queue
+) -> None:
+    other = store.queue("other")
+    other.put(b"1", headers={"a": "b"})
+    with store.channel() as channel:
+        batch = channel.get_batch("other", auto_ack=True)
+        where = ["delivery_tag", "redelivered", "delivery_count"]
+        assert queue.put_many(batch.drop_columns(where)) == 1
+    assert len(other) == 0
+    with queue.get(timeout=0) as message:
+        assert message.properties.headers == {"a": "b"}
+
+
+def test_put_tells_that_a_full_queue_refused(store: pyqstore.Store) -> None:
+    queue = store.queue("small", max_length=2, overflow="reject-publish")
+    queue.put(b"1")
+    queue.put(b"2")
+    with pytest.raises(pyqstore.PublishRefused):
+        queue.put(b"3")
+    assert len(queue) == 2
+    with pytest.raises(pyqstore.PublishRefused):
+        queue.put_many([b"3", b"4"])
+    with pytest.raises(pyqstore.PublishRefused):
+        queue.put_many(pyarrow.table({"body": [b"3"]}))
+    assert len(queue) == 2
+
+
+def test_put_to_a_deleted_queue_raises(store: pyqstore.Store, queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    assert queue.delete() == 1
+    with pytest.raises(pyqstore.Error):
+        queue.put(b"2")
+    with pytest.raises(pyqstore.NotFound):
+        queue.get(timeout=0)
+    again = store.queue("jobs")
+    again.put(b"3")
+    queue.put(b"4")
+    assert len(queue) == 2
+
+
+def test_delayed_message_is_not_there_before_its_time(queue: pyqstore.Queue) -> None:
+    queue.put(b"later", delay=timedelta(seconds=0.3))
+    queue.put(b"now")
+    assert [message.body for message in queue.peek(9)] == [b"now"]
+    began = time.monotonic()
+    with queue.get(timeout=0) as message:
+        assert message.body == b"now"
+    with queue.get(timeout=30) as message:
+        assert message.body == b"later"
+    assert time.monotonic() - began >= 0.25
+
+
+def test_retry_with_a_delay_lets_others_pass(queue: pyqstore.Queue) -> None:
+    queue.put_many([b"1", b"2"])
+    with queue.get() as message:
+        message.retry(delay=0.2)
+    for body in (b"2", b"1"):
+        with queue.get(timeout=30) as message:
+            assert message.body == body
+
+
+def test_expired_message_is_gone(queue: pyqstore.Queue) -> None:
+    queue.put(b"1", expires=0.001)
+    time.sleep(0.05)
+    with pytest.raises(pyqstore.Empty):
+        queue.get(timeout=0)
+
+
+def test_priority_headers_and_key_reach_the_consumer(store: pyqstore.Store) -> None:
+    queue = store.queue("levels", max_priority=5)
+    queue.put(b"low", priority=1)
+    queue.put(b"high", priority=4, headers={"tries": 3}, key="eu.orders")
+    with queue.get() as message:
+        assert (message.body, message.routing_key) == (b"high", "eu.orders")
+        assert message.properties.headers == {"tries": 3}
+        assert message.properties.delivery_mode == 2
+    with queue.get() as message:
+        assert (message.body, message.routing_key) == (b"low", "levels")
+
+
+def test_key_reaches_the_queue_after_close_and_open(tmp_path: Path) -> None:
+    with pyqstore.open(tmp_path / "store") as store:
+        store.queue("a").put(b"1", key="k")
+    with pyqstore.open(tmp_path / "store") as store:
+        queue = store.queue("a")
+        queue.put(b"2", key="k")
+        assert [message.routing_key for message in queue.peek(9)] == ["k", "k"]
+
+
+def test_bodies_are_text_and_bytes_and_other_values_need_a_codec(queue: pyqstore.Queue) -> None:
+    queue.put("héllo")
+    with queue.get() as message:
+        assert message.body == "héllo".encode()
+        assert message.properties.content_type == "text/plain"
+        assert queue.decode(message) == message.body
+    for wrong in ({"a": 1}, 5, None):
+        with pytest.raises(TypeError, match=r"codec=pyqstore\.json"):
+            queue.put(wrong)
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("codec", [pyqstore.json, standard_json, pickle])
+def test_codec_makes_bodies_of_values(store: pyqstore.Store, codec: pyqstore.Codec) -> None:
+    queue = store.queue("values", codec=codec)
+    value = {"id": 5, "names": ["a", "ß"]}
+    queue.put(value)
+    queue.put_many([value, "text"])
+    for expected in (value, value, "text"):
+        with queue.get() as message:
+            assert queue.decode(message) == expected
+
+
+def test_json_of_a_message(store: pyqstore.Store, queue: pyqstore.Queue) -> None:
+    queue.put({"id": 5}, codec=pyqstore.json)
+    with queue.get() as message:
+        assert message.json() == {"id": 5}
+        assert message.properties.content_type == "application/json"
+    with pytest.raises(ValueError, match="JSON"):
+        store.queue("values", codec=pyqstore.json).put(float("nan"))
+
+
+def test_queue_that_is_there_is_taken_as_it_is_unless_it_is_not_safe(store: pyqstore.Store) -> None:
+    with store.channel() as channel:
+        channel.queue_declare("limited", durable=True, arguments={"x-max-length": 5})
+        channel.queue_declare("gone", durable=False)
+    store.queue("limited").put(b"1")
+    store.queue("limited", max_length=5).put(b"2")
+    store.queue("limited", **{"x-max-length": 5}).put(b"3")
+    with pytest.raises(pyqstore.PreconditionFailed):
+        store.queue("limited", max_length=6)
+    with pytest.raises(pyqstore.PreconditionFailed, match="not durable"):
+        store.queue("gone")
+    store.queue("times", message_ttl=timedelta(minutes=1))
+    store.queue("times", message_ttl=60_000)
+    for wrong, error in (("", ValueError), (5, TypeError), ("a\0b", ValueError)):
+        with pytest.raises(error):
+            store.queue(wrong)  # type: ignore[arg-type]
+
+
+def test_purge_and_peek(queue: pyqstore.Queue) -> None:
+    queue.put_many(["1", "2", "3"])
+    assert [message.body for message in queue.peek(2)] == [b"1", b"2"]
+    assert queue.peek(0) == []
+    with pytest.raises(TypeError):
+        queue.peek(1)[0].ack()
+    assert queue.purge() == 3
+    assert len(queue) == 0
+    assert queue
+
+
+def test_many_threads_put_and_get_through_one_queue(queue: pyqstore.Queue) -> None:
+    seen: list[bytes] = []
+
+    def put(number: int) -> None:
+        for index in range(50):
+            queue.put(b"%d.%d" % (number, index))
+
+    def get() -> None:
+        while True:
+            try:
+                with queue.get(timeout=2) as message:
+                    seen.append(message.body)
+            except pyqstore.Empty:
+                return
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+    threads += [threading.Thread(target=get) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == sorted(b"%d.%d" % (n, i) for n in range(4) for i in range(50))
+
+
+def test_what_an_ended_thread_held_is_given_back(queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    thread = threading.Thread(target=lambda: queue.get(timeout=5))
+    thread.start()
+    thread.join()
+    with queue.get(timeout=5) as message:
+        assert message.redelivered
+
+
+# The worker.
+
+
+def test_worker_handles_each_message_and_ends_when_told(queue: pyqstore.Queue) -> None:
+    queue.put_many(str(number) for number in range(100))
+    stop, seen = threading.Event(), []
+
+    def handle(message: pyqstore.Message) -> None:
+        seen.append(message.body)
+        if len(seen) == 100:
+            stop.set()
+
+    queue.work(handle, threads=4, stop=stop)
+    assert sorted(seen, key=int) == [b"%d" % number for number in range(100)]
+    assert len(queue) == 0
+
+
+def test_worker_retries_and_then_leaves_a_dead_letter(
+    store: pyqstore.Store, queue: pyqstore.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(b"poison", headers={"of": "mine"}, expires=3600)
+    queue.put(b"good")
+    stop, tries = threading.Event(), []
+
+    def handle(message: pyqstore.Message) -> None:
+        if message.body == b"poison":
+            tries.append(message.delivery_count)
+            if len(tries) == 3:
+                threading.Timer(0.5, stop.set).start()
+            raise KeyError("no such order")
+
+    with caplog.at_level(logging.WARNING, "pyqstore.work"):
+        queue.work(handle, threads=2, retries=2, backoff=0.05, stop=stop)
+    assert tries == [0, 1, 2]
+    assert len(queue) == 0
+    with store.queue("jobs.dead").get(timeout=0) as message:
+        assert message.body == b"poison"
+        headers = message.properties.headers
+        assert headers["of"] == "mine"
+        assert headers["x-attempts"] == 3
+        assert headers["x-queue"] == "jobs"
+        assert "no such order" in headers["x-error"]
+        assert message.properties.expiration is None
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
+
+
+def test_worker_backs_off_as_it_is_told(queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    stop, asked, times = threading.Event(), [], []
+
+    def backoff(attempt: int) -> float:
+        asked.append(attempt)
+        return 0.1
+
+    def handle(message: pyqstore.Message) -> None:
+        times.append(time.monotonic())
+        if len(times) == 3:
+            stop.set()
+        else:
+            raise ValueError
+
+    queue.work(handle, backoff=backoff, stop=stop)
+    assert asked == [1, 2]
+    assert all(later - sooner >= 0.09 for sooner, later in pairwise(times))
+
+
+def test_worker_leaves_alone_what_its_function_settled(queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    stop = threading.Event()
+
+    def handle(message: pyqstore.Message) -> None:
+        message.ack()
+        stop.set()
+        raise ValueError
+
+    queue.work(handle, stop=stop)
+    assert len(queue) == 0
+
+
+def test_worker_ends_with_what_the_store_raises(
+    store: pyqstore.Store, queue: pyqstore.Queue
+) -> None:
+    threading.Timer(0.1, queue.delete).start()
+    with pytest.raises(pyqstore.NotFound):
+        queue.work(print, threads=2)
+
+
+def test_worker_gives_back_at_an_exit(queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+
+    def handle(message: pyqstore.Message) -> None:
+        sys.exit(3)
+
+    with pytest.raises(SystemExit):
+        queue.work(handle)
+    assert len(queue) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"threads": 0}, ValueError),
+        ({"retries": -1}, ValueError),
+        ({"backoff": -1}, ValueError),
+        ({"dead": "jobs"}, ValueError),
+        ({"function": 5}, TypeError),
+    ],
+)
+def test_worker_refuses_what_means_nothing(
+    queue: pyqstore.Queue, wrong: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        queue.work(**{"function": print, **wrong})  # type: ignore[arg-type]
+
+
+WORK = """
+import sys, time
+import pyqstore
+def handle(message):
+    print(message.body.decode(), flush=True)
+    time.sleep(0.5)
+    print("done", flush=True)
+with pyqstore.open(sys.argv[1]) as store:
+    store.queue("a").work(handle, threads=1)
+    print("ended", flush=True)
+"""
+
+
+def test_worker_ends_on_sigterm_after_what_is_under_way(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    with pyqstore.open(path) as store:
+        store.queue("a").put_many(["1", "2", "3"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORK, path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.read() == "done\nended\n"
+    assert process.wait() == 0
+    with pyqstore.open(path) as store:
+        assert [message.body for message in store.queue("a").peek(9)] == [b"2", b"3"]
+
+
+def test_worker_calls_the_handler_of_sigterm_that_was_there(queue: pyqstore.Queue) -> None:
+    called = []
+    before = signal.signal(signal.SIGTERM, lambda *_: called.append(1))
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        queue.work(print, threads=1)
+        assert called == [1]
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, before)
+    finally:
+        signal.signal(signal.SIGTERM, before)
