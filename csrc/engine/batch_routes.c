@@ -2,7 +2,9 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "error.h"
 #include "hash.h"
+#include "topology.h"
 
 #include <string.h>
 
@@ -105,6 +107,7 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
             return QS_OK;
         }
     }
+    QS_TRY(qsi_check_new_name((qs_slice){exchange.data, exchange.bytes}, "exchange", error));
     QS_TRY(reserve_route(batch, error));
     *code_out = batch->route_count++;
     batch->routes[*code_out] =
@@ -123,6 +126,7 @@ static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *a
 {
     struct qsi_slice exchange = qsi_slice_of(batch->input->exchange);
     struct qsi_slice key = qsi_slice_of(batch->input->routing_key);
+    qs_status status;
 
     if (array->exchange.present) {
         exchange = or_default(qsi_arrow_bytes(&array->exchange, row), batch->input->exchange);
@@ -130,7 +134,14 @@ static qs_status intern_row(struct batch *batch, const struct qsi_arrow_batch *a
     if (array->routing_key.present) {
         key = or_default(qsi_arrow_bytes(&array->routing_key, row), batch->input->routing_key);
     }
-    return intern(batch, exchange, key, code_out, error);
+    status = intern(batch, exchange, key, code_out, error);
+    if (status == QS_EINVAL) {
+        for (const struct qsi_arrow_batch *each = batch->arrays; each != array; each++) {
+            row += each->rows;
+        }
+        qsi_error_prefix(error, "row %llu", (unsigned long long)row);
+    }
+    return status;
 }
 
 /* One look per dictionary entry instead of one per row. */

@@ -51,6 +51,7 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
     };
 
     QS_TRY(qsi_check_table(options.arguments, error));
+    QS_TRY(qsi_check_new_argument(options.arguments, "alternate-exchange", error));
     QS_TRY(qsi_reserve_topology(store, topology, &chunk, error));
     QS_TRY(qsi_router_declare(&store->router, topology->strings[0], &options, &created, error));
     if (created && options.durable) {

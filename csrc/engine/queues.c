@@ -66,6 +66,8 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     struct store_queue *queue;
     qs_status status;
 
+    QS_TRY(qsi_check_table(arguments, error));
+    QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     QS_TRY(qsi_new_queue(store, topology.number, flags, name, arguments, &queue, error));
     if (queue->policy.has_priorities) {

@@ -23,6 +23,17 @@ qs_status qsi_check_new_name(qs_slice name, const char *what, qs_error *error)
     return QS_OK;
 }
 
+qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name, qs_error *error)
+{
+    struct qsi_field field;
+
+    if (!qsi_table_find(arguments, qsi_slice_make(name, (uint32_t)strlen(name)), &field) ||
+        field.type != 'S') {
+        return QS_OK; /* of another type it is refused for that */
+    }
+    return qsi_check_new_name((qs_slice){field.value.data, field.value.bytes}, name, error);
+}
+
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
 {
     if (!qsi_table_check(arguments)) {

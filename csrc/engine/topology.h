@@ -14,6 +14,9 @@
  * there.  Only where a name comes into being: stores that have such a one keep it.  Without the
  * lock. */
 qs_status qsi_check_new_name(qs_slice name, const char *what, qs_error *error) QS_MUST_CHECK;
+/* The same of a name that is given as an argument, if it is.  REQUIRES a checked table. */
+qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name,
+                                 qs_error *error) QS_MUST_CHECK;
 
 /* QS_EINVAL: no AMQP field table. */
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;

@@ -22,6 +22,15 @@ CALLS: dict[str, Call] = {
     "queue_delete": lambda c, name: c.queue_delete(name),
     "queue_purge": lambda c, name: c.queue_purge(name),
     "exchange_declare": lambda c, name: c.exchange_declare(name),
+    "alternate-exchange": lambda c, name: c.exchange_declare(
+        "e", arguments={"alternate-exchange": name}
+    ),
+    "x-dead-letter-exchange": lambda c, name: c.queue_declare(
+        "d", arguments={"x-dead-letter-exchange": name}
+    ),
+    "exchange column": lambda c, name: c.publish_batch(
+        pa.table({"body": [b"x", b"y"], "exchange": ["", name]}), "", "q"
+    ),
     "exchange_declare type": lambda c, name: c.exchange_declare("e", name),
     "exchange_bind": lambda c, name: c.exchange_bind(name, "amq.direct", "k"),
     "exchange_bind to": lambda c, name: c.exchange_bind("amq.direct", name, "k"),
@@ -41,7 +50,7 @@ CALLS: dict[str, Call] = {
 def test_names_with_nul_or_of_256_bytes_are_refused_alike(
     channel: pyqstore.Channel, queue: str, call: Call, name: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"NUL|256 bytes: 255 at most"):
+    with pytest.raises(ValueError, match=r"NUL|256 bytes(: 255 at most|, at most 255)"):
         call(channel, name)
     assert not channel.closed
     assert channel.queue_declare(queue, passive=True).queue == "q"
@@ -54,6 +63,37 @@ def test_the_store_refuses_them_too(store: pyqstore.Store, queue: str) -> None:
         with pytest.raises(ValueError, match=r"NUL|255 at most"):
             store.set_queue_mode(name, "lazy")
     assert store.queues() == [queue]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_batch_with_such_a_name_is_refused_whole_and_says_which_row(
+    channel: pyqstore.Channel, queue: str, kind: pa.DataType
+) -> None:
+    names = pa.chunked_array([pa.array(["", ""], kind), pa.array(["", "a\0b"], kind)])
+    table = pa.table({"body": pa.array([b"x"] * 4), "exchange": names})
+    with pytest.raises(ValueError, match=r"row 3: exchange with a NUL at byte 1"):
+        channel.publish_batch(table, "", queue)
+    assert channel.queue_declare(queue, passive=True).message_count == 0
+
+
+def test_routing_keys_may_hold_any_byte_wherever_they_are_given(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    channel.queue_bind(queue, "amq.direct", "a\0b")
+    channel.queue_declare(
+        "dying",
+        arguments={
+            "x-dead-letter-exchange": "amq.direct",
+            "x-dead-letter-routing-key": "a\0b",
+        },
+    )
+    channel.basic_publish("", "dying", b"dead")
+    get(channel, "dying").reject(requeue=False)
+    assert get(channel, queue).routing_key == "a\0b"
+    rows = pa.table({"body": [b"1", b"2"], "routing_key": ["a\0b", "a"]})
+    channel.publish_batch(rows, "amq.direct")
+    assert get(channel, queue).body == b"1"
+    assert channel.basic_get(queue) is None
 
 
 def test_a_routing_key_may_hold_any_byte(channel: pyqstore.Channel, queue: str) -> None:
