@@ -33,6 +33,7 @@ PACKAGE = (
     "pyqstore/**/*.py*",
     "pyqstore/py.typed",
     "pyqstore/**/*.jinja",
+    "pyqstore/bench/rivals/java/*",
     "spark_udfs/**/*",
 )
 

@@ -144,9 +144,10 @@ def bench() -> None:
 def _command(name: str) -> click.Command:
     work = importlib.import_module(f".{name}", __package__)
     own: list[click.Parameter] = list(getattr(work, "OPTIONS", ()))
+    names = [str(option.name) for option in own if option.expose_value]
 
     def run(**given: Any) -> None:
-        chosen = {str(option.name): given.pop(str(option.name)) for option in own}
+        chosen = {name: given.pop(name) for name in names}
         measure(name, work, chosen, **given)
 
     return click.Command(name, callback=run, params=[*own, *_common(work)], help=work.__doc__)

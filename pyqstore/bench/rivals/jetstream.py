@@ -13,6 +13,7 @@ from .contract import (
     ANSWER_SECONDS,
     BATCH,
     OUTSTANDING,
+    Rival,
     package_version,
     packages_missing,
 )
@@ -24,7 +25,7 @@ SYNCS_SINCE = (2, 10)
 _T = TypeVar("_T")
 
 
-class JetStream:
+class JetStream(Rival):
     """``sync_interval: always`` where the server knows it, from 2.10 on.
 
     An older one answers when the message is with the operating system, and syncs every two minutes.

@@ -17,8 +17,9 @@ def known() -> dict[str, Rival]:
     """Each of them by name, new and not started."""
     rivals: list[Rival] = [
         Pyqstore(),
-        RabbitMq("RabbitMQ classic", "classic"),
-        RabbitMq("RabbitMQ quorum", "quorum"),
+        RabbitMq("RabbitMQ classic v1", {"x-queue-type": "classic", "x-queue-version": 1}),
+        RabbitMq("RabbitMQ classic v2", {"x-queue-type": "classic", "x-queue-version": 2}),
+        RabbitMq("RabbitMQ quorum", {"x-queue-type": "quorum"}),
         Redis(),
         JetStream(),
         Sqlite(),

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..runs import timed
-from .contract import BATCH, package_version, packages_missing
+from .contract import BATCH, Rival, package_version, packages_missing
 
 MAP_BYTES = 4 << 30  # a bound of the file, which begins small
 
 
-class Lmdb:
+class Lmdb(Rival):
     """``sync=True, metasync=True``; keys count up and are appended.
 
     One writer at a time, and a sync for each transaction: pipelining is publishing and waiting.

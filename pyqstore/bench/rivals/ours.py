@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyqstore
 
 from ..runs import timed
-from .contract import ANSWER_SECONDS, BATCH, package_version
+from .contract import ANSWER_SECONDS, BATCH, Rival, package_version
 
 QUEUE = "queue"
 PERSISTENT = pyqstore.Properties(delivery_mode=2)
 
 
-class Pyqstore:
+class Pyqstore(Rival):
     """A durable queue, a channel in confirm mode.
 
     Bodies begin and end as Python bytes, as with the rivals: turning them into Arrow and back is

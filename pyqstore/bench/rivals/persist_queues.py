@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..runs import timed
-from .contract import BATCH, package_version, packages_missing
+from .contract import BATCH, Rival, package_version, packages_missing
 
 
-class _PersistQueue:
+class _PersistQueue(Rival):
     """What both do the same way: they put one by one, and have no batches."""
 
     def __init__(self) -> None:

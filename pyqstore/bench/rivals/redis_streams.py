@@ -11,6 +11,7 @@ from .contract import (
     ANSWER_SECONDS,
     BATCH,
     OUTSTANDING,
+    Rival,
     package_version,
     packages_missing,
 )
@@ -20,7 +21,7 @@ PROGRAM = "redis-server"
 STREAM, GROUP, FIELD = "queue", "workers", b"b"
 
 
-class Redis:
+class Redis(Rival):
     """``appendonly yes, appendfsync always``, no snapshots.
 
     XADD in pipelines without MULTI; XREADGROUP, then XACK and XDEL in one pipeline with the next

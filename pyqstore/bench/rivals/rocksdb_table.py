@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..runs import timed
-from .contract import BATCH, OUTSTANDING, package_version, packages_missing
+from .contract import BATCH, OUTSTANDING, Rival, package_version, packages_missing
 
 
-class RocksDb:
+class RocksDb(Rival):
     """``WriteOptions.sync``; keys count up; a range of them is deleted to acknowledge.
 
     Pipelined messages are written one by one without a sync, and ``flush_wal(sync=True)`` answers

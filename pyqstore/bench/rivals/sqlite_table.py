@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..runs import timed
-from .contract import BATCH
+from .contract import BATCH, Rival
 
 INSERT = "INSERT INTO queue (body) VALUES (?)"
 
 
-class Sqlite:
+class Sqlite(Rival):
     """``journal_mode=WAL, synchronous=FULL``; an INTEGER PRIMARY KEY gives the order.
 
     SQLite has no answers outstanding: a single durable message is a transaction.  So pipelining is

@@ -14,7 +14,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from pyqstore.bench.rivals import syncs, work
+from pyqstore.bench.rivals import jars, java_client, rabbitmq, syncs, work
 from pyqstore.bench.rivals.contract import Rival, packages_missing
 from pyqstore.bench.rivals.known import known
 from pyqstore.bench.rivals.server import Server, free_port, listens, program_missing
@@ -22,6 +22,10 @@ from pyqstore.bench.rivals.sqlite_table import Sqlite
 from pyqstore.bench.runs import Case, Options, Result, Sample
 
 HERE_ALWAYS = ("pyqstore", "SQLite")
+# Of classic queues that are not empty; where there are none, another version does the work.
+CLASSIC_FILES = {"RabbitMQ classic v1": {"journal.jif"}, "RabbitMQ classic v2": {"0.qi", "0.qs"}}
+RABBITMQ_FILES = set().union(*CLASSIC_FILES.values())
+QUEUES = ("classic v1", "classic v2", "quorum")
 LISTENS_WITH_A_CHILD = """
 import socket, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
@@ -60,7 +64,140 @@ def test_a_rival_gives_back_what_it_was_given(name: str, tmp_path: Path) -> None
             assert len(rival.publish_and_wait(b"alone", 3)) == 3
             rival.publish_pipelined(bodies)
             rival.publish_batches(bodies, 2)
+            files = {path.name for path in tmp_path.rglob("*")}
+            assert files & RABBITMQ_FILES == CLASSIC_FILES.get(name, set())
             assert rival.consume(3 + 3 * len(bodies)) == [b"alone"] * 3 + bodies * 3
+
+
+def test_a_classic_version_that_the_server_lacks_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, function in ((rabbitmq, "program_missing"), (java_client, "missing")):
+        monkeypatch.setattr(module, function, lambda *_: None)
+
+    def told(server: tuple[int, ...] | None) -> list[str | None]:
+        monkeypatch.setattr(rabbitmq, "server_version", lambda: server)
+        return [known()[f"RabbitMQ {queue}"].missing() for queue in QUEUES]
+
+    assert told((3, 9)) == [None, "RabbitMQ 3.9 has no classic queues of version 2", None]
+    assert told((3, 10)) == told((4, 2)) == told(None) == [None, None, None]
+    assert told((4, 3)) == ["RabbitMQ 4.3 has no classic queues of version 1", None, None]
+
+
+def test_a_java_client_without_its_server_says_so(tmp_path: Path) -> None:
+    rival = known()["RabbitMQ quorum"]
+    assert isinstance(rival, rabbitmq.RabbitMq)
+    if (why := rival.missing()) is not None:
+        absent(why)
+    with started(rival, tmp_path):
+        rival.stop_server()
+        with pytest.raises(RuntimeError, match=r"Java client failed: .*clos"):
+            rival.publish_pipelined([b"x"] * 10)
+        with pytest.raises(RuntimeError, match=r"(?s)Java client ended; it said:.*Exception"):
+            rival.consume(1)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pyqstore" / "jars"
+
+
+def maven(path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A program in Maven's place, that puts one jar where it is told to and then does this."""
+    path.write_text(
+        f"#!/bin/sh\nfor last; do :; done\nmkdir ${{last#*=}}\n>${{last#*=}}/a.jar\n{script}\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(jars, "MAVEN", str(path))
+
+
+def test_jars_that_maven_cannot_get_are_told_and_none_is_kept(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maven(tmp_path / "mvn", monkeypatch, "echo Unknown host; exit 1")
+    with pytest.raises(RuntimeError, match=r"(?s)did not get the jars.*network.*\nUnknown host"):
+        jars.fetch()
+    assert not any(cache.iterdir())
+    why = jars.missing()
+    assert why is not None
+    assert why.endswith(f"{jars.folder()}: pyqstore bench rivals --fetch")
+
+
+def test_jars_are_fetched_once(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maven(tmp_path / "mvn", monkeypatch, "exit 0")
+    assert jars.fetch() == jars.folder()
+    assert [path.name for path in cache.glob("*/*")] == ["a.jar"]
+    assert jars.missing() is None
+    maven(tmp_path / "mvn", monkeypatch, "exit 1")
+    assert jars.fetch() == jars.folder()
+    other = tmp_path / "pom.xml"
+    other.write_text("<project/>")
+    assert jars.missing(other) is not None
+
+
+def test_a_missing_maven_ends_fetching_with_what_to_install(cache: Path) -> None:
+    done = bench("--fetch", PATH="/nowhere", XDG_CACHE_HOME=str(cache))
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, out) == (3, "")
+    assert err == "pyqstore: there is no mvn: apt-get install maven\n"
+
+
+def test_a_jre_alone_is_no_java_to_run_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(home: str, *programs: str) -> None:
+        for program in programs:
+            (tmp_path / home / "bin" / program).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / home / "bin" / program).touch(0o755)
+
+    install("jre", "java")
+    install("jdk", "java", "javac")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jre"))
+    monkeypatch.setenv("PATH", str(tmp_path / "jre/bin"))
+    assert java_client.missing() == "there is no javac: apt-get install openjdk-17-jdk-headless"
+    monkeypatch.setenv("PATH", str(tmp_path / "jdk/bin"))
+    assert java_client.find_java() == str(tmp_path / "jdk/bin/java")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert java_client.find_java() == str(tmp_path / "jdk/bin/java")
+
+
+class Ticks(Sqlite):
+    """Its clock knows messages alone: each takes a second, but the first thousand take two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.published = 0
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def publish_batches(self, batch: Sequence[bytes], batches: int) -> None:
+        for _ in range(batches * len(batch)):
+            self.seconds += 1 if self.published >= 1000 else 2
+            self.published += 1
+        super().publish_batches(batch, batches)
+
+    def publish_pipelined(self, bodies: Sequence[bytes]) -> None:
+        self.publish_batches(bodies, 1)
+
+    def consume(self, count: int) -> list[bytes]:
+        self.seconds += count
+        return super().consume(count)
+
+
+def test_rounds_are_timed_by_the_rivals_clock_and_grow_until_they_fill_the_time(
+    tmp_path: Path,
+) -> None:
+    with started(Ticks(), tmp_path) as rival:
+        load = work.Load(rival, [b"a"] * 100, waits=1, seconds=2000)
+        figures = load.run(tmp_path).figures
+    assert figures == {"pipelined_per_s": 1.0, "batches_per_s": 1.0, "consumed_per_s": 1.0}
+    assert load.counts == work.Counts(1, pipelined=2000, batches=20)
 
 
 @pytest.mark.parametrize("name", HERE_ALWAYS)
@@ -212,13 +349,13 @@ def test_a_server_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
     server.stop()
 
 
-def bench(*arguments: object) -> "subprocess.Popen[str]":
+def bench(*arguments: object, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "pyqstore", "bench", "rivals", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", **environment},
     )
 
 

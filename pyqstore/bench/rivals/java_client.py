@@ -1,0 +1,118 @@
+"""RabbitMQ's Java client in a process of its own, ``java/Client.java``, and the pipes to it.
+
+It times what it does, so that handing bodies over is no part of what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import jars
+from .contract import ANSWER_SECONDS
+from .server import end
+
+SOURCE = Path(__file__).parent / "java" / "Client.java"
+COMPILER = "javac"
+_OK = 0
+_SAID_LINES = 20
+
+
+def find_java() -> str | None:
+    """The ``java`` of a JDK, which runs sources: JAVA_HOME's, or that of the PATH."""
+    homes = [Path(home) for home in [os.environ.get("JAVA_HOME")] if home]
+    if (found := shutil.which(COMPILER)) is not None:
+        homes.append(Path(found).resolve().parent.parent)
+    for home in homes:
+        if (home / "bin" / COMPILER).exists() and (home / "bin/java").exists():
+            return str(home / "bin/java")
+    return None
+
+
+def missing() -> str | None:
+    """What is not installed and how to get it; None when all is there."""
+    if find_java() is None:
+        return f"there is no {COMPILER}: apt-get install openjdk-17-jdk-headless"
+    return jars.missing()
+
+
+class JavaClient:
+    """One queue of one server; ``seconds`` is the time that it worked until now."""
+
+    def __init__(
+        self, port: int, prefetch: int, queue_arguments: Mapping[str, str | int], log: Path
+    ) -> None:
+        self._log = log
+        self.seconds = 0.0
+        java = [str(find_java()), "-XX:-UsePerfData", "-cp", str(jars.folder() / "*"), str(SOURCE)]
+        given = [str(port), str(prefetch), str(round(ANSWER_SECONDS))]
+        given += [f"{name}={value}" for name, value in queue_arguments.items()]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*java, *given],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=log.parent,
+                start_new_session=True,
+            )
+
+    def connect(self) -> str:
+        """Wait until the queue is declared; what exactly is connected to what."""
+        self._begin_answer()
+        return self._text()
+
+    def publish(self, bodies: Sequence[bytes], outstanding: int, times: int) -> list[float]:
+        """Publish all bodies so often, at most so many unconfirmed; the seconds of each time."""
+        request = struct.pack(">cIII", b"p", outstanding, times, len(bodies))
+        lengths = struct.pack(f">{len(bodies)}I", *map(len, bodies))
+        self._send(request, lengths, b"".join(bodies))
+        seconds = struct.unpack(f">{times}d", self._read(8 * times))
+        self.seconds += sum(seconds)
+        return list(seconds)
+
+    def consume(self, count: int, ack_every: int) -> list[bytes]:
+        """Receive so many bodies and acknowledge them, so many at once."""
+        self._send(struct.pack(">cII", b"c", ack_every, count))
+        (seconds,) = struct.unpack(">d", self._read(8))
+        self.seconds += seconds
+        lengths = struct.unpack(f">{count}I", self._read(4 * count))
+        return [self._read(length) for length in lengths]
+
+    def close(self) -> None:
+        """End it; harmless when it ended already."""
+        end(self._process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def _send(self, *parts: bytes) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        with contextlib.suppress(BrokenPipeError):  # its answer, or what it said, tells why
+            pipe.writelines(parts)
+            pipe.flush()
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
+        if self._read(1)[0] != _OK:
+            raise RuntimeError(f"RabbitMQ's Java client failed: {self._text()}")
+
+    def _text(self) -> str:
+        (length,) = struct.unpack(">I", self._read(4))
+        return self._read(length).decode()
+
+    def _read(self, count: int) -> bytes:
+        pipe = self._process.stdout
+        assert pipe is not None
+        found = pipe.read(count)
+        if len(found) < count:
+            lines = self._log.read_text(errors="replace").splitlines()[-_SAID_LINES:]
+            raise RuntimeError("\n".join(["RabbitMQ's Java client ended; it said:", *lines]))
+        return found
