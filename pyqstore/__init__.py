@@ -42,6 +42,7 @@ from .errors import (
     StoreLocked,
     StoreNotFound,
     StoreReadOnly,
+    UnknownArgument,
     UnsafeFilesystem,
 )
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
@@ -97,6 +98,7 @@ __all__ = [
     "StoreNotFound",
     "StoreOptions",
     "StoreReadOnly",
+    "UnknownArgument",
     "UnsafeFilesystem",
     "Verification",
     "json",

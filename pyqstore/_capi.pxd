@@ -27,6 +27,7 @@ cdef extern from "qstore/status.h" nogil:
     ctypedef struct qs_error:
         int os_errno
         uint64_t offset
+        uint64_t pid
         char path[256]
         char text[512]
     const char *qs_status_name(qs_status status)
@@ -262,6 +263,7 @@ cdef extern from "qstore/qstore.h" nogil:
 
     # Publishing.
     qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
+    const char *qs_queue_argument_name(uint32_t index)
     uint64_t qs_channel_next_publish_number(qs_channel *channel)
     enum:
         QS_RECEIPT_ROWS

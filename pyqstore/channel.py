@@ -6,6 +6,7 @@ to encode, listeners to run, or something to wait for.
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
 from .deliveries import Backlog, Tags, handed_out
-from .errors import MessageReturned
+from .errors import MessageReturned, UnknownArgument
 from .fields import FieldValue, encode_table
 from .message import DeclareOk, Message, Receipt, ReturnedMessage, Transaction
 from .properties import Properties
@@ -146,9 +147,26 @@ class Channel(_core.Channel):
         with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues.
 
         PreconditionFailed when it exists and differs, for an argument with a value that it cannot
-        have, and for an "x-queue-type" other than "classic"; ResourceLocked for another
+        have, and for arguments that ask for copies on other machines: an "x-queue-type" other than
+        "classic", "x-ha-policy", "x-quorum-..." and the like; ResourceLocked for another
         connection's exclusive queue, and for ``exclusive`` other than before.
+
+        Warns of :class:`~pyqstore.UnknownArgument`: an argument that begins with "x-" and means
+        nothing.
         """
+        answer = self._declare_queue(queue, passive, durable, exclusive, auto_delete, arguments)
+        warn_of_unknown(answer.queue, arguments, stacklevel=2)
+        return answer
+
+    def _declare_queue(
+        self,
+        queue: str,
+        passive: bool,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments | None,
+    ) -> DeclareOk:
         flags = (
             (_core.PASSIVE if passive else 0)
             | (_core.DURABLE if durable else 0)
@@ -232,7 +250,11 @@ class Channel(_core.Channel):
           ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp, or integer
           seconds.  A column beats ``properties``.
 
-        Any other column is refused, so that a misspelt name is not lost.
+        What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
+        of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,
+        ``unacked``) are ignored, and ``exchange`` and ``routing_key`` are where the messages were
+        published the first time: drop or replace these two to send them elsewhere.  Any other
+        column is refused, so that a misspelt name is not lost.
         A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
         ValueError naming the column or row; as ``basic_publish`` otherwise.
         """
@@ -609,13 +631,18 @@ class Channel(_core.Channel):
     def next_delivery(self, consumer_tag: str, timeout: float | None = None) -> Message | None:
         """The next message for a consumer without a callback.
 
-        None when nothing came within ``timeout`` seconds, or the consumer was cancelled, by
-        ``basic_cancel`` or because its queue was deleted: then after the last message that came
-        before.  Listeners and other consumers' callbacks run meanwhile.  What comes for other
-        consumers without a callback waits for their turn; each of them that has 256 messages or
-        256 KiB waiting takes no more until those were asked for, as if its prefetch were used up.
+        RuntimeError for a consumer with a callback, which its messages go to.  None when nothing
+        came within ``timeout`` seconds, or the consumer was cancelled, by ``basic_cancel`` or
+        because its queue was deleted: then after the last message that came before.
+
+        Listeners and other consumers' callbacks run meanwhile.  What comes for other consumers
+        without a callback waits for their turn; each of them that has 256 messages or 256 KiB
+        waiting takes no more until those were asked for, as if its prefetch were used up.
         """
         check_timeout(timeout)
+        consumer = self._consumers.get(consumer_tag)
+        if consumer is not None and consumer.callback is not None:
+            raise RuntimeError("the messages of this consumer go to its callback")
         return self._next_delivery(consumer_tag, timeout)
 
     def _next_delivery(self, consumer_tag: str, timeout: float | None) -> Message | None:
@@ -693,6 +720,21 @@ class Channel(_core.Channel):
                 except BaseException:
                     self._withhold_batch(batch)
                     raise
+
+
+def warn_of_unknown(queue: str, arguments: Arguments | None, stacklevel: int) -> None:
+    """Of arguments of a queue that mean nothing, in the caller's name."""
+    known = _core.queue_argument_names() if arguments else []
+    for name in arguments or ():
+        if not str(name).startswith("x-") or name in known:
+            continue
+        nearest = difflib.get_close_matches(name, known, n=1)
+        warnings.warn(
+            f"queue {queue!r}: the argument {name!r} means nothing here"
+            + (f"; did you mean {nearest[0]!r}?" if nearest else ""),
+            UnknownArgument,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def _encoded(arguments: Arguments | None) -> bytes:

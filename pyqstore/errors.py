@@ -7,7 +7,6 @@ built-in ``TimeoutError``; everything else is below :class:`Error`.
 from __future__ import annotations
 
 import queue
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "StoreReadOnly",
+    "UnknownArgument",
     "UnsafeFilesystem",
 ]
 
@@ -43,6 +43,11 @@ __all__ = [
 class ClockJump(UserWarning):
     """The machine's clock differs from the store's by more than an hour: messages expire by the
     store's until ``Store.accept_clock()``."""
+
+
+class UnknownArgument(UserWarning):
+    """A queue was declared with an ``x-`` argument that means nothing here, as after a slip of the
+    pen: it is kept, and compared when the queue is declared again, and that is all."""
 
 
 class UnsafeFilesystem(UserWarning):
@@ -250,7 +255,14 @@ _FIRST_REPLY_CODE = 300  # statuses from here on are AMQP reply codes
 
 
 def from_status(
-    number: int, name: str, summary: str, text: str, path: str, offset: int, os_errno: int
+    number: int,
+    name: str,
+    summary: str,
+    text: str,
+    path: str,
+    offset: int,
+    os_errno: int,
+    pid: int = 0,
 ) -> Exception:
     """The exception for a status of the C engine and the detail beside it.
 
@@ -279,6 +291,5 @@ def from_status(
         error.offset = offset
     error.os_errno = os_errno or None
     if isinstance(error, StoreLocked):
-        owner = re.search(r"\b(?:process|pid)\D{0,4}(\d+)", text)
-        error.pid = int(owner[1]) if owner and int(owner[1]) else None
+        error.pid = pid or None
     return error

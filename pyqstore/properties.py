@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, Self, cast
 
 from . import _core
@@ -38,6 +38,7 @@ _HEADERS = _NAMES.index("headers")
 _OCTETS = (_NAMES.index("delivery_mode"), _NAMES.index("priority"))
 _TIMESTAMP = _NAMES.index("timestamp")
 _SHORTSTR_BYTES_MAX = 255
+_EXPIRATION_MS_MAX = 2**32 - 2
 _UNUSED_FLAGS = 0b11
 _put_u16 = struct.Struct(">H").pack
 _put_u32 = struct.Struct(">I").pack
@@ -58,7 +59,8 @@ class Properties(_core.EncodedProperties):
       dict, nested up to 128 deep.
     - ``delivery_mode``: 1 transient, 2 persistent.
     - ``priority``: 0 to 255.
-    - ``expiration``: milliseconds, as int or as AMQP's decimal str; a str comes back.
+    - ``expiration``: milliseconds, as int, as AMQP's decimal str, or as timedelta, which is rounded
+      up; 4294967294 at most.  A str comes back.
     - ``timestamp``: seconds since 1970, as int or datetime; an int comes back.
 
     Raises TypeError or ValueError that names the property, or the header in it.
@@ -76,7 +78,7 @@ class Properties(_core.EncodedProperties):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
-        expiration: str | int | None = None,
+        expiration: str | int | timedelta | None = None,
         message_id: str | None = None,
         timestamp: int | datetime | None = None,
         type: str | None = None,  # noqa: A002 - AMQP's name
@@ -115,8 +117,7 @@ class Properties(_core.EncodedProperties):
             parts.append(_shortstr("reply_to", reply_to))
         if expiration is not None:
             flags |= 0x0100
-            if not isinstance(expiration, str):
-                expiration = str(_integer("expiration", expiration, 0, 2**64 - 1))
+            expiration = _milliseconds(expiration)
             parts.append(_shortstr("expiration", expiration))
         if message_id is not None:
             flags |= 0x0080
@@ -168,11 +169,11 @@ class Properties(_core.EncodedProperties):
         return cast("str | None", self.values[1])
 
     @property
-    def headers(self) -> dict[str, Any] | None:
-        """The application's headers: a new dict each time, so that changing it changes nothing
-        here."""
+    def headers(self) -> dict[str, Any]:
+        """The application's headers, empty when none are set: a new dict each time, so that
+        changing it changes nothing here."""
         table = self.values[_HEADERS]
-        return None if table is None else decode_table(cast(bytes, table))
+        return {} if table is None else decode_table(cast(bytes, table))
 
     @property
     def delivery_mode(self) -> int | None:
@@ -231,7 +232,11 @@ class Properties(_core.EncodedProperties):
 
     def asdict(self) -> dict[str, Any]:
         """The properties that are set, by name, in AMQP's order."""
-        return {name: getattr(self, name) for name in _NAMES if getattr(self, name) is not None}
+        return {
+            name: getattr(self, name)
+            for name, value in zip(_NAMES, self.values, strict=True)
+            if value is not None
+        }
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these properties changed, or taken away with None.
@@ -292,6 +297,20 @@ def _integer(name: str, value: int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ValueError(f"{name} must be {least} to {most}, not {number}")
     return number
+
+
+def _milliseconds(value: str | int | timedelta) -> str:
+    if isinstance(value, str):
+        number = int(value) if value.isascii() and value.isdigit() and len(value) < 256 else -1
+        if not 0 <= number <= _EXPIRATION_MS_MAX:
+            raise ValueError(
+                "expiration must be milliseconds as a decimal number,"
+                f" {_EXPIRATION_MS_MAX} at most, not {value!r}"
+            )
+        return value
+    if isinstance(value, timedelta):
+        value = -(-value // timedelta(milliseconds=1))  # rounded up
+    return str(_integer("expiration", value, 0, _EXPIRATION_MS_MAX))
 
 
 def _seconds(value: int | datetime) -> int:

@@ -22,6 +22,7 @@ static void set_error(qs_error *error, qs_status status, int os_errno, const cha
     error->status = status;
     error->os_errno = os_errno;
     error->offset = 0;
+    error->pid = 0;
     error->path[0] = '\0';
     memcpy(error->text, text, strlen(text) + 1);
 }
@@ -48,6 +49,20 @@ qs_status qsi_fail(qs_error *error, qs_status status, const char *format, ...)
     va_end(arguments);
     set_error(error, status, 0, text);
     return status;
+}
+
+qs_status qsi_fail_owned(qs_error *error, uint64_t pid, const char *path, const char *advice)
+{
+    char process[32] = "another process";
+
+    if (pid != 0) {
+        snprintf(process, sizeof process, "process %" PRIu64, pid);
+    }
+    qsi_fail(error, QS_ESTORE_LOCKED, "%s is open in %s: %s", path, process, advice);
+    if (error != NULL) {
+        error->pid = pid;
+    }
+    return QS_ESTORE_LOCKED;
 }
 
 qs_status qsi_fail_errno(qs_error *error, qs_status status, int os_errno, const char *format, ...)

@@ -31,6 +31,9 @@ qs_status qsi_fail_errno(qs_error *error, qs_status status, int os_errno, const 
 qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, const char *format,
                            ...) __attribute__((format(printf, 4, 5)));
 
+/* QS_ESTORE_LOCKED: who has the store at path open, if that is known, and what to do. */
+qs_status qsi_fail_owned(qs_error *error, uint64_t pid, const char *path, const char *advice);
+
 /* Puts "words: " before the text that is there; status, errno, path and offset stay. */
 void qsi_error_prefix(qs_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -9,6 +9,7 @@
  * to see" from "look at each row", and only the row by row pass condemns. */
 #include "alloc.h"
 #include "arrow_read.h"
+#include "arrow_words.h"
 #include "check.h"
 #include "error.h"
 
@@ -20,6 +21,7 @@
 #define POSITIONS_MAX ((int64_t)1 << 48)
 #define VIEW_BYTES 16
 #define VIEW_INLINE_BYTES 12
+#define WORDS_BYTES 64 /* of a type's name */
 
 /* An array under examination, and how error texts call it. */
 struct column {
@@ -119,9 +121,10 @@ void qsi_arrow_batch_close(struct qsi_arrow_batch *batch)
 
 static qs_status fail_type(const struct column *column, const char *expected)
 {
-    return fail_column(column, "Arrow type \"%s\"%s cannot be used, expected %s",
-                       column->schema->format,
-                       column->schema->dictionary == NULL ? "" : " with a dictionary", expected);
+    char words[WORDS_BYTES];
+
+    qsi_arrow_type_words(column->schema, words, sizeof words);
+    return fail_column(column, "Arrow's %s cannot be used, expected %s", words, expected);
 }
 
 /* ---- structure ---- */
@@ -871,6 +874,20 @@ static size_t known_index(const char *name, const char *body_name)
     return index < KNOWN_COUNT ? index : SIZE_MAX;
 }
 
+/* What tells of a delivery, or of a place in a queue: so that what was received can be published. */
+static bool is_of_delivery(const char *name)
+{
+    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count", "sequence",
+                                        "unacked"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static qs_status fail_unknown(const struct column *column, const char *body_name)
 {
     char names[QS_ERROR_TEXT_BYTES] = "";
@@ -928,6 +945,9 @@ static qs_status open_column(const struct column *root, struct qsi_arrow_batch *
 {
     size_t index = known_index(column->name, body_name);
 
+    if (index == SIZE_MAX && is_of_delivery(column->name)) {
+        return QS_OK;
+    }
     if (index == SIZE_MAX) {
         QS_TRY(require_body(root, body_name));
         return fail_unknown(column, body_name);
@@ -954,9 +974,7 @@ static qs_status open_root(const struct column *root)
                         "record batch: its Arrow schema or array was released already");
     }
     if (root->schema->format == NULL || strcmp(root->schema->format, "+s") != 0) {
-        return qsi_fail(root->error, QS_EINVAL,
-                        "record batch: Arrow type \"%s\" cannot be used, expected a struct",
-                        root->schema->format == NULL ? "" : root->schema->format);
+        return fail_type(root, "a struct");
     }
     QS_TRY(check_structure(root, 1, 1, root->schema->n_children));
     if (array->n_children > 0 && (root->schema->children == NULL || array->children == NULL)) {

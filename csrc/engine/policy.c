@@ -2,6 +2,8 @@
  * redeclaration, and that is all. */
 #include "policy.h"
 
+#include "qstore/qstore.h"
+
 #include "buf.h"
 #include "check.h"
 #include "error.h"
@@ -15,6 +17,9 @@
 #define TIMER_MS_MAX UINT64_C(315360000000) /* ten years, as RabbitMQ */
 #define CHOICES_MAX 3
 #define QUEUE_TYPE "x-queue-type"
+#define DEAD_LETTER_EXCHANGE "x-dead-letter-exchange"
+#define DEAD_LETTER_KEY "x-dead-letter-routing-key"
+#define SINGLE_ACTIVE "x-single-active-consumer"
 
 struct number_argument {
     const char *name;
@@ -54,6 +59,39 @@ static const struct choice_argument choices[] = {
      offsetof(struct parsed, strategy),
      {"at-most-once", "at-least-once"}},
     {"x-queue-mode", offsetof(struct parsed, mode), {"default", "lazy"}},
+};
+
+static const char *const other_arguments[] = {QUEUE_TYPE, DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY,
+                                              SINGLE_ACTIVE};
+
+#define COUNT(table) ((uint32_t)(sizeof(table) / sizeof(table)[0]))
+
+const char *qs_queue_argument_name(uint32_t index)
+{
+    if (index < COUNT(numbers)) {
+        return numbers[index].name;
+    }
+    index -= COUNT(numbers);
+    if (index < COUNT(choices)) {
+        return choices[index].name;
+    }
+    index -= COUNT(choices);
+    return index < COUNT(other_arguments) ? other_arguments[index] : NULL;
+}
+
+/* What asks for copies on other machines, beside a queue type. */
+struct refused_argument {
+    const char *name;
+    bool is_prefix;
+    const char *what; /* there are none here */
+};
+
+static const struct refused_argument refused[] = {
+    {"ha-", true, "mirrored queues"},
+    {"x-ha-", true, "mirrored queues"},
+    {"x-queue-master-locator", false, "mirrored queues"},
+    {"x-queue-leader-locator", false, "quorum queues"},
+    {"x-quorum-", true, "quorum queues"},
 };
 
 static bool is_text(struct qsi_slice slice, const char *text)
@@ -136,26 +174,25 @@ static qs_status parse_text(struct qsi_slice *text_out, const char *name,
 static qs_status parse_field(struct parsed *parsed, const struct qsi_field *field,
                              struct qsi_slice queue, qs_error *error)
 {
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         if (is_text(field->name, numbers[i].name)) {
             return parse_number(parsed, &numbers[i], field, queue, error);
         }
     }
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+    for (size_t i = 0; i < COUNT(choices); i++) {
         if (is_text(field->name, choices[i].name)) {
             return parse_choice(parsed, &choices[i], field, queue, error);
         }
     }
-    if (is_text(field->name, "x-dead-letter-exchange")) {
-        return parse_text(&parsed->dead_letter, "x-dead-letter-exchange", field, queue, error);
+    if (is_text(field->name, DEAD_LETTER_EXCHANGE)) {
+        return parse_text(&parsed->dead_letter, DEAD_LETTER_EXCHANGE, field, queue, error);
     }
-    if (is_text(field->name, "x-dead-letter-routing-key")) {
-        return parse_text(&parsed->dead_letter_key, "x-dead-letter-routing-key", field, queue,
-                          error);
+    if (is_text(field->name, DEAD_LETTER_KEY)) {
+        return parse_text(&parsed->dead_letter_key, DEAD_LETTER_KEY, field, queue, error);
     }
-    if (is_text(field->name, "x-single-active-consumer")) {
+    if (is_text(field->name, SINGLE_ACTIVE)) {
         if (field->type != 't') {
-            return invalid("x-single-active-consumer", queue, "a boolean is needed", error);
+            return invalid(SINGLE_ACTIVE, queue, "a boolean is needed", error);
         }
         parsed->single_active_consumer = field->value.data[0] != 0;
     }
@@ -183,8 +220,7 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
         QS_TRY(parse_field(&parsed, &field, queue, error));
     }
     if (parsed.dead_letter_key.data != NULL && parsed.dead_letter.data == NULL) {
-        return invalid("x-dead-letter-routing-key", queue, "there is no 'x-dead-letter-exchange'",
-                       error);
+        return invalid(DEAD_LETTER_KEY, queue, "there is no '" DEAD_LETTER_EXCHANGE "'", error);
     }
     *policy_out = (struct qsi_queue_policy){
         .message_ttl_ms = parsed.message_ttl_ms,
@@ -211,24 +247,54 @@ static bool is_classic(const struct qsi_field *type)
     return type->type == 'S' && is_text(type->value, "classic");
 }
 
-/* Who asks for a quorum queue or a stream asks for copies on other machines: never ignored. */
+static qs_status check_type(const struct qsi_field *type, struct qsi_slice queue, qs_error *error)
+{
+    if (is_classic(type)) {
+        return QS_OK;
+    }
+    if (type->type != 'S') {
+        return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic'", error);
+    }
+    return qsi_fail(error, QS_PRECONDITION_FAILED,
+                    "invalid arg '" QUEUE_TYPE "' for queue '%.*s':"
+                    " there are no '%.*s' queues here, say 'classic'",
+                    (int)queue.bytes, (const char *)queue.data, (int)type->value.bytes,
+                    (const char *)type->value.data);
+}
+
+static bool is_refused(const struct refused_argument *argument, struct qsi_slice name)
+{
+    uint32_t bytes = (uint32_t)strlen(argument->name);
+
+    return argument->is_prefix
+               ? name.bytes >= bytes && memcmp(name.data, argument->name, bytes) == 0
+               : is_text(name, argument->name);
+}
+
+static qs_status check_name(struct qsi_slice name, struct qsi_slice queue, qs_error *error)
+{
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        if (is_refused(&refused[i], name)) {
+            return qsi_fail(
+                error, QS_PRECONDITION_FAILED,
+                "invalid arg '%.*s' for queue '%.*s': there are no %s here, leave it out",
+                (int)name.bytes, (const char *)name.data, (int)queue.bytes,
+                (const char *)queue.data, refused[i].what);
+        }
+    }
+    return QS_OK;
+}
+
+/* Who asks for a quorum queue, a stream or a mirrored queue asks for copies on other machines: never
+ * ignored. */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field_walk walk = qsi_table_walk(arguments);
     struct qsi_field field;
 
     while (qsi_field_next(&walk, &field)) {
-        if (!is_text(field.name, QUEUE_TYPE) || is_classic(&field)) {
-            continue;
-        }
-        if (field.type != 'S') {
-            return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic'", error);
-        }
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "invalid arg '" QUEUE_TYPE "' for queue '%.*s':"
-                        " there are no '%.*s' queues here, say 'classic'",
-                        (int)queue.bytes, (const char *)queue.data, (int)field.value.bytes,
-                        (const char *)field.value.data);
+        QS_TRY(is_text(field.name, QUEUE_TYPE) ? check_type(&field, queue, error)
+                                               : check_name(field.name, queue, error));
     }
     return QS_OK;
 }

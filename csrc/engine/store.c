@@ -279,9 +279,7 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
             : qsi_env_lock(store->env, store->root, LOCK_NAME, &store->lock_file, &pid, error);
 
     if (status == QS_ESTORE_LOCKED) {
-        return qsi_fail(error, status,
-                        "%s is open in process %llu: one process owns a store at a time", path,
-                        (unsigned long long)pid);
+        return qsi_fail_owned(error, pid, path, "one process owns a store at a time");
     }
     QS_TRY(status);
     /* It may have been removed, and made again by another owner, since its path was looked up. */

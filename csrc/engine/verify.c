@@ -123,8 +123,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
     status =
         qsi_env_lock_shared(verify->env, verify->root, "LOCK", &verify->lock_file, &pid, error);
     return status == QS_ESTORE_LOCKED
-               ? qsi_fail(error, status, "%s is open in process %llu: close it first", path,
-                          (unsigned long long)pid)
+               ? qsi_fail_owned(error, pid, path, "close it first")
                : status;
 }
 

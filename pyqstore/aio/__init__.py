@@ -2,7 +2,7 @@
 
 ::
 
-    async with await aio.open("orders.qs") as store, await store.channel() as channel:
+    async with aio.open("orders.qs") as store, await store.channel() as channel:
         await channel.queue_declare("orders", durable=True)
         await channel.confirm_select()
         await channel.basic_publish("", "orders", b"hello", pyqstore.Properties(delivery_mode=2))
@@ -17,6 +17,16 @@ from .channel import Channel, Messages
 from .connection import Connection
 from .message import Message, Receipt
 from .queue import Queue
-from .store import Store, open  # noqa: A004 - the one shadowing that is meant
+from .store import Opening, Store, open  # noqa: A004 - the one shadowing that is meant
 
-__all__ = ["Channel", "Connection", "Message", "Messages", "Queue", "Receipt", "Store", "open"]
+__all__ = [
+    "Channel",
+    "Connection",
+    "Message",
+    "Messages",
+    "Opening",
+    "Queue",
+    "Receipt",
+    "Store",
+    "open",
+]

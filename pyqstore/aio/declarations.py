@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..channel import Arguments
+from ..channel import Arguments, warn_of_unknown
 from ..message import DeclareOk
 from .engine import Engine
 
@@ -89,15 +89,16 @@ class Declarations(ABC):
         """As :meth:`pyqstore.Channel.queue_declare`."""
         answer: DeclareOk = await self._threaded(
             partial(
-                self._engine.queue_declare,
+                self._engine._declare_queue,
                 queue,
-                passive=passive,
-                durable=durable,
-                exclusive=exclusive,
-                auto_delete=auto_delete,
-                arguments=arguments,
+                passive,
+                durable,
+                exclusive,
+                auto_delete,
+                arguments,
             )
         )
+        warn_of_unknown(answer.queue, arguments, stacklevel=2)
         return answer
 
     async def queue_bind(

@@ -35,8 +35,9 @@ class Message(synchronous.Message):
         await channel.basic_nack(self.delivery_tag, requeue=requeue, delay=delay)
         self.settled = True
 
-    async def reject(self, requeue: bool = False) -> None:  # type: ignore[override]
-        """The same as ``nack`` with the other default."""
+    async def reject(self, requeue: bool = True) -> None:  # type: ignore[override]
+        """The same as ``nack``, under AMQP's older name, and with the same default: the message
+        goes back unless ``requeue`` is False."""
         await self.nack(requeue)
 
     async def retry(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]

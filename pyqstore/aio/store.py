@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -29,13 +29,57 @@ if TYPE_CHECKING:
 __all__ = ["Store", "open"]
 
 
-async def open(  # noqa: A001 - pyqstore.aio.open
+class Opening(Coroutine[Any, Any, "Store"]):
+    """A store that is being opened: a coroutine that returns it, and an asynchronous context
+    manager that opens and closes it.  From :func:`open`."""
+
+    __slots__ = ("_opening", "_store")
+
+    def __init__(self, opening: Coroutine[Any, Any, Store]) -> None:
+        self._opening = opening
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, Any, Store]:
+        return self._opening.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As of any coroutine."""
+        return self._opening.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of any coroutine."""
+        return self._opening.throw(*error)
+
+    def close(self) -> None:
+        """As of any coroutine: nothing is opened that was not yet."""
+        self._opening.close()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._opening
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+
+def open(  # noqa: A001 - pyqstore.aio.open
     path: str | os.PathLike[str], **options: Unpack[StoreOptions]
-) -> Store:
-    """Open the store in the directory ``path``, as :func:`pyqstore.open` does, in a thread.
+) -> Opening:
+    """Open the store in the directory ``path``, as :func:`pyqstore.open` does, in a thread:
+    ``async with aio.open(path) as store``, or ``store = await aio.open(path)``.
 
     ``progress`` is called in that thread.  When this is cancelled the store is closed again.
     """
+    return Opening(_open(path, options))
+
+
+async def _open(path: str | os.PathLike[str], options: StoreOptions) -> Store:
     threads = Threads()
 
     def close(store: synchronous.Store) -> None:

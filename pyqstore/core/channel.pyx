@@ -16,6 +16,16 @@ ctypedef qs_status (*tie_function)(qs_channel *, qs_slice, qs_slice, qs_slice, q
                                    qs_error *) noexcept nogil
 
 
+def queue_argument_names():
+    """Those that mean something."""
+    cdef uint32_t index = 0
+    cdef list names = []
+    while qs_queue_argument_name(index) != NULL:
+        names.append(qs_queue_argument_name(index).decode())
+        index += 1
+    return names
+
+
 @cython.no_gc_clear
 cdef class Channel:
     """An open channel: the handle under ``pyqstore.Channel``, and the verbs that need nothing
@@ -629,7 +639,8 @@ cdef class Channel:
         return False
 
     def basic_reject(self, delivery_tag, bint requeue=True):
-        """Refuse one delivery."""
+        """Refuse one delivery: back to its place in the queue or, unless ``requeue``, dead-lettered,
+        or dropped.  AMQP's field has no default; here it is ``requeue`` wherever one refuses."""
         cdef uint64_t tag
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
         self.settle(tag, QS_REQUEUE if requeue else 0, False)

@@ -25,6 +25,7 @@ DELAY_S_MAX = 100 * 365 * 24 * 3600
 cdef inline void clear(qs_error *error) noexcept nogil:
     error.os_errno = 0
     error.offset = 0
+    error.pid = 0
     error.path[0] = 0
     error.text[0] = 0
 
@@ -33,7 +34,8 @@ cdef object error_of(qs_status status, qs_error *error):
     """The exception for a status and what is told beside it."""
     return from_status(<int>status, qs_status_name(status).decode(),
                        qs_status_text(status).decode(), error.text.decode("utf-8", "replace"),
-                       error.path.decode("utf-8", "replace"), error.offset, error.os_errno)
+                       error.path.decode("utf-8", "replace"), error.offset, error.os_errno,
+                       error.pid)
 
 
 cdef int fail(qs_status status, qs_error *error) except -1:

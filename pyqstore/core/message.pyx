@@ -91,8 +91,9 @@ cdef class Message:
         self.owner().settle(self.delivery_tag, QS_REQUEUE if requeue else 0, False, delay_us)
         self.settled = True
 
-    def reject(self, bint requeue=False):
-        """The same as ``nack`` with the other default."""
+    def reject(self, bint requeue=True):
+        """The same as ``nack``, under AMQP's older name, and with the same default: the message
+        goes back unless ``requeue`` is False."""
         self.nack(requeue)
 
     def retry(self, delay=None):

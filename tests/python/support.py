@@ -22,6 +22,18 @@ def publish(channel: pyqstore.Channel, queue: str, *bodies: bytes, **properties:
         channel.basic_publish("", queue, body, pyqstore.Properties(delivery_mode=2, **properties))
 
 
+def sent(**properties: Any) -> pyqstore.Properties:
+    """Properties as another client may send them: with an expiration that ours refuses to make."""
+    expiration = properties.pop("expiration", None)
+    if expiration is None:
+        return pyqstore.Properties(**properties)
+    place = "3141592653"
+    encoded = pyqstore.Properties(**properties, expiration=place).encoded
+    text = str(expiration).encode()
+    raw = bytes([len(text)]) + text
+    return pyqstore.Properties.decode(encoded.replace(b"\n" + place.encode(), raw, 1))
+
+
 def publish_numbers(channel: pyqstore.Channel, queue: str, count: int, first: int = 0) -> None:
     """Publish transient messages whose bodies are numbers."""
     for number in range(first, first + count):

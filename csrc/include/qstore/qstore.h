@@ -69,7 +69,7 @@ QS_API void qs_options_default(qs_options *options_out);
 /* qs_store_open - open or create the store in the directory path and recover it.
  *
  * In:      options   NULL: the defaults; env  NULL: qs_env_posix()
- * Returns: QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED (pid in the text), QS_ECORRUPT, QS_EVERSION, QS_EIO, QS_EINVAL
+ * Returns: QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED (error->pid), QS_ECORRUPT, QS_EVERSION, QS_EIO, QS_EINVAL
  * Blocks:  for recovery: time in proportion to the journal */
 QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *path,
                                              const qs_options *options, qs_env *env,
@@ -308,6 +308,12 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_bind(qs_channel *channel, qs_
 QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
                                                           qs_slice source, qs_slice routing_key,
                                                           qs_slice arguments, qs_error *error);
+
+/* qs_queue_argument_name - the names of queue arguments that mean something, by index from 0; NULL
+ * behind the last.  Any other is kept, and compared when the queue is declared again; but those that
+ * ask for copies on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
+ * QS_PRECONDITION_FAILED. */
+QS_API const char *qs_queue_argument_name(uint32_t index);
 
 typedef struct qs_declare_ok {
     char queue[256]; /* NUL-terminated; the name made up by the store when "" was declared */

@@ -24,6 +24,7 @@ typedef struct qs_error {
     qs_status status;
     int os_errno;                   /* errno of the system call that failed, or 0 */
     uint64_t offset;                /* of the damage in path; meaningful for QS_ECORRUPT */
+    uint64_t pid;                   /* QS_ESTORE_LOCKED: the owner's process, 0 if not known */
     char path[QS_ERROR_PATH_BYTES]; /* the file the error is about, relative to the store, or "" */
     char text[QS_ERROR_TEXT_BYTES]; /* for people: what, where and what to do; NUL-terminated */
 } qs_error;

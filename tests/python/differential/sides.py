@@ -20,6 +20,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 
 import pyqstore
 
+from ..support import sent
 from .broker import Broker
 
 PROPERTY_NAMES = (
@@ -84,8 +85,8 @@ class Events:
 def described(properties: object) -> str:
     """Properties as text: equal values are equal texts, whatever type carried them."""
     present = {name: getattr(properties, name) for name in PROPERTY_NAMES}
-    told = {name: plain(value) for name, value in present.items() if value is not None}
-    for death in (told.get("headers") or {}).get("x-death", ()):
+    told = {name: plain(value) for name, value in present.items() if value not in (None, {})}
+    for death in told.get("headers", {}).get("x-death", ()):
         death["time"] = abs(death["time"][1] - time.time()) < RECENT_SECONDS
     return repr(told)
 
@@ -288,7 +289,7 @@ class StoreSide(Side):
         mandatory: bool,
     ) -> None:
         channel, key = self._channels[index], self.names.name(routing_key)
-        of = pyqstore.Properties(**properties)
+        of = sent(**properties)
         for body in bodies:
             channel.basic_publish(exchange, key, body, of, mandatory)
             self.confirms[index].published(body)

@@ -170,3 +170,20 @@ def test_a_cancelled_open_closes_the_store(path: Path) -> None:
         pytest.fail("the store stayed open")
 
     asyncio.run(main())
+
+
+def test_opening_needed_a_second_await(path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(path) as store:
+            assert store.path == str(path)
+            assert not store.closed
+        assert store.closed
+        opened = await aio.open(path)
+        await opened.close()
+        task = asyncio.create_task(aio.open(path))
+        await (await task).close()
+        with pytest.raises(pyqstore.StoreNotFound):
+            async with aio.open(path / "a" / "b"):
+                pass
+
+    asyncio.run(main())

@@ -243,7 +243,7 @@ def test_what_leaves_a_queue_is_seen_off_behind_the_loop(run_aio: Run) -> None:
             await asyncio.sleep(0.001)
         message = await channel.basic_get("short")
         assert message is not None
-        await message.reject()
+        await message.reject(requeue=False)
         while (await store.queue_status("q"))["messages_ready"] < 9:
             await asyncio.sleep(0.001)
         batch = await channel.get_batch("q")
@@ -374,5 +374,20 @@ def test_a_full_queue_with_dead_letters_hands_out_nothing_that_it_should_have_dr
             assert await channel.basic_get("one", auto_ack=True) is None
         while (await store.queue_status("dead"))["messages_ready"] < 500:
             await asyncio.sleep(0.01)
+
+    run_aio(work)
+
+
+def test_rejected_messages_go_back_by_default_in_asyncio(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.basic_publish("", "q", b"x", PERSISTENT)
+        for _ in range(2):
+            message = await channel.basic_get("q")
+            assert message is not None
+            await message.reject()
+            message = await channel.basic_get("q")
+            assert message is not None
+            await channel.basic_reject(message.delivery_tag)
+        assert (await store.queue_status("q"))["messages_ready"] == 1
 
     run_aio(work)

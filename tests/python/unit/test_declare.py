@@ -1,11 +1,13 @@
 """Exchanges, queues, bindings: declared, declared again, asked for, deleted, refused, reopened."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import pyqstore
+from pyqstore import _core, aio
 from pyqstore.fields import FieldValue
 
 
@@ -51,11 +53,11 @@ def test_store_makes_up_names(channel: pyqstore.Channel) -> None:
 def test_declaring_differently_is_refused(
     channel: pyqstore.Channel, refused: Callable[..., None]
 ) -> None:
-    channel.queue_declare("q", durable=True, arguments={"x-note": 5})
+    channel.queue_declare("q", durable=True, arguments={"note": 5})
     for do in (
         lambda c: c.queue_declare("q"),
         lambda c: c.queue_declare("q", durable=True),
-        lambda c: c.queue_declare("q", durable=True, arguments={"x-note": 6}),
+        lambda c: c.queue_declare("q", durable=True, arguments={"note": 6}),
         lambda c: c.queue_declare("q", durable=True, auto_delete=True),
     ):
         refused(pyqstore.PreconditionFailed, "'?q'?", do)
@@ -68,8 +70,8 @@ def test_declaring_differently_is_refused(
 
 
 def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -> None:
-    channel.queue_declare("q", arguments={"x-note": 5, "x-else": "1000"})
-    channel.queue_declare("q", arguments={"x-else": "1000", "x-note": 5})
+    channel.queue_declare("q", arguments={"note": 5, "else": "1000"})
+    channel.queue_declare("q", arguments={"else": "1000", "note": 5})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,71 @@ def test_queue_of_another_type_is_refused(
         lambda c: c.queue_declare("q", durable=True, arguments=arguments),
     )
     assert store.queues() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("x-ha-policy", "mirrored"),
+        ("x-ha-mode", "mirrored"),
+        ("ha-mode", "mirrored"),
+        ("ha-sync-mode", "mirrored"),
+        ("x-queue-master-locator", "mirrored"),
+        ("x-queue-leader-locator", "quorum"),
+        ("x-quorum-initial-group-size", "quorum"),
+    ],
+)
+def test_arguments_that_ask_for_copies_elsewhere_were_ignored(
+    store: pyqstore.Store, refused: Callable[..., None], name: str, what: str
+) -> None:
+    refused(
+        pyqstore.PreconditionFailed,
+        f"^PRECONDITION_FAILED - invalid arg '{name}' for queue 'q':"
+        f" there are no {what} queues here, leave it out$",
+        lambda c: c.queue_declare("q", durable=True, arguments={name: "all"}),
+    )
+    assert store.queues() == []
+
+
+def test_a_misspelt_argument_was_accepted_in_silence(channel: pyqstore.Channel) -> None:
+    known = (
+        "queue 'q': the argument 'x-mesage-ttl' means nothing here; did you mean 'x-message-ttl'"
+    )
+    with pytest.warns(pyqstore.UnknownArgument, match=known) as told:
+        channel.queue_declare("q", arguments={"x-mesage-ttl": 5, "x-max-length": 1})
+    assert [each.filename for each in told] == [__file__]
+    with pytest.warns(pyqstore.UnknownArgument, match="'x-12345' means nothing here$"):
+        channel.queue_declare("other", arguments={"x-12345": 5, "mine": 1})
+
+
+def test_a_misspelt_argument_is_warned_of_in_asyncio(path: Path) -> None:
+    async def main() -> None:
+        async with aio.open(path) as store, await store.channel() as channel:
+            with pytest.warns(pyqstore.UnknownArgument, match="mean 'x-overflow'") as told:
+                await channel.queue_declare("q", arguments={"x-overlow": "drop-head"})
+            assert [each.filename for each in told] == [__file__]
+
+    asyncio.run(main())
+
+
+def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> None:
+    arguments = {
+        "x-message-ttl": 1,
+        "x-expires": 3_600_000,
+        "x-max-length": 1,
+        "x-max-length-bytes": 1,
+        "x-delivery-limit": 1,
+        "x-max-priority": 1,
+        "x-overflow": "drop-head",
+        "x-dead-letter-strategy": "at-most-once",
+        "x-queue-mode": "lazy",
+        "x-queue-type": "classic",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "q",
+        "x-single-active-consumer": True,
+    }
+    assert set(_core.queue_argument_names()) == set(arguments)
+    channel.queue_declare("all", arguments=arguments)
 
 
 @pytest.mark.parametrize("said", [{}, {"x-queue-type": "classic"}])
@@ -257,7 +324,7 @@ def test_purge_drops_ready_messages_only(channel: pyqstore.Channel) -> None:
 
 def test_durable_things_survive_and_others_do_not(path: Path) -> None:
     with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("kept", durable=True, arguments={"x-note": 10})
+        channel.queue_declare("kept", durable=True, arguments={"note": 10})
         channel.queue_declare("gone")
         channel.exchange_declare("kept.e", "topic", durable=True, internal=True)
         channel.exchange_declare("gone.e", "topic")
@@ -270,7 +337,7 @@ def test_durable_things_survive_and_others_do_not(path: Path) -> None:
         assert "gone.e" not in store.exchanges()
         named = [binding for binding in store.bindings() if binding.source]
         assert named == [("kept.e", "kept", "a.#", {"k": "v"}, False)]
-        channel.queue_declare("kept", durable=True, arguments={"x-note": 10})
+        channel.queue_declare("kept", durable=True, arguments={"note": 10})
         channel.queue_delete("kept")
         channel.exchange_delete("kept.e")
     with pyqstore.open(path) as store:

@@ -65,8 +65,9 @@ def test_corruption_tells_file_and_offset() -> None:
 
 
 def test_lock_tells_the_owner_if_known() -> None:
-    text = "/data/x1 is open in process 4321: one process owns a store at a time"
-    error = from_status(21, "QS_ESTORE_LOCKED", "", text, "", 0, 0)
+    """The number was looked for in the text, where a path may have one."""
+    text = "/data/process 77 is open in process 4321: one process owns a store at a time"
+    error = from_status(21, "QS_ESTORE_LOCKED", "", text, "", 0, 0, 4321)
     assert isinstance(error, pyqstore.StoreLocked)
     assert error.pid == 4321
     unknown = from_status(21, "QS_ESTORE_LOCKED", "locked", "'LOCK' is locked", "", 0, 0)

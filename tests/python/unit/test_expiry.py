@@ -8,7 +8,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT, Take, declare, wait_until
+from ..support import PERSISTENT, Take, declare, sent, wait_until
 
 
 def lives(milliseconds: int | str) -> pyqstore.Properties:
@@ -126,13 +126,13 @@ def test_at_once_or_to_a_consumer(
 @pytest.mark.parametrize("expiration", ["", "soon", "-1", "1.5", " 1", "99999999999"])
 def test_bad_expiration_is_refused(channel: pyqstore.Channel, queue: str, expiration: str) -> None:
     with pytest.raises(pyqstore.PreconditionFailed, match="invalid expiration"):
-        channel.basic_publish("", queue, b"1", lives(expiration))
+        channel.basic_publish("", queue, b"1", sent(expiration=expiration))
     assert channel.closed
 
 
 def test_missing_exchange_comes_before_a_bad_expiration(channel: pyqstore.Channel) -> None:
     with pytest.raises(pyqstore.NotFound, match="no exchange 'nowhere'"):
-        channel.basic_publish("nowhere", "k", b"1", lives("soon"))
+        channel.basic_publish("nowhere", "k", b"1", sent(expiration="soon"))
 
 
 def test_queues_keep_messages_for_up_to_ten_years(path: Path, bodies: Take) -> None:

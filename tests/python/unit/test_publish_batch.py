@@ -220,6 +220,27 @@ def test_unroutable_rows_come_back(channel: pyqstore.Channel, queue: str) -> Non
     assert bodies(channel, queue) == [b"1"]
 
 
+def test_what_get_batch_returned_was_refused(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    """Its columns that tell of the delivery were unknown."""
+    sent = pyqstore.Properties(
+        delivery_mode=2, headers={"a": "b"}, priority=3, expiration=60_000, timestamp=5, type="t"
+    )
+    channel.basic_publish("", queue, b"first", sent)
+    channel.basic_publish("", queue, b"second")
+    for _ in range(2):
+        batch = channel.get_batch(queue)
+        assert channel.publish_batch(batch).count == 2
+        channel.basic_ack(multiple=True)
+    for browsed in store.browse(queue):
+        assert channel.publish_batch(browsed).count == 2
+    messages = take(channel, queue)
+    assert [message.body for message in messages] == [b"first", b"second"] * 2
+    assert messages[0].properties == sent
+    assert messages[0].routing_key == queue
+
+
 BAD: list[tuple[str, Any, str]] = [
     ("no body", lambda: pa.table({"type": ["x"]}), '"body"'),
     ("wrong type", lambda: pa.table({"body": [1, 2]}), '"body"'),

@@ -143,11 +143,34 @@ def test_refused_messages_are_dropped(
     if how == "nack":
         message.nack(requeue=False)
     elif how == "reject":
-        message.reject()
+        message.reject(requeue=False)
     else:
         channel.basic_nack(1, requeue=False)
     status = store.queue_status(queue)
     assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+
+
+def test_rejected_messages_were_dropped_unless_the_channel_rejected_them(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    """``Message.reject`` and ``Channel.basic_reject`` had different defaults."""
+    publish_numbers(channel, queue, 1)
+    for _ in range(2):
+        get(channel, queue).reject()
+        channel.basic_reject(get(channel, queue).delivery_tag)
+    assert rest(channel, queue) == [(b"0", True)]
+
+
+def test_next_delivery_took_messages_away_from_a_callback(
+    channel: pyqstore.Channel, queue: str
+) -> None:
+    publish_numbers(channel, queue, 2)
+    heard: list[bytes] = []
+    tag = channel.basic_consume(queue, lambda message: heard.append(message.body))
+    with pytest.raises(RuntimeError, match="the messages of this consumer go to its callback"):
+        channel.next_delivery(tag, 0)
+    assert channel.process_events() == 2
+    assert heard == [b"0", b"1"]
 
 
 def test_recover_requeues_everything(

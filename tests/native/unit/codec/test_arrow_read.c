@@ -273,9 +273,9 @@ static void test_fixed_size_bodies(void)
     QS_CHECK(qsi_arrow_body_total(&batch, 0, 2) == 6 && qsi_arrow_body_max(&batch, &row) == 3 &&
              row == 0);
     body.schema.format = "w:";
-    check_refused(
-        &root, "column \"body\": Arrow type \"w:\" cannot be used, expected binary, a string, or a "
-               "dictionary of these");
+    check_refused(&root, "column \"body\": Arrow's fixed_size_binary cannot be used, expected "
+                         "binary, a string, or a "
+                         "dictionary of these");
     body.schema.format = "w:99999999999";
     QS_CHECK(open_batch(&batch, &root, NULL) == QS_EINVAL);
 }
@@ -488,42 +488,39 @@ static void test_wrong_types_are_refused_by_name(void)
 
     make_full(&full);
     full.root.schema.format = "u";
-    check_refused(&full.root, "record batch: Arrow type \"u\" cannot be used, expected a struct");
+    check_refused(&full.root, "record batch: Arrow's string cannot be used, expected a struct");
     make_full(&full);
     full.body.schema.format = "l";
-    check_refused(
-        &full.root,
-        "column \"body\": Arrow type \"l\" cannot be used, expected binary, a string, or a "
-        "dictionary of these");
+    check_refused(&full.root,
+                  "column \"body\": Arrow's int64 cannot be used, expected binary, a string, or a "
+                  "dictionary of these");
     make_full(&full);
     full.routing_key.schema.format = "z";
     check_refused(&full.root,
-                  "column \"routing_key\": Arrow type \"z\" cannot be used, expected a string or a "
+                  "column \"routing_key\": Arrow's binary cannot be used, expected a string or a "
                   "dictionary of strings");
     make_full(&full);
     full.exchange_names.schema.format = "l";
-    check_refused(
-        &full.root,
-        "column \"exchange\" dictionary: Arrow type \"l\" cannot be used, expected a string "
-        "or a dictionary of strings");
+    check_refused(&full.root,
+                  "column \"exchange\" dictionary: Arrow's int64 cannot be used, expected a string "
+                  "or a dictionary of strings");
     make_full(&full);
     full.priority.schema.format = "g";
     check_refused(&full.root,
-                  "column \"priority\": Arrow type \"g\" cannot be used, expected an integer");
+                  "column \"priority\": Arrow's float64 cannot be used, expected an integer");
     make_full(&full);
     full.timestamp.schema.format = "tsx:";
-    check_refused(&full.root, "column \"timestamp\": Arrow type \"tsx:\" cannot be used, expected "
+    check_refused(&full.root, "column \"timestamp\": Arrow's timestamp cannot be used, expected "
                               "a timestamp or an integer");
     make_full(&full);
     full.headers.schema.format = "+l";
-    check_refused(&full.root, "column \"headers\": Arrow type \"+l\" cannot be used, expected a "
+    check_refused(&full.root, "column \"headers\": Arrow's list cannot be used, expected a "
                               "map of strings to strings");
     make_full(&full);
     full.values.schema.format = "i";
-    check_refused(
-        &full.root,
-        "column \"headers\" value: Arrow type \"i\" cannot be used, expected a string or a "
-        "dictionary of strings");
+    check_refused(&full.root,
+                  "column \"headers\" value: Arrow's int32 cannot be used, expected a string or a "
+                  "dictionary of strings");
 }
 
 static void test_wrong_columns_are_refused_by_name(void)
@@ -547,7 +544,7 @@ static void test_wrong_columns_are_refused_by_name(void)
     full.body.schema.name = "app_id";
     check_refused(
         &full.root,
-        "column \"app_id\": Arrow type \"z\" cannot be used, expected a string or a dictionary "
+        "column \"app_id\": Arrow's binary cannot be used, expected a string or a dictionary "
         "of strings");
     full.body.schema.format = "u";
     check_refused(&full.root, "no column is called \"body\", which is to hold the bodies");
