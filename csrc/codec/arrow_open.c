@@ -877,8 +877,8 @@ static size_t known_index(const char *name, const char *body_name)
 /* What tells of a delivery, or of a place in a queue: so that what was received can be published. */
 static bool is_of_delivery(const char *name)
 {
-    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count", "sequence",
-                                        "unacked"};
+    static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count",
+                                        "sequence",     "unacked",     "delayed"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
