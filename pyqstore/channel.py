@@ -252,9 +252,9 @@ class Channel(_core.Channel):
 
         What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
         of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,
-        ``unacked``, ``delayed``) are ignored, and ``exchange`` and ``routing_key`` are where the messages were
-        published the first time: drop or replace these two to send them elsewhere.  Any other
-        column is refused, so that a misspelt name is not lost.
+        ``unacked``, ``delayed``) are ignored, and ``exchange`` and ``routing_key`` are where the
+        messages were published the first time: drop or replace these two to send them elsewhere.
+        Any other column is refused, so that a misspelt name is not lost.
         A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
         ValueError naming the column or row; as ``basic_publish`` otherwise.
         """
