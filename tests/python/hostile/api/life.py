@@ -220,8 +220,8 @@ class Life:
         function = self.chance.choice(
             (pickle.dumps, copy.copy, copy.deepcopy, hash, repr, str, iter)
         )
-        if function in (pickle.dumps, copy.copy, copy.deepcopy) and not _is_ours(thing):
-            function = repr
+        if function not in (hash, repr, str) and not _is_ours(thing):
+            function = repr  # iter() of a memoryview without dimensions breaks Python itself
         return (lambda: function(thing)), f"{function.__name__}({type(thing).__name__})"
 
     # Whole lives.

@@ -122,8 +122,8 @@ class Memory:
                 self.text(node.format),
                 self.text(node.name),
                 0 if node.metadata is None else self.put(node.metadata, 4),
-                node.flags,
-                count,
+                _int64(node.flags),
+                _int64(count),
                 self.put_pointers(children) if children else 0,
                 dictionary,
                 0 if node.schema_released else self.schema_address,
@@ -142,11 +142,11 @@ class Memory:
         dictionary = node.dictionary
         return self.put(
             _ARRAY.pack(
-                node.length,
-                node.null_count,
-                node.offset,
-                buffer_count,
-                count,
+                _int64(node.length),
+                _int64(node.null_count),
+                _int64(node.offset),
+                _int64(buffer_count),
+                _int64(count),
                 self.put_pointers(buffers) if buffers and not node.no_buffers else 0,
                 self.put_pointers(children) if children else 0,
                 0 if dictionary is None or node.dictionary_missing else self.array(dictionary),
@@ -231,3 +231,8 @@ class Stream:
         if _word(source + release).value:
             self.given.append(out)
         _word(source + release).value = 0
+
+
+def _int64(value: int) -> int:
+    """As the field holds it: what was made larger twice wraps around."""
+    return (value + 2**63) % 2**64 - 2**63

@@ -31,6 +31,8 @@ from .stores import KINDS, Built, build, warm_up
 _STRANGE = {"fifo", "symlink", "hard_link", "directory", "no_permission", "delete_folder"}
 # What takes away all blocks from some place on to the end of a file: what was confirmed in the last
 # moments before the crash, in more than one commit.
+_MARKS_END = 3 * PAGE
+"""Where the blocks of a journal file begin: its header and its marks lie before."""
 _SUFFIX = {"zero_tail", "older_copy"}
 # The files without which nobody knows what the others are.
 _ROOTS = {"MANIFEST", "checkpoint"}
@@ -298,13 +300,14 @@ def _excuse(case: Case, groups: set[int]) -> str | None:
         return "several files at once"
     if case.damage.__name__ == "swap_pages":
         return "several pages at once"
+    is_suffix = case.damage.__name__ in _SUFFIX and groups == set(range(min(groups), truth.group))
+    if is_suffix and case.damage.__name__ == "zero_tail" and case.at < _MARKS_END:
+        return "last file but its header"
     if truth.quiet:
         return None
     if groups == {truth.group - 1}:
         return "last commit"
-    if case.damage.__name__ in _SUFFIX and groups == set(range(min(groups), truth.group)):
-        return "last moments"
-    return None
+    return "last moments" if is_suffix else None
 
 
 def _number(found: dict[str, list[int]]) -> int:

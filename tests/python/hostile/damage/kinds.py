@@ -147,7 +147,7 @@ def garbage_all(target: Target) -> bool:
 def zero_tail(target: Target) -> bool:
     """From a page on, as if the last writes had never come."""
     contents = target.file.read_bytes()
-    at = target.page(contents) if contents else 0
+    at = target.at = target.page(contents) if contents else 0
     return target.write(contents[:at] + bytes(len(contents) - at), f"from {at}")
 
 
