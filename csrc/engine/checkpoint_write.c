@@ -339,25 +339,42 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 
 /* ---- afterwards: what only the last one needed goes ---- */
 
+/* REQUIRES lock; releases it meanwhile.  For want of memory it is tried again with the next checkpoint; else the next open removes
+ * what no checkpoint names. */
+static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
+{
+    qs_status status;
+
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_segment_remove(store->index, &dead->file, NULL);
+    qsi_mutex_lock(&store->mutex);
+    if (qsi_is_shortage(status)) {
+        qsi_list_push_back(&store->dead_files, &dead->in_store);
+        return;
+    }
+    store->dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
+    qsi_free(dead);
+}
+
 /* REQUIRES lock; releases it meanwhile. */
 static void remove_dead_files(struct qs_store *store)
 {
     struct qsi_list *node = store->dead_files.next;
+    struct qsi_list sealed;
 
+    qsi_list_init(&sealed);
     while (node != &store->dead_files) {
         struct dead_file *dead = QSI_LIST_OWNER(node, struct dead_file, in_store);
         node = node->next;
-        if (!dead->sealed) {
-            continue;
+        if (dead->sealed) {
+            qsi_list_remove(&dead->in_store);
+            qsi_list_push_back(&sealed, &dead->in_store);
         }
+    }
+    while (!qsi_list_is_empty(&sealed)) {
+        struct dead_file *dead = QSI_LIST_OWNER(sealed.next, struct dead_file, in_store);
         qsi_list_remove(&dead->in_store);
-        store->dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
-        qsi_mutex_unlock(&store->mutex);
-        /* If it fails, the next open removes what no checkpoint names. */
-        (void)!qsi_segment_remove(store->index, &dead->file, NULL);
-        qsi_free(dead);
-        qsi_mutex_lock(&store->mutex);
-        node = store->dead_files.next; /* the list may be another one by now */
+        remove_dead_file(store, dead);
     }
     if (qsi_list_is_empty(&store->dead_files)) {
         store->dead_since_ns = 0;

@@ -185,7 +185,7 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
 }
 
 /* May release the lock, unless the caller must not wait: then a queue whose head is on the disk stays
- * for the timer. */
+ * for the timer.  So does one for which memory or descriptors do not suffice. */
 void qsi_trim(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
@@ -200,7 +200,8 @@ void qsi_trim(struct qs_store *store)
         queue->jobs += 1;
         status = trim(store, queue);
         queue->jobs -= 1;
-        if (status == QS_EWOULDBLOCK) {
+        if (!queue->deleted && qsi_list_is_empty(&queue->in_trimming) &&
+            (status == QS_EWOULDBLOCK || qsi_is_shortage(status))) {
             qsi_list_push_back(&later, &queue->in_trimming);
         }
         qsi_free_queue_if_done(queue);
@@ -439,23 +440,25 @@ static struct departure first_fate(struct qs_store *store, const struct departur
     return first;
 }
 
-/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.  What could not leave and, for want of
- * memory, cannot be noted either stays held until the store is closed. */
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.  Nor has it after QS_ENOMEM: there
+ * was none to note what could not leave. */
 static qs_status leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
 {
     struct qsi_buf *stuck = &store->departures.stuck;
     size_t before = stuck->bytes;
-    qs_status status =
-        dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) : drop(store, departure);
+    qs_status status;
+    uint8_t *room;
 
+    QS_TRY(qsi_buf_reserve(stuck, sizeof *departure, &room));
+    status = dead_letters ? qsi_dead_letter(store, departure, stuck, NULL) : drop(store, departure);
     if (status != QS_OK) {
         stuck->bytes = before; /* those of it that stayed are among all that are tried again */
     }
     if (status == QS_EWOULDBLOCK) {
         return status;
     }
-    if (status != QS_OK) {
-        (void)!qsi_buf_append(stuck, departure, sizeof *departure);
+    if (status != QS_OK && qsi_buf_append(stuck, departure, sizeof *departure) != QS_OK) {
+        QS_ASSERT(false); /* room was reserved */
     }
     if (stuck->bytes > 0) { /* to be tried again in a while */
         stir(&store->departures);

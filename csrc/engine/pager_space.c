@@ -13,13 +13,10 @@
 
 /* ---- files of segments that ended ---- */
 
-static void add_dead_file(struct qs_store *store, const struct qsi_segment_file *file)
+/* Takes the memory for it, which was made sure of before the file was of no more use: nobody else knows of it. */
+static void add_dead_file(struct qs_store *store, struct dead_file *dead,
+                          const struct qsi_segment_file *file)
 {
-    struct dead_file *dead = qsi_zalloc(sizeof *dead);
-
-    if (dead == NULL) {
-        return; /* it stays until the next open finds that nothing names it */
-    }
     dead->file = *file;
     qsi_list_push_back(&store->dead_files, &dead->in_store);
     store->dead_bytes += qsi_segment_disk_bytes(store->index, file);
@@ -185,15 +182,16 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it. */
+/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it: then there is memory to note it. */
 static void bury(struct qs_store *store, struct qsi_index *index,
-                 const struct qsi_segment_file *file, bool named)
+                 const struct qsi_segment_file *file, struct dead_file *dead)
 {
     if (file->heap_end == 0) {
+        qsi_free(dead);
         return;
     }
-    if (named) {
-        add_dead_file(store, file);
+    if (dead != NULL) {
+        add_dead_file(store, dead, file);
         return;
     }
     qsi_mutex_unlock(&store->mutex);
@@ -226,6 +224,30 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
     return status;
 }
 
+/* REQUIRES lock; releases it meanwhile.  Without memory all stays as it is, to be tried again. */
+static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_error *error)
+{
+    bool durable = segment->is_durable;
+    struct dead_file *dead = NULL;
+    qs_status status;
+
+    if (segment->named && segment->file.heap_end > 0) {
+        dead = qsi_zalloc(sizeof *dead);
+        if (dead == NULL) {
+            return qsi_fail(error, QS_ENOMEM, "a segment without messages");
+        }
+    }
+    status = release_segment(store, segment, durable, error);
+    if (status != QS_OK) {
+        qsi_free(dead);
+        return status;
+    }
+    bury(store, durable ? store->index : store->transient_index, &segment->file, dead);
+    bury(store, store->transient_index, &segment->transient_file, NULL);
+    qsi_segment_free(segment);
+    return QS_OK;
+}
+
 /* REQUIRES lock; releases it meanwhile.  Of segments that have none, whose files go. */
 static qs_status release_retired(struct qs_store *store, qs_error *error)
 {
@@ -234,17 +256,11 @@ static qs_status release_retired(struct qs_store *store, qs_error *error)
 
     while (status == QS_OK && !qsi_list_is_empty(retired)) {
         struct qsi_segment *segment = QSI_LIST_OWNER(retired->next, struct qsi_segment, in_shared);
-        bool durable = segment->is_durable;
         qsi_list_remove(&segment->in_shared);
-        status = release_segment(store, segment, durable, error);
+        status = retire(store, segment, error);
         if (status != QS_OK) {
             qsi_list_push_back(retired, &segment->in_shared);
-            break;
         }
-        bury(store, durable ? store->index : store->transient_index, &segment->file,
-             segment->named);
-        bury(store, store->transient_index, &segment->transient_file, false);
-        qsi_segment_free(segment);
     }
     return status;
 }
@@ -322,8 +338,8 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     struct qsi_segment_file from, to = {0};
     struct qsi_state_write state;
     const struct qsi_segment_state *told;
+    struct dead_file *dead;
     uint64_t *live;
-    bool named;
     qs_error error = {0};
     qs_status status;
 
@@ -331,7 +347,10 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
         return load_state(store, queue, segment);
     }
     live = qsi_zalloc(words * sizeof *live);
-    if (live == NULL || qsi_state_write_begin_file(&state, &queue->core, segment) != QS_OK) {
+    dead = qsi_zalloc(sizeof *dead);
+    if (live == NULL || dead == NULL ||
+        qsi_state_write_begin_file(&state, &queue->core, segment) != QS_OK) {
+        qsi_free(dead);
         qsi_free(live);
         return false;
     }
@@ -346,7 +365,10 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
     qsi_mutex_lock(&store->mutex);
     store->rewriting -= 1;
-    named = segment->named;
+    if (status != QS_OK || !segment->named || !queue->core.durable) {
+        qsi_free(dead);
+        dead = NULL;
+    }
     if (status == QS_OK) {
         state.file = to;
         segment->file = to;
@@ -356,7 +378,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
     qsi_state_write_end(&state, status == QS_OK); /* may end the segment */
     if (status == QS_OK) {
-        bury(store, index, &from, named && queue->core.durable);
+        bury(store, index, &from, dead);
         qsi_queue_drop_states(&queue->core);
     }
     if (status != QS_ECORRUPT) { /* readers meet it: the other segments are whole */

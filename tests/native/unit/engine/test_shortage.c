@@ -5,6 +5,7 @@
  * memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_fields.h"
 
 enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
 
@@ -196,11 +197,154 @@ static void test_checkpoint_without_memory_does_not_fail_the_store(void)
     printf("%" PRIu64 " allocations\n", n - 2);
 }
 
+/* ---- what goes by itself, without memory: later ---- */
+
+static bool count_segment(void *context, const char *name)
+{
+    *(uint32_t *)context += strstr(name, ".seg") != NULL ? 1 : 0;
+    return true;
+}
+
+static uint32_t count_segments(struct engine *engine)
+{
+    uint32_t count = 0;
+    qs_dir *root, *dir;
+    bool created;
+
+    QS_CHECK_OK(engine->memory->dir_open_root(engine->memory, engine->path, false, &root, &created,
+                                              QS_ERROR));
+    QS_CHECK_OK(
+        engine->memory->dir_open(engine->memory, root, "index", false, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(engine->memory->dir_list(engine->memory, dir, count_segment, &count, QS_ERROR));
+    engine->memory->dir_close(engine->memory, dir);
+    engine->memory->dir_close(engine->memory, root);
+    return count;
+}
+
+/* Their files stayed until the next open when there was no memory to note them. */
+static void test_segments_that_ended_without_memory_go_with_a_later_checkpoint(void)
+{
+    struct qs_test_alloc state;
+    bool has_failed = true;
+    uint64_t n = 1;
+
+    qs_test_alloc_install(&state);
+    for (; has_failed; n++) {
+        struct engine engine;
+        qs_status status;
+
+        QS_CHECK(n < 10000);
+        start(&engine);
+        QS_CHECK_OK(make_checkpoint(&engine));
+        settle_half(&engine);
+        ack(&engine, MESSAGES, QS_MULTIPLE);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        QS_CHECK(count_segments(&engine) > 0);
+        qs_test_alloc_arm(&state, n, false);
+        status = make_checkpoint(&engine);
+        has_failed = state.has_failed;
+        qs_test_alloc_arm(&state, 0, false);
+        if (status != QS_OK && status != QS_ENOMEM) {
+            fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
+        }
+        QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+        QS_CHECK_OK(make_checkpoint(&engine));
+        QS_CHECK_OK(make_checkpoint(&engine));
+        if (count_segments(&engine) > 0) {
+            fprintf(stderr, "allocation %" PRIu64 ": %u segments are left\n", n,
+                    count_segments(&engine));
+        }
+        QS_CHECK(count_segments(&engine) == 0 && !stats_of(&engine).failed);
+        stop(&engine);
+    }
+    qs_allocator_set(NULL);
+    printf("%" PRIu64 " allocations\n", n - 2);
+}
+
+enum { LIMIT = 4, PUBLISHED = 12 };
+
+/* A queue that keeps so many, what is more goes to "dead". */
+static void start_limited(struct engine *engine, bool dead_letters)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    engine_start(engine, IN_MEMORY);
+    declare(engine, "dead", QS_DURABLE);
+    qs_test_put_long(&fields, "x-max-length", LIMIT);
+    if (dead_letters) {
+        qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+        qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
+    }
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("q"), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+}
+
+/* Messages that a limit puts out stay too many, or with nobody, when memory runs out: until memory is back. */
+static void sweep_limit(bool dead_letters, bool is_sticky)
+{
+    struct qs_test_alloc state;
+    bool has_failed = true;
+    uint64_t n = 1;
+
+    qs_test_alloc_install(&state);
+    for (; has_failed; n++) {
+        struct engine engine;
+        qs_queue_status left, dead;
+        uint64_t published = 0;
+
+        QS_CHECK(n < 10000);
+        start_limited(&engine, dead_letters);
+        for (; published < LIMIT; published++) {
+            publish(&engine, "q", "a message");
+        }
+        qs_test_alloc_arm(&state, n, is_sticky);
+        for (uint32_t i = LIMIT; i < PUBLISHED; i++) {
+            qs_receipt receipt;
+            qs_status status = qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT,
+                                                  text("a message"), 0, &receipt, QS_ERROR);
+            if (status != QS_OK && status != QS_ENOMEM) {
+                fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
+            }
+            QS_CHECK(status == QS_OK || status == QS_ENOMEM);
+            published += status == QS_OK ? 1 : 0;
+        }
+        has_failed = state.has_failed;
+        qs_test_alloc_arm(&state, 0, false);
+        qsi_env_mem_advance(engine.memory, 2 * SECOND); /* what was stuck is tried again, */
+        declare(&engine, "dead", QS_DURABLE); /* by whoever comes, where there is no timer */
+        QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &left, QS_ERROR));
+        QS_CHECK_OK(qs_store_queue_status(engine.store, text("dead"), &dead, QS_ERROR));
+        if (left.messages_ready > LIMIT || left.messages_unacked > 0 ||
+            (dead_letters && left.messages_ready + dead.messages_ready != published)) {
+            fprintf(stderr,
+                    "allocation %" PRIu64 ": %" PRIu64 " published, %" PRIu64 " there, %" PRIu64
+                    " held, %" PRIu64 " dead\n",
+                    n, published, left.messages_ready, left.messages_unacked, dead.messages_ready);
+            QS_CHECK(!"where they belong");
+        }
+        QS_CHECK(!stats_of(&engine).failed);
+        engine_stop(&engine);
+    }
+    qs_allocator_set(NULL);
+    printf("%" PRIu64 " allocations\n", n - 2);
+}
+
+static void test_what_leaves_without_memory_leaves_later(void)
+{
+    sweep_limit(false, false);
+    sweep_limit(false, true);
+    sweep_limit(true, false);
+    sweep_limit(true, true);
+}
+
 int main(void)
 {
     test_checkpoint_without_descriptors_does_not_fail_the_store();
     test_paging_without_descriptors_does_not_fail_the_store();
     test_open_without_descriptors_says_so_and_can_be_repeated();
     test_checkpoint_without_memory_does_not_fail_the_store();
+    test_segments_that_ended_without_memory_go_with_a_later_checkpoint();
+    test_what_leaves_without_memory_leaves_later();
     return 0;
 }
