@@ -45,6 +45,7 @@ from .errors import (
     UnknownArgument,
     UnsafeFilesystem,
 )
+from .iteration import Messages
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
 from .queue import Codec, Queue
@@ -77,6 +78,7 @@ __all__ = [
     "ForkedStore",
     "Message",
     "MessageReturned",
+    "Messages",
     "NotAllowed",
     "NotFound",
     "NotImplementedByBroker",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from . import _core
 from .deliveries import Backlog, Tags, handed_out
 from .errors import MessageReturned, UnknownArgument
 from .fields import FieldValue, encode_table
+from .iteration import Messages
 from .message import DeclareOk, Message, Receipt, ReturnedMessage, Transaction
 from .properties import Properties
 from .waiting import SLICE_NS, Deadline, check_timeout
@@ -77,6 +78,7 @@ class Channel(_core.Channel):
         self._transaction: Transaction | None = None
         self._consuming = False
         self._stop = False
+        self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
         self._ignore_returns(True)
 
     def __enter__(self) -> Self:
@@ -404,6 +406,8 @@ class Channel(_core.Channel):
 
     def _run(self, kinds: int, first_timeout_ns: int = 0) -> int:
         handled = 0
+        if self._left:
+            self._cancel_left()
         event = self._next_event(kinds, first_timeout_ns)
         while event is not None:
             handled += 1
@@ -596,6 +600,8 @@ class Channel(_core.Channel):
         """
         if self._consuming:
             raise RuntimeError("this channel is consuming already")
+        if self._left:
+            self._cancel_left()
         self._consuming = True
         self._stop = False
         next_event, dispatch = self._next_event, self._dispatch
@@ -647,6 +653,8 @@ class Channel(_core.Channel):
 
     def _next_delivery(self, consumer_tag: str, timeout: float | None) -> Message | None:
         deadline: Deadline | None = None  # for what is there already nobody looks at the clock
+        if self._left:
+            self._cancel_left()
         while True:
             consumer = self._consumers.get(consumer_tag)
             if consumer is None:
@@ -672,22 +680,30 @@ class Channel(_core.Channel):
 
     def consume(
         self, queue: str, *, auto_ack: bool = False, inactivity_timeout: float | None = None
-    ) -> Iterator[Message]:
+    ) -> Messages:
         """Iterate the messages of ``queue`` as they come.
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
         when the queue was deleted: without an exception, as in pika.  The consumer is registered by
-        the first step and cancelled when the iterator is closed, which leaving a ``for`` loop does.
-        Messages that were handed out and not acknowledged stay so until the channel closes.
+        the first step, and cancelled when the iteration ends or the iterator is closed or
+        forgotten, which leaving a ``for`` loop does unless a variable keeps it; ``with`` closes it
+        at once::
+
+            with channel.consume("q") as messages:
+                for message in messages:
+                    handle(message)
+                    message.ack()
+
+        Messages that were handed out and not acknowledged stay so until the channel closes; but
+        when an exception leaves the ``with`` block, the one in hand is requeued.
         """
-        tag = self.basic_consume(queue, auto_ack=auto_ack)
-        try:
-            check_timeout(inactivity_timeout)
-            while (message := self._next_delivery(tag, inactivity_timeout)) is not None:
-                yield message
-        finally:
-            if tag in self._consumers and not self.closed:
-                self.basic_cancel(tag)
+        check_timeout(inactivity_timeout)
+        return Messages(self, queue, auto_ack, inactivity_timeout)
+
+    def _cancel_left(self) -> None:
+        """Consumers of iterators that another thread forgot while this channel was in a call."""
+        while self._left:
+            self.basic_cancel(self._left.pop())
 
     def get_batch(
         self,

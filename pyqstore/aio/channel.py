@@ -622,8 +622,12 @@ class Channel(Declarations):
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
         when the queue was deleted.  The consumer is registered by the first step, and cancelled
-        when the iteration ends or the iterator is closed or forgotten; ``async with`` closes it at
-        once. A step that is cancelled can be made again.
+        when the iteration ends or the iterator is closed or forgotten, which leaving an ``async
+        for`` loop does unless a variable keeps it; ``async with`` closes it at once.  A step that
+        is cancelled can be made again.
+
+        Messages that were handed out and not acknowledged stay so until the channel closes; but
+        when an exception leaves the ``async with`` block, the one in hand is requeued.
         """
         return Messages(self, queue, auto_ack, check_timeout(inactivity_timeout))
 

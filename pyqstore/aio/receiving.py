@@ -112,6 +112,7 @@ class Messages(AsyncIterator[Message]):
         self._auto_ack = auto_ack
         self._seconds = seconds
         self._consumer: Consumer | None = None
+        self._in_hand: int | None = None
         self._is_over = False
 
     def __aiter__(self) -> Self:
@@ -124,10 +125,13 @@ class Messages(AsyncIterator[Message]):
         await channel._turn()
         if self._consumer is None:
             self._consumer = await channel._consume(self._queue, None, auto_ack=self._auto_ack)
+        self._in_hand = None
         message = await channel._receiver.next_message(self._consumer, self._seconds)
         if message is None:
             await self.aclose()
             raise StopAsyncIteration
+        if not self._auto_ack:
+            self._in_hand = message.delivery_tag
         return message
 
     async def aclose(self) -> None:
@@ -147,6 +151,8 @@ class Messages(AsyncIterator[Message]):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None and self._in_hand is not None:
+            self._channel._consumers.settle_soon(self._in_hand, self._in_hand, requeue=True)
         await self.aclose()
 
     def __del__(self) -> None:

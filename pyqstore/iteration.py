@@ -1,0 +1,85 @@
+"""Iterating the messages of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from .errors import Error
+from .message import Message
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+__all__ = ["Messages"]
+
+
+class Messages(Iterator[Message]):
+    """The messages of a queue, as they come: from ``Channel.consume``.
+
+    It has a consumer from the first step on, until the iteration ends, :meth:`close` is called, a
+    ``with`` block of it ends, or it is forgotten: a ``for`` loop that is left by ``break`` forgets
+    it, unless a variable keeps it.
+    """
+
+    __slots__ = ("_auto_ack", "_channel", "_in_hand", "_is_over", "_queue", "_tag", "_timeout")
+
+    def __init__(self, channel: Channel, queue: str, auto_ack: bool, timeout: float | None) -> None:
+        """See ``Channel.consume``."""
+        self._tag: str | None = None
+        self._channel = channel
+        self._queue = queue
+        self._auto_ack = auto_ack
+        self._timeout = timeout
+        self._in_hand: int | None = None
+        self._is_over = False
+
+    def __next__(self) -> Message:
+        if self._is_over:
+            raise StopIteration
+        message = None
+        self._in_hand = None
+        try:
+            if self._tag is None:
+                self._tag = self._channel.basic_consume(self._queue, auto_ack=self._auto_ack)
+            message = self._channel._next_delivery(self._tag, self._timeout)
+        finally:
+            if message is None:
+                self.close()
+        if message is None:
+            raise StopIteration
+        if not self._auto_ack:
+            self._in_hand = message.delivery_tag
+        return message
+
+    def close(self) -> None:
+        """Cancel the consumer; what came for it and was not handed out is requeued.  Messages that
+        were handed out and not acknowledged stay so until the channel closes."""
+        self._is_over = True
+        tag, self._tag = self._tag, None
+        if tag is not None and tag in self._channel._consumers and not self._channel.closed:
+            self._channel.basic_cancel(tag)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and self._in_hand is not None and not self._channel.closed:
+            self._channel._settle_range(self._in_hand, self._in_hand, True)
+        self.close()
+
+    def __del__(self) -> None:
+        tag = self._tag
+        try:
+            self.close()
+        except RuntimeError:  # the channel is in a call of another thread
+            assert tag is not None
+            self._channel._left.append(tag)
+        except Error:  # it was closed meanwhile, or belongs to the process before a fork
+            pass
