@@ -13,6 +13,7 @@ Confirms and deliveries come through a descriptor that the loop watches; there i
 channel.  What may wait for the disk runs in four threads of the store.
 """
 
+from .._core import Confirm
 from .channel import Channel, Messages
 from .connection import Connection
 from .message import Message, Receipt
@@ -21,6 +22,7 @@ from .store import Opening, Store, open  # noqa: A004 - the one shadowing that i
 
 __all__ = [
     "Channel",
+    "Confirm",
     "Connection",
     "Message",
     "Messages",

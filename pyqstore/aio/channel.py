@@ -11,10 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .. import _core
+from .._core import Confirm, NextTurn
 from ..channel import Arguments, ConfirmCallback, ReturnCallback
 from ..deliveries import Deliveries
 from ..errors import (
@@ -81,6 +83,8 @@ class Channel(Declarations):
         self._store = store
         self._threads = threads
         self._closing: asyncio.Task[None] | None = None
+        self._thread = get_ident()  # of the loop, when last seen
+        self._next_turn = NextTurn(self._loop)
         self._calls = 0
         self._bell: int | None = None
         self._engine = Engine(store, connection)
@@ -183,6 +187,7 @@ class Channel(Declarations):
             raise ForkedStore("the store was opened before fork(); open it in this process")
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("this channel belongs to another event loop; open one in each")
+        self._thread = get_ident()
 
     def _check(self) -> None:
         self._check_loop()
@@ -227,7 +232,7 @@ class Channel(Declarations):
         """
         return self._engine.next_publish_number
 
-    async def basic_publish(
+    def basic_publish(
         self,
         exchange: str,
         routing_key: str,
@@ -237,72 +242,80 @@ class Channel(Declarations):
         immediate: bool = False,
         *,
         delay: float | timedelta | None = None,
-    ) -> int:
-        """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode it returns when the message is
-        confirmed.
+    ) -> Confirm:
+        """As :meth:`pyqstore.Channel.basic_publish`; in confirm mode ``await`` returns when the
+        message is confirmed.
 
-        Many can be under way at once, with ``asyncio.gather`` for example, and are confirmed
-        together.  PublishRefused: the store refused it (nack).  A message that no queue took goes
-        to the return listeners first, with ``mandatory``, and is confirmed then; in confirm mode
-        and without a listener this raises MessageReturned.  When this is cancelled the message may
-        have been published, and may be durable.
+        Many can be under way at once, and those that are confirmed together cost one callback of
+        the loop; ``asyncio.gather`` needs no task for them.  PublishRefused: the store refused it
+        (nack).  A message that no queue took goes to the return listeners first, with
+        ``mandatory``, and is confirmed then; in confirm mode and without a listener this raises
+        MessageReturned.  When this is cancelled the message may have been published, and may be
+        durable.
         """
-        self._check()
-        publish = partial(
-            self._engine.basic_publish,
-            exchange,
-            routing_key,
-            body,
-            properties,
-            mandatory,
-            immediate,
-            delay=delay,
-        )
-        if self._lane.free:
+        arguments = exchange, routing_key, body, properties, mandatory, immediate, delay
+        return Confirm(self._next_turn, self._publish, arguments)
+
+    def _publish(self, confirm: Confirm, arguments: tuple[Any, ...]) -> None:
+        """Whatever goes wrong comes out of the confirm."""
+        lane, events = self._lane, self._events
+        try:
+            if get_ident() != self._thread or not self._loop.is_running():
+                self._check_loop()
+            if lane.end is not None:
+                self._check()
+            if events.confirms is None or not lane.free:
+                self._publish_in_turn(confirm, arguments)
+                return
             try:
-                answer = self._published(mandatory, publish())
+                events.confirms.publish(confirm, arguments)
             except BlockingIOError:
-                answer = await self._publish_in_thread(publish, mandatory)
-            except Error as error:
-                self._failed(error)
-                raise
-        else:
-            answer = await self._publish_in_thread(publish, mandatory)
-        if answer is None:
-            await self._breathe()  # only now: publishes keep the order in which they began
-            return 0
-        number: int = await answer
-        return number
+                self._publish_in_turn(confirm, arguments)
+                return
+            if not events.looks_soon:
+                events.look_soon()
+            if arguments[4]:
+                self._check_returned(confirm)
+        except Exception as error:
+            self._failed(error)
+            confirm.set_exception(error)
 
-    async def _publish_in_thread(
-        self, publish: Callable[[], int], mandatory: bool
-    ) -> asyncio.Future[int] | None:
-        answer: asyncio.Future[int] | None = await self._lane.run(
-            publish, then=partial(self._published, mandatory), undo=self._abandon, inline=True
+    def _publish_in_turn(self, confirm: Confirm, arguments: tuple[Any, ...]) -> None:
+        mandatory = arguments[4]
+        self._lane.publish(
+            partial(self._engine.basic_publish, *arguments[:-1], delay=arguments[-1]),
+            partial(self._published, confirm, mandatory),
+            confirm,
         )
-        return answer
 
-    def _published(self, mandatory: bool, number: int) -> asyncio.Future[int] | None:
+    def _published(self, confirm: Confirm, mandatory: bool, number: int) -> None:
+        """In the loop, before anything else happens on the channel."""
         confirms = self._events.confirms
         if confirms is not None or mandatory:
             self._events.look_soon()
         if confirms is None:
-            return None
-        future = confirms.add(number)
-        returned = self._engine._take_ignored_returns() if mandatory else None
-        if returned is not None:
-            confirms.fail(number, MessageReturned(*returned))
+            self._unconfirmed(confirm)
+            return
+        confirms.add(number, confirm)
+        if mandatory:
+            self._check_returned(confirm)
         if self._lane.end is not None:
             confirms.reject(self._lane.end)
-        return future
 
-    def _abandon(self, future: asyncio.Future[int] | None) -> None:
-        """Nobody waits for the publish any more."""
-        if future is None or future.cancel():
-            return
-        error = future.exception()
-        if isinstance(error, MessageReturned) and self._events.confirms is not None:
-            self._events.confirms.note_returned(error.message, error.count)
+    def _check_returned(self, confirm: Confirm) -> None:
+        """What was just published may have come back, with no listener to hear of it."""
+        returned, confirms = self._engine._take_ignored_returns(), self._events.confirms
+        if returned is not None and confirms is not None:
+            confirms.fail(confirm, MessageReturned(*returned))
+
+    def _unconfirmed(self, confirm: Confirm) -> None:
+        """Outside confirm mode it is done: at once, or, so that publishing for ever does not keep
+        other tasks from running, in the loop's next turn."""
+        self._calls += 1
+        if self._calls % _CALLS_PER_TURN == 0:
+            self._loop.call_soon(_confirm_0, confirm)
+        else:
+            _confirm_0(confirm)
 
     async def publish_batch(
         self,
@@ -727,6 +740,11 @@ def _forget_bell(loop: asyncio.AbstractEventLoop, bell: int, engine: Engine) -> 
     loop.remove_reader(bell)
     engine._forget_event_fd()
     engine.close()
+
+
+def _confirm_0(confirm: Confirm) -> None:
+    if not confirm.done():
+        confirm.set_result(0)
 
 
 def _nothing() -> None:

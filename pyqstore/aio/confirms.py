@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from typing import Any
 
+from .._core import Confirm, Outstanding, confirm_all
 from ..errors import MessageReturned, PublishRefused
 from ..message import ReturnedMessage
+from .engine import Engine
 
 __all__ = ["Confirms"]
 
 
-class Confirms:
-    """Publish numbers of a channel in confirm mode, and the futures of those who wait for them."""
+class Confirms(Outstanding):
+    """Publish numbers of a channel in confirm mode, and what those await who wait for them."""
 
-    __slots__ = (
-        "_decided",
-        "_futures",
-        "_loop",
-        "_nacked",
-        "_outstanding",
-        "_published",
-        "_returned",
-        "_waits",
-    )
+    __slots__ = ("_decided", "_loop", "_nacked", "_returned", "_waits")
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        """Of this channel."""
+        del engine
         self._loop = asyncio.get_running_loop()
-        self._futures: OrderedDict[int, asyncio.Future[int]] = OrderedDict()
         self._waits: list[tuple[int, asyncio.Future[None]]] = []
-        self._published = 0
         self._decided = 0  # every number up to it is confirmed or refused
-        self._outstanding = 0
         self._nacked = False
         self._returned: MessageReturned | None = None
 
-    def add(self, number: int) -> asyncio.Future[int]:
-        """One message was published: resolved with its number when it is confirmed."""
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._futures[number] = future
-        self._published = number
-        self._outstanding += 1
-        return future
-
-    def fail(self, number: int, error: MessageReturned) -> None:
+    def fail(self, confirm: Confirm, error: MessageReturned) -> None:
         """What was just added came back: whoever waits for it learns that now.  It will be
         confirmed all the same."""
-        future = self._futures.pop(number)
-        future.set_exception(error)
-        future.exception()  # seen: who was cancelled does not ask
+        self.drop(confirm)
+        if confirm.done():  # cancelled
+            self._note(error)
+        else:
+            confirm.set_exception(error, unheard=self._note)
 
-    def add_batch(self, last: int, count: int) -> None:
-        """Messages of which nobody waits for one alone."""
-        self._published = max(self._published, last)
-        self._outstanding += count
+    def _note(self, error: MessageReturned) -> None:
+        self.note_returned(error.message, error.count)
 
     def note_returned(self, first: ReturnedMessage | None, count: int) -> None:
         """So many came back, of which nobody has been told: whoever waits for all is."""
@@ -65,16 +47,15 @@ class Confirms:
 
     def decide(self, number: int, multiple: bool, count: int, confirmed: bool) -> None:
         """A verdict about ``count`` numbers: this one and, with ``multiple``, all before it."""
-        self._outstanding -= count
         self._nacked = self._nacked or not confirmed
         if multiple or number == self._decided + 1:
             self._decided = number
-        futures = self._futures
-        if multiple:
-            while futures and next(iter(futures)) <= number:
-                _resolve(*futures.popitem(last=False), confirmed)
-        elif number in futures:
-            _resolve(number, futures.pop(number), confirmed)
+        singles = self.take(number, multiple, count)
+        if confirmed:
+            confirm_all(singles)
+        else:
+            for single in singles:
+                single.set_exception(PublishRefused(single.publish_number))
         if self._waits:
             self._wake()
 
@@ -91,12 +72,12 @@ class Confirms:
     def _are_decided(self, upto: int) -> bool:
         # Beside the order of numbers, since what needs no disk may overtake: then the next verdict
         # that comes in order says the same.
-        return self._outstanding == 0 or self._decided >= upto
+        return self.undecided == 0 or self._decided >= upto
 
     async def wait(self) -> bool:
         """Whether none was refused since the last call, once all published so far are decided.
         Raises MessageReturned for what was noted since then."""
-        upto = self._published
+        upto = self.published
         if not self._are_decided(upto):
             entry = (upto, self._loop.create_future())
             self._waits.append(entry)
@@ -113,21 +94,10 @@ class Confirms:
 
     def reject(self, error: BaseException) -> None:
         """Nothing more will be decided."""
-        futures: list[asyncio.Future[Any]] = list(self._futures.values())
-        futures += [future for _, future in self._waits]
-        self._futures.clear()
-        self._waits.clear()
-        for future in futures:
+        for single in self.take_all():
+            single.set_exception(error)
+        waits, self._waits = self._waits, []
+        for _, future in waits:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: who was cancelled does not ask
-
-
-def _resolve(number: int, future: asyncio.Future[int], confirmed: bool) -> None:
-    if future.done():
-        return  # cancelled
-    if confirmed:
-        future.set_result(number)
-    else:
-        future.set_exception(PublishRefused(number))
-        future.exception()  # as above

@@ -43,7 +43,8 @@ class Events:
         self._consumers = consumers
         self._failed = failed
         self._report = report
-        self._looks_soon = False
+        self.looks_soon = False
+        """It will look in the loop's next turn."""
         self._is_armed = False
         self._changes: list[asyncio.Future[None]] = []
         self.count = 0
@@ -57,7 +58,7 @@ class Events:
     def select_confirms(self) -> None:
         """The engine is in confirm mode from now on."""
         if self.confirms is None:
-            self.confirms = Confirms()
+            self.confirms = Confirms(self._engine)
 
     def end(self, error: BaseException) -> None:
         """The channel is closed: nothing is said any more."""
@@ -96,13 +97,13 @@ class Events:
 
     def look_soon(self) -> None:
         """Look in the loop's next turn."""
-        if not self._looks_soon:
-            self._looks_soon = True
+        if not self.looks_soon:
+            self.looks_soon = True
             self._loop.call_soon(self.look)
 
     def look(self) -> None:
         """Take what is there, for those who wait; the bell rings for what is not there yet."""
-        self._looks_soon = False
+        self.looks_soon = False
         taken = 0
         while self._lane.end is None and self._lane.free:
             wanted = self._consumers.are_waiting

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .._core import Confirm
 from ..errors import Error
 from .engine import Engine
 from .threads import Threads, no_stop_iteration
@@ -20,8 +21,9 @@ __all__ = ["Lane"]
 
 
 class _Job:
-    """future: None when nobody waits; then ``refused`` hears of what is raised.  inline: it may be
-    tried in the loop.  running: it was given to the threads."""
+    """future: None when nobody waits; then ``refused`` hears of what is raised.  It is left alone
+    if ``then`` returns it: that is settled elsewhere.  inline: it may be tried in the loop.
+    running: it was given to the threads."""
 
     __slots__ = ("call", "future", "inline", "refused", "running", "then")
 
@@ -30,7 +32,7 @@ class _Job:
         call: Callable[[], Any],
         then: Callable[[Any], Any] | None,
         inline: bool,
-        future: asyncio.Future[Any] | None,
+        future: asyncio.Future[Any] | Confirm | None,
         refused: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.call = call
@@ -138,6 +140,22 @@ class Lane:
         if self.end is None:
             self._push(_Job(call, then, inline, None, refused))
 
+    def publish(
+        self, publish: Callable[[], int], then: Callable[[int], object], confirm: Confirm
+    ) -> None:
+        """Publish when the lane's turn comes, unless the confirm is cancelled by then; ``then`` is
+        told the number and sees to the confirm."""
+
+        def call() -> int | None:
+            return None if confirm.done() else publish()
+
+        def answer(number: int | None) -> Confirm:
+            if number is not None:
+                then(number)
+            return confirm
+
+        self._push(_Job(call, answer, True, confirm))
+
     def _push(self, job: _Job) -> None:
         self._jobs.append(job)
         if self.free:
@@ -211,7 +229,7 @@ class Lane:
         except BaseException as error:
             self._refuse(job, error)
             return
-        if job.future is not None and not job.future.done():
+        if job.future is not None and answer is not job.future and not job.future.done():
             job.future.set_result(answer)
 
     def _refuse(self, job: _Job, error: BaseException) -> None:

@@ -1,0 +1,460 @@
+# The confirm of one message, awaited in an event loop.
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport uint64_t
+
+from asyncio import CancelledError, InvalidStateError, get_running_loop
+from collections import deque
+from warnings import warn
+
+from .errors import ForkedStore
+
+cdef enum:
+    CONFIRM_PENDING
+    CONFIRM_GIVEN
+    CONFIRM_FAILED
+    CONFIRM_CANCELLED
+    # Decided confirms stay in the list until they are so many, and half of it.
+    OUTSTANDING_GONE_MIN = 256
+
+
+cdef class NextTurn:
+    """The publishes of a channel that begin in the loop's next turn.
+
+    Each has its turn among the tasks that begin then, a declaration for example.  Those with
+    nothing in between share one callback.
+    """
+    cdef readonly object loop
+    cdef object ready   # the loop's queue, if it is one of asyncio's own
+    cdef object handle
+    cdef list confirms  # that the handle stands for
+    cdef unsigned long generation
+    cdef unsigned long thread  # of the loop, when last seen
+
+    def __cinit__(self, loop not None):
+        self.loop = loop
+        self.generation = fork_generation
+        self.thread = PyThread_get_thread_ident()
+        ready = getattr(loop, "_ready", None)
+        self.ready = ready if isinstance(ready, deque) else None
+
+    cdef int add(self, Confirm confirm) except -1:
+        cdef Py_ssize_t count = 0 if self.handle is None else len(self.ready)
+        if PyThread_get_thread_ident() != self.thread:
+            self.check_loop()
+        if count > 0 and self.ready[count - 1] is self.handle:
+            self.confirms.append(confirm)
+            return 0
+        self.confirms = [confirm]
+        self.handle = self.loop.call_soon(start_all, self.confirms)
+        if self.ready is None:
+            self.handle = None
+        return 0
+
+    cdef int check_loop(self) except -1:
+        if get_running_loop() is not self.loop:
+            raise RuntimeError("this channel belongs to another event loop; open one in each")
+        self.thread = PyThread_get_thread_ident()
+        return 0
+
+
+cdef class Confirm:
+    """What ``basic_publish`` of an asynchronous channel returns: ``await`` it for the publish
+    number.
+
+    A coroutine for ``create_task``, ``TaskGroup`` and ``run_coroutine_threadsafe``, a future for
+    ``gather`` and ``wait_for``, which then need no task.  As with a coroutine nothing happens
+    before it is awaited, or in the loop's next turn when one of those has it.  All that were
+    confirmed together wake in one callback of the loop: that is what makes them cheap.
+    """
+    cdef NextTurn next_turn
+    cdef object loop
+    cdef object begin  # begin(self, arguments) publishes; None once it has
+    cdef tuple arguments
+    cdef object answer  # the number, the exception, or what cancel() was told
+    cdef object unheard
+    cdef object callback
+    cdef object context
+    cdef list more  # (callback, context) behind the first
+    cdef int state
+    cdef bint unseen  # failed, and nobody asked
+    cdef bint decided  # for Outstanding: it was taken
+    cdef readonly uint64_t publish_number
+    cdef public bint _asyncio_future_blocking
+    cdef object __weakref__
+
+    def __cinit__(self, NextTurn next_turn not None, begin=None, tuple arguments=()):
+        if next_turn.generation != fork_generation:
+            raise ForkedStore("the store was opened before fork(); open it in this process")
+        self.next_turn = next_turn
+        self.loop = next_turn.loop
+        self.begin = begin
+        self.arguments = arguments
+
+    def __del__(self):
+        if self.begin is not None:
+            warn(f"{self!r} was never awaited: nothing was published", RuntimeWarning,
+                 stacklevel=2, source=self)
+        if self.unseen:
+            report(self.loop, {"message": "a publish failed, and nobody awaited it",
+                               "exception": self.answer})
+
+    def get_loop(self):
+        """The loop of its channel."""
+        return self.loop
+
+    def done(self):
+        """Whether it was given, failed, or was cancelled."""
+        return self.state != CONFIRM_PENDING
+
+    def cancelled(self):
+        """Whether it was cancelled."""
+        return self.state == CONFIRM_CANCELLED
+
+    def result(self):
+        """The publish number, 0 outside confirm mode; or raises what went wrong, CancelledError,
+        InvalidStateError while it is not known."""
+        if self.state == CONFIRM_GIVEN:
+            return self.answer
+        self.unseen = False
+        if self.state == CONFIRM_FAILED:
+            raise self.answer
+        raise self.state_error()
+
+    def exception(self):
+        """What went wrong or None; raises CancelledError, InvalidStateError while it is not
+        known."""
+        if self.state == CONFIRM_GIVEN:
+            return None
+        if self.state == CONFIRM_FAILED:
+            self.unseen = False
+            return self.answer
+        raise self.state_error()
+
+    cdef object state_error(self):
+        if self.state == CONFIRM_CANCELLED:
+            return self._make_cancelled_error()
+        return InvalidStateError("the message was not confirmed yet")
+
+    def _make_cancelled_error(self):
+        return CancelledError() if self.answer is None else CancelledError(self.answer)
+
+    def cancel(self, msg=None):
+        """Wait for it no more: the message may have been published, and may be durable.  Whether
+        there was something to wait for."""
+        cdef object unheard = self.unheard
+        if self.state != CONFIRM_PENDING:
+            if unheard is not None and self.callback is not None:
+                self.unheard = None
+                unheard(self.answer)
+            return False
+        self.begin = None
+        self.state = CONFIRM_CANCELLED
+        self.answer = msg
+        self.wake_soon()
+        return True
+
+    cdef int start(self) except -1:
+        """Publish, unless that was begun."""
+        cdef object begin = self.begin
+        cdef tuple arguments = self.arguments
+        if begin is not None:
+            self.begin = self.arguments = None
+            begin(self, arguments)
+        return 0
+
+    def set_result(self, result):
+        """For the channel: the publish number.  InvalidStateError when it is done."""
+        self.check_pending()
+        self.state = CONFIRM_GIVEN
+        self.answer = result
+        self.wake_soon()
+
+    def set_exception(self, exception, unheard=None):
+        """For the channel: what went wrong, and ``unheard(exception)`` if whoever waits for it is
+        cancelled before that comes to him.  InvalidStateError when it is done."""
+        self.check_pending()
+        self.state = CONFIRM_FAILED
+        self.answer = exception
+        self.unheard = unheard
+        self.unseen = True
+        self.wake_soon()
+
+    cdef int check_pending(self) except -1:
+        if self.state != CONFIRM_PENDING:
+            raise InvalidStateError("the confirm is done")
+        return 0
+
+    def add_done_callback(self, fn, *, context=None):
+        """Have the loop call ``fn(self)`` once it is done."""
+        if self.begin is not None and self.callback is None:
+            self.next_turn.add(self)
+        if context is None:
+            context = PyContext_CopyCurrent()
+        if self.state != CONFIRM_PENDING:
+            self.loop.call_soon(fn, self, context=context)
+        elif self.callback is None:
+            self.callback = fn
+            self.context = context
+        elif self.more is None:
+            self.more = [(fn, context)]
+        else:
+            self.more.append((fn, context))
+
+    def remove_done_callback(self, fn):
+        """Take it back; returns how often it had been added."""
+        cdef list kept = []
+        cdef list had = self.callbacks()
+        for entry in had:
+            if entry[0] != fn:
+                kept.append(entry)
+        self.callback = self.context = self.more = None
+        for callback, context in kept:
+            self.add_done_callback(callback, context=context)
+        return len(had) - len(kept)
+
+    cdef list callbacks(self):
+        cdef list had = []
+        if self.callback is not None:
+            had.append((self.callback, self.context))
+        return had if self.more is None else had + self.more
+
+    cdef int wake_soon(self) except -1:
+        if self.callback is not None:
+            self.loop.call_soon(wake_all, [self])
+        return 0
+
+    cdef int wake(self) except -1:
+        """In the loop: whoever waits goes on."""
+        cdef list rest = self.more
+        cdef object callback = self.callback
+        cdef object context = self.context
+        self.callback = self.context = self.more = self.unheard = None
+        if callback is None:
+            return 0  # it was taken back
+        try:
+            self.call(callback, context)
+        finally:
+            if rest is not None:
+                for later, its_context in rest:
+                    self.loop.call_soon(later, self, context=its_context)
+        return 0
+
+    cdef int call(self, object callback, object context) except -1:
+        PyContext_Enter(context)
+        try:
+            callback(self)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            report(self.loop, {"message": f"in a callback of {self!r}", "exception": error})
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    # As an iterator and a coroutine: yields itself to the task, as a future does.
+
+    def __await__(self):
+        return self
+
+    def __next__(self):
+        if self.begin is not None:
+            self.start()
+        if self.state == CONFIRM_PENDING:
+            if self._asyncio_future_blocking:
+                raise RuntimeError("await wasn't used with a future")
+            self._asyncio_future_blocking = True
+            return self
+        raise StopIteration(self.result())
+
+    def send(self, value):
+        """As a coroutine's."""
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        """As a coroutine's: raises it."""
+        self.begin = None
+        if value is None:
+            value = kind() if isinstance(kind, type) else kind
+        raise value if traceback is None else value.with_traceback(traceback)
+
+    def close(self):
+        """As a coroutine's."""
+        self.begin = None
+
+    def __repr__(self):
+        word = ("pending", "given", "failed", "cancelled")[self.state]
+        return f"<{type(self).__name__} {self.publish_number}: {word}>"
+
+    def __reduce__(self):
+        raise TypeError("a confirm belongs to its channel and cannot be pickled")
+
+
+cdef int report(object loop, dict context) except -1:
+    loop.call_exception_handler(context)
+    return 0
+
+
+def start_all(list confirms not None):
+    """These publish."""
+    cdef Py_ssize_t index = 0
+    while index < len(confirms):
+        index += 1
+        try:
+            (<Confirm>confirms[index - 1]).start()
+        except BaseException:  # KeyboardInterrupt, SystemExit: the others go on
+            call_rest(start_all, confirms, index)
+            raise
+    confirms.clear()
+
+
+def wake_all(list confirms not None):
+    """Whoever waits for one of these, which are done, goes on: one callback of the loop for all."""
+    cdef Py_ssize_t index = 0
+    while index < len(confirms):
+        index += 1
+        try:
+            (<Confirm>confirms[index - 1]).wake()
+        except BaseException:
+            call_rest(wake_all, confirms, index)
+            raise
+
+
+cdef int call_rest(object call, list confirms, Py_ssize_t index) except -1:
+    """Those from ``index`` on in another callback."""
+    if index < len(confirms):
+        (<Confirm>confirms[index]).loop.call_soon(call, confirms[index:])
+    return 0
+
+
+def confirm_all(list confirms not None):
+    """These were confirmed: each gets its number, and one callback of the loop wakes all who
+    wait."""
+    cdef list waited = []
+    cdef Confirm confirm
+    for confirm in confirms:
+        confirm.check_pending()
+        confirm.state = CONFIRM_GIVEN
+        confirm.answer = confirm.publish_number
+        if confirm.callback is not None:
+            waited.append(confirm)
+    if waited:
+        confirm = waited[0]
+        confirm.loop.call_soon(wake_all, waited)
+
+
+cdef class Outstanding:
+    """The publishes of a channel in confirm mode that were not decided yet, and the confirms of
+    those that were made one by one, in the order of their numbers."""
+    cdef Channel engine
+    cdef readonly uint64_t published  # the highest number
+    cdef readonly uint64_t undecided  # how many
+    cdef list confirms
+    cdef Py_ssize_t first  # what stands before it is decided, and None
+    cdef Py_ssize_t gone   # how many from there on are decided, out of turn
+
+    def __cinit__(self, Channel engine not None):
+        self.engine = engine
+        self.confirms = []
+
+    def __len__(self):
+        return len(self.confirms) - self.first - self.gone
+
+    def publish(self, Confirm confirm not None, tuple arguments not None):
+        """Make ``basic_publish`` with these arguments, the delay last, and have the confirm
+        wait."""
+        exchange, routing_key, body, properties, mandatory, immediate, delay = arguments
+        if delay is None:
+            number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
+                                               immediate)
+        else:
+            number = self.engine.basic_publish(exchange, routing_key, body, properties, mandatory,
+                                               immediate, delay=delay)
+        self.add(number, confirm)
+
+    def add(self, uint64_t number, Confirm confirm not None):
+        """One message was published as ``number``, which is higher than all before."""
+        self.published = confirm.publish_number = number
+        self.undecided += 1
+        self.confirms.append(confirm)
+
+    def drop(self, Confirm confirm not None):
+        """Whoever waits for this one, the last that was added, has been told: its verdict concerns
+        nobody."""
+        cdef Py_ssize_t last = len(self.confirms) - 1
+        if last >= self.first and self.confirms[last] is confirm:
+            self.confirms.pop()
+
+    def add_batch(self, uint64_t last, uint64_t count):
+        """Messages of which nobody waits for one alone."""
+        self.published = max(self.published, last)
+        self.undecided += count
+
+    def take(self, uint64_t number, bint multiple, uint64_t count):
+        """There is a verdict about ``count`` numbers, this one and, with ``multiple``, all before
+        it: the confirms for which somebody may wait still."""
+        cdef list taken = []
+        cdef Confirm confirm
+        cdef Py_ssize_t place = self.place_of(number)
+        cdef Py_ssize_t end = place
+        self.undecided -= count
+        if place < len(self.confirms):
+            confirm = self.confirms[place]
+            end += confirm.publish_number == number
+        if multiple or place == self.first:
+            self.take_upto(end, taken)
+        elif end > place and not confirm.decided:
+            confirm.decided = True
+            self.gone += 1
+            if confirm.state == CONFIRM_PENDING:
+                taken.append(confirm)
+        self.forget()
+        return taken
+
+    def take_all(self):
+        """All of them."""
+        cdef list taken = []
+        self.take_upto(len(self.confirms), taken)
+        self.forget()
+        return taken
+
+    cdef int take_upto(self, Py_ssize_t end, list taken) except -1:
+        """And what was decided behind it."""
+        cdef Confirm confirm
+        while self.first < len(self.confirms):
+            confirm = self.confirms[self.first]
+            if confirm.decided:
+                self.gone -= 1
+            elif self.first >= end:
+                break
+            elif confirm.state == CONFIRM_PENDING:
+                taken.append(confirm)
+            self.confirms[self.first] = None
+            self.first += 1
+        return 0
+
+    cdef int forget(self) except -1:
+        """Those that are decided take no more room than the others."""
+        cdef Py_ssize_t count = len(self.confirms)
+        if self.first == count:
+            self.confirms = []
+        elif self.first + self.gone < OUTSTANDING_GONE_MIN or self.first + self.gone < count // 2:
+            return 0
+        else:
+            self.confirms = [confirm for confirm in self.confirms[self.first:]
+                             if not (<Confirm>confirm).decided]
+        self.first = self.gone = 0
+        return 0
+
+    cdef Py_ssize_t place_of(self, uint64_t number) noexcept:
+        """Where the first one stands that is not below ``number``."""
+        cdef Py_ssize_t low = self.first
+        cdef Py_ssize_t high = len(self.confirms)
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if (<Confirm>self.confirms[middle]).publish_number < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low

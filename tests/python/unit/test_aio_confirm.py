@@ -1,0 +1,326 @@
+"""What ``basic_publish`` of an asynchronous channel returns: a coroutine and a future at once."""
+
+import asyncio
+import contextvars
+import gc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyqstore
+from pyqstore import aio
+
+from ..support import PERSISTENT
+
+Run = Callable[..., None]
+LATE = 300_000  # microseconds before a commit: what is published meanwhile is confirmed together
+
+
+def test_a_thousand_confirms_take_one_callback_and_no_task(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        loop = asyncio.get_running_loop()
+        calls = tasks = 0
+        call_soon = loop.call_soon
+
+        def counted(*arguments: Any, **keywords: Any) -> asyncio.Handle:
+            nonlocal calls
+            calls += 1
+            return call_soon(*arguments, **keywords)
+
+        def make(loop: Any, coroutine: Any, **keywords: Any) -> asyncio.Task[Any]:
+            nonlocal tasks
+            tasks += 1
+            return asyncio.Task(coroutine, loop=loop, **keywords)
+
+        loop.call_soon = counted  # type: ignore[method-assign]
+        loop.set_task_factory(make)
+        before = (await store.stats())["commits"]
+        publishes = [channel.basic_publish("", "q", b"x", PERSISTENT) for _ in range(1000)]
+        assert await asyncio.gather(*publishes) == list(range(1, 1001))
+        assert tasks == 0
+        assert calls < 20 * (1 + (await store.stats())["commits"] - before)
+
+    run_aio(work, commit_delay_us=LATE)
+
+
+def test_publishing_begins_in_its_turn_among_tasks(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await asyncio.gather(
+            channel.queue_declare("other", durable=True),
+            channel.basic_publish("", "other", b"0"),
+            channel.basic_publish("", "other", b"1"),
+            channel.queue_bind("other", "amq.fanout"),
+            channel.basic_publish("amq.fanout", "", b"2"),
+            asyncio.create_task(channel.basic_publish("", "other", b"3")),
+            channel.basic_publish("", "other", b"4"),
+        )
+        bodies = [(await channel.basic_get("other")) for _ in range(5)]
+        # The task was made, and so begins, before the gathering looked at anything.
+        assert {message.body for message in bodies if message} == {b"0", b"1", b"2", b"4"} | (
+            {b"3"} if bodies[4] else set()
+        )
+        rest = [message.body for message in bodies if message and message.body != b"3"]
+        assert rest == [b"0", b"1", b"2", b"4"]
+
+    run_aio(work)
+
+
+@pytest.mark.parametrize("mode", ["confirms", "none"])
+def test_everything_of_asyncio_takes_it(run_aio: Run, mode: str) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        loop = asyncio.get_running_loop()
+        if mode == "confirms":
+            await channel.confirm_select()
+
+        def publish() -> aio.Confirm:
+            return channel.basic_publish("", "q", b"x", PERSISTENT)
+
+        def elsewhere() -> int:
+            return asyncio.run_coroutine_threadsafe(publish(), loop).result(30)
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(publish())
+        twice = publish()
+
+        async def wait() -> int:
+            return await twice
+
+        numbers = [
+            await publish(),
+            task.result(),
+            await asyncio.create_task(publish()),
+            await asyncio.wait_for(publish(), 30),
+            await asyncio.shield(publish()),
+            await asyncio.ensure_future(publish()),
+            *[await each for each in asyncio.as_completed([publish(), publish()])],
+            *[each.result() for each in (await asyncio.wait([asyncio.create_task(publish())]))[0]],
+            await asyncio.to_thread(elsewhere),
+        ]
+        assert await asyncio.gather(wait(), wait()) == [twice.result()] * 2
+        assert twice.done()
+        assert twice.exception() is None
+        assert twice.publish_number == twice.result()
+        total = len(numbers) + 1
+        assert (await store.queue_status("q"))["messages_ready"] == total
+        expected = set(range(1, total)) if mode == "confirms" else {0}
+        assert set(numbers) == expected
+
+    run_aio(work)
+
+
+def test_nothing_is_published_before_it_is_awaited(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            channel.basic_publish("", "q", b"forgotten")
+        closed = channel.basic_publish("", "q", b"closed")
+        closed.close()
+        cancelled = channel.basic_publish("", "q", b"cancelled")
+        assert cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        task = asyncio.create_task(channel.basic_publish("", "q", b"task"))
+        task.cancel()
+        gathered = asyncio.gather(channel.basic_publish("", "q", b"gathered"))
+        gathered.cancel()
+        await asyncio.gather(task, gathered, return_exceptions=True)
+        assert task.cancelled()
+        assert gathered.done()
+        assert channel.next_publish_number == 1
+
+    run_aio(work)
+
+
+def test_a_cancelled_wait_leaves_the_others_waiting(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+
+        async def publish() -> int:
+            return await channel.basic_publish("", "q", b"x", PERSISTENT)
+
+        tasks = [asyncio.create_task(publish()) for _ in range(10)]
+        shared = channel.basic_publish("", "q", b"x", PERSISTENT)
+        waiting = asyncio.gather(shared)
+        await asyncio.sleep(0)
+        tasks[3].cancel("enough")
+        shared.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results.pop(3), asyncio.CancelledError)
+        assert results == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert await channel.wait_for_confirms(timeout=30)
+        assert (await store.queue_status("q"))["messages_ready"] == 11
+
+    run_aio(work, commit_delay_us=LATE)
+
+
+def test_errors_come_out_of_the_await(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        wrong: Any = 7
+        results = await asyncio.gather(
+            channel.basic_publish("", "q", b"x"),
+            channel.basic_publish("", "q", wrong),
+            channel.basic_publish("nothing", "q", b"x"),
+            channel.basic_publish("", "q", b"x"),
+            return_exceptions=True,
+        )
+        assert isinstance(results[1], TypeError)
+        assert isinstance(results[2], pyqstore.NotFound)
+        assert isinstance(results[0], pyqstore.ChannelClosed | int)  # confirmed before or not
+        assert isinstance(results[3], pyqstore.ChannelClosed)
+
+    run_aio(work)
+
+
+def test_what_failed_and_was_not_awaited_is_reported(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.queue_declare(
+            "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+        )
+        await channel.confirm_select()
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        confirms = [channel.basic_publish("", "full", b"x") for _ in range(2)]
+        for confirm in confirms:
+            confirm.add_done_callback(lambda _: None)
+        assert await channel.wait_for_confirms() is True  # nothing was begun yet
+        await asyncio.sleep(0)
+        assert await channel.wait_for_confirms() is False
+        await asyncio.sleep(0)
+        del confirm
+        confirms.clear()
+        gc.collect()
+        assert [type(context["exception"]) for context in told] == [pyqstore.PublishRefused]
+
+    run_aio(work)
+
+
+def test_a_task_goes_on_in_its_own_context(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        number: contextvars.ContextVar[int] = contextvars.ContextVar("number", default=-1)
+
+        async def publish(mine: int) -> bool:
+            number.set(mine)
+            await channel.basic_publish("", "q", b"x", PERSISTENT)
+            return number.get() == mine
+
+        assert all(await asyncio.gather(*(publish(mine) for mine in range(50))))
+        assert number.get() == -1
+        seen: list[int] = []
+        confirm = channel.basic_publish("", "q", b"x")
+        number.set(5)
+        confirm.add_done_callback(lambda _: seen.append(number.get()))
+        number.set(6)
+        await confirm
+        await asyncio.sleep(0)
+        assert seen == [5]
+
+    run_aio(work)
+
+
+def test_callbacks_are_taken_back_and_their_errors_reported(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        came: list[str] = []
+        confirm = channel.basic_publish("", "q", b"x", PERSISTENT)
+
+        def twice(_: object) -> None:
+            came.append("twice")
+
+        def raises(_: object) -> None:
+            raise ValueError("a callback's")
+
+        confirm.add_done_callback(raises)
+        confirm.add_done_callback(twice)
+        confirm.add_done_callback(lambda _: came.append("last"))
+        confirm.add_done_callback(twice)
+        assert confirm.remove_done_callback(twice) == 2
+        assert confirm.remove_done_callback(twice) == 0
+        with pytest.raises(asyncio.InvalidStateError):
+            confirm.result()
+        with pytest.raises(asyncio.InvalidStateError):
+            confirm.exception()
+        assert await confirm == 1
+        with pytest.raises(asyncio.InvalidStateError):
+            confirm.set_result(2)
+        assert not confirm.cancel()
+        confirm.add_done_callback(lambda _: came.append("late"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert came == ["last", "late"]
+        assert [str(context["exception"]) for context in told] == ["a callback's"]
+
+    run_aio(work)
+
+
+def test_an_interrupt_in_a_callback_loses_no_other_confirm(path: Path) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> tuple[aio.Store, aio.Channel, list[aio.Confirm]]:
+        store = await aio.open(path, commit_delay_us=LATE)
+        channel = await store.channel()
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        confirms = [channel.basic_publish("", "q", b"x", PERSISTENT) for _ in range(20)]
+
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        confirms[4].add_done_callback(interrupt)
+        return store, channel, confirms
+
+    async def end(store: aio.Store, waiting: Awaitable[list[int]]) -> list[int]:
+        numbers = await waiting
+        await store.close()
+        return numbers
+
+    try:
+        store, _, confirms = loop.run_until_complete(begin())
+        waiting = asyncio.gather(*confirms)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(waiting)
+        numbers = loop.run_until_complete(end(store, waiting))
+        assert sorted(numbers) == list(range(1, 21))
+    finally:
+        loop.close()
+
+
+def test_a_channel_of_another_loop_publishes_nothing(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        async def elsewhere() -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await channel.basic_publish("", "q", b"x")
+            publish = channel.basic_publish("", "q", b"x")
+            with pytest.raises(RuntimeError, match="another event loop"):
+                asyncio.gather(publish)
+            publish.close()
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        assert (await store.queue_status("q"))["messages_ready"] == 0
+
+    run_aio(work)
+
+
+def test_confirms_that_overtake_are_forgotten_before_older_ones(run_aio: Run) -> None:
+    async def work(store: aio.Store, channel: aio.Channel) -> None:
+        await channel.confirm_select()
+        held = asyncio.gather(channel.basic_publish("", "q", b"x", PERSISTENT))
+        await asyncio.sleep(0)
+        confirms = channel._events.confirms
+        assert confirms is not None
+        numbers = await asyncio.gather(*(channel.basic_publish("", "q", b"y") for _ in range(2000)))
+        assert numbers == list(range(2, 2002))
+        assert len(confirms) == (0 if held.done() else 1)
+        assert await held == [1]
+        assert len(confirms) == 0
+        assert await channel.wait_for_confirms(timeout=30)
+
+    run_aio(work, commit_delay_us=1_000_000)
