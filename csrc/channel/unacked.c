@@ -323,7 +323,8 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
         }
         of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
         if (requeued && bits != 0 &&
-            extent->queue->wears_out) { /* at worst, each second message stays out */
+            extent->queue
+                ->counts_deliveries) { /* at worst, each second one was delivered too often */
             of_extent = (of_extent + qsi_popcount(bits)) / 2;
         }
         stretches += of_extent;

@@ -342,7 +342,7 @@ void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 
 qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record, qs_error *error)
 {
-    if (record[5] < QSI_SETTLE_ACK || record[5] > QSI_SETTLE_DUE) {
+    if (record[5] < QSI_SETTLE_ACK || record[5] > QSI_SETTLE_TAKE_BACK) {
         return qsi_fail(error, QS_ECORRUPT, "settle record of kind %u", record[5]);
     }
     if (qsi_record_length(record) != qsi_settle_record_bytes(record[5])) {

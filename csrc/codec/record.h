@@ -290,9 +290,11 @@ static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *
 #define QSI_SETTLE_BYTES_MAX 40
 enum qsi_settle_kind {
     QSI_SETTLE_ACK = 1,
-    QSI_SETTLE_REQUEUE = 2,
-    QSI_SETTLE_REQUEUE_DUE = 3, /* requeued, to be delivered later */
-    QSI_SETTLE_DUE = 4,         /* in checkpoints: delayed, without counting a delivery */
+    QSI_SETTLE_REQUEUE = 2,     /* counts a delivery */
+    QSI_SETTLE_REQUEUE_DUE = 3, /* requeued, to be delivered later; counts a delivery */
+    QSI_SETTLE_DUE = 4,         /* the same without counting a delivery */
+    QSI_SETTLE_DELIVER = 5,     /* counts a delivery, before anybody has the message */
+    QSI_SETTLE_TAKE_BACK = 6,   /* nobody had the message: counts a delivery less */
 };
 struct qsi_settle {
     uint64_t queue_id;

@@ -92,8 +92,9 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *leve
     next.is_delayed =
         (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0 &&
         qsi_segment_due(segment, slot) > browse->now_us;
-    next.delivery_count = next.is_unacked ? qsi_segment_deliveries_before(segment, slot)
-                                          : qsi_segment_deliveries(segment, slot);
+    next.delivery_count = next.is_unacked
+                              ? qsi_segment_deliveries_before(&level->core, segment, slot)
+                              : qsi_segment_deliveries(segment, slot);
     next.redelivered = next.delivery_count > 0;
     return note(browse, &next, bytes);
 }

@@ -1,9 +1,13 @@
 /* Group commit: leader and followers.
  *
- * Whoever waits first leads: it seals what was appended, writes and syncs it without the lock, and wakes the others; meanwhile
- * the next batch fills.  A publisher that waits is never delayed by a timer.  The committer thread leads when nobody
- * waits (pipelined publishers): it looks after each commit, and goes to sleep only when the store is idle, so that in
- * steady state no publisher pays for waking it. */
+ * Whoever waits first leads: it seals what was appended, writes and syncs it without the lock,
+ * and wakes the others; meanwhile the next batch fills.  A publisher that waits is never delayed
+ * by a timer.  The committer thread leads when nobody waits (pipelined publishers): it looks
+ * after each commit, and goes to sleep only when the store is idle, so that in steady state no
+ * publisher pays for waking it.
+ *
+ * Deliveries that count are written before the messages are handed out, and synced with the next
+ * commit. */
 #include "alloc.h"
 #include "check.h"
 #include "departures.h"
@@ -161,6 +165,19 @@ static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t se
     qsi_histogram_add(&store->confirm_latency, now - began_ns);
 }
 
+static bool has_unsynced(const struct qs_store *store)
+{
+    return qsi_journal_written_lsn(store->journal) > qsi_journal_durable_lsn(store->journal);
+}
+
+/* Without the lock.  If this fails too, the next open finds out for itself, as after a crash. */
+static void give_up(struct qs_store *store)
+{
+    qsi_mutex_lock(&store->manifest_mutex);
+    (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
+    qsi_mutex_unlock(&store->manifest_mutex);
+}
+
 /* REQUIRES lock and nobody leading; releases it meanwhile. */
 static void lead(struct qs_store *store)
 {
@@ -174,10 +191,12 @@ static void lead(struct qs_store *store)
     store->commit_began_ns = 0;
     gather(store);
     store->is_awaited = false; /* whoever asked has his bytes in this one */
-    if (!qsi_journal_seal(store->journal)) {
+    if (!qsi_journal_seal(store->journal) && !has_unsynced(store)) {
         store->leading = false;
         return;
     }
+    store->owes_sync = false;
+    store->count_bytes = 0;
     began_ns = store->batch_began_ns;
     qsi_message_store_dirty_take(store->messages, &set);
     message_syncs = set.count;
@@ -192,11 +211,8 @@ static void lead(struct qs_store *store)
         status = check_linked(store, &error);
     }
     qsi_message_store_release(store->messages, &set);
-    if (status !=
-        QS_OK) { /* if this fails too, the next open finds out for itself, as after a crash */
-        qsi_mutex_lock(&store->manifest_mutex);
-        (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
-        qsi_mutex_unlock(&store->manifest_mutex);
+    if (status != QS_OK) {
+        give_up(store);
     }
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
@@ -280,6 +296,69 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
     return status;
 }
 
+/* Takes what is to be written; the deliveries among it need no commit of their own. */
+static bool seal_for_write(struct qs_store *store)
+{
+    uint64_t open_bytes = qsi_journal_unsealed_bytes(store->journal);
+    bool sealed = qsi_journal_seal(store->journal);
+
+    if (open_bytes - qsi_journal_unsealed_bytes(store->journal) != store->count_bytes) {
+        store->owes_sync = store->owes_sync || sealed;
+    }
+    store->count_bytes = 0; /* of a part that is left a commit takes care */
+    return sealed;
+}
+
+/* REQUIRES lock and nobody leading; releases it meanwhile. */
+static void write_out(struct qs_store *store)
+{
+    qs_error error = {0};
+    qs_status status;
+
+    QS_ASSERT(!store->leading && !store->failed);
+    if (!seal_for_write(store)) {
+        return;
+    }
+    store->leading = true;
+    store->commit_began_ns = store->env->monotonic_ns(store->env);
+    qsi_mutex_unlock(&store->mutex);
+    status = write_journal(store, &error);
+    if (status != QS_OK) {
+        give_up(store);
+    }
+    qsi_mutex_lock(&store->mutex);
+    qsi_watch_commit_end(store);
+    store->leading = false;
+    if (status != QS_OK) {
+        qsi_store_fail(store, &error);
+        return;
+    }
+    qsi_journal_finish_write(store->journal);
+    if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->durable);
+    }
+    if (qsi_journal_wants_spare(store->journal)) {
+        qsi_cond_signal(&store->chores);
+    }
+}
+
+qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error)
+{
+    QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
+    while (qsi_journal_written_lsn(store->journal) < lsn) {
+        QS_TRY(qsi_store_check_failed(store, error));
+        if (store->leading) {
+            store->durable_waiters += 1;
+            qsi_cond_wait(&store->durable, &store->mutex, QSI_WAIT_FOREVER);
+            store->durable_waiters -= 1;
+        } else {
+            write_out(store);
+        }
+    }
+    qsi_commit_kick(store);
+    return QS_OK;
+}
+
 void qsi_commit_kick(struct qs_store *store)
 {
     if (store->committer_sleeps) {
@@ -300,7 +379,7 @@ void qsi_commit_hurry(struct qs_store *store)
 
 static bool has_work(const struct qs_store *store)
 {
-    return !store->failed && qsi_journal_unsealed_bytes(store->journal) > 0;
+    return !store->failed && (qsi_journal_unsealed_bytes(store->journal) > 0 || store->owes_sync);
 }
 
 void qsi_commit_mark(struct qs_store *store)
@@ -350,6 +429,8 @@ static void *run_committer(void *argument)
             lead(store);
         } else if (idle_ns < IDLE_NS) {
             qsi_cond_wait(&store->work, &store->mutex, nap_ns);
+        } else if (!store->leading && !store->failed && has_unsynced(store)) {
+            lead(store);
         } else if (!store->leading && !store->failed && qsi_journal_has_unmarked(store->journal)) {
             qsi_commit_mark(store);
         } else {

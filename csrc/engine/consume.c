@@ -6,6 +6,7 @@
  *   - within a priority, whoever asks, but for messages that others wait for who come before him in turn. */
 #include "alloc.h"
 #include "check.h"
+#include "deliveries.h"
 #include "departures.h"
 #include "error.h"
 #include "levels.h"
@@ -554,6 +555,10 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         if (released) {
             continue;
         }
+        QS_TRY(qsi_deliveries_make_room(channel, consumer->queue, &released, error));
+        if (released) {
+            continue;
+        }
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
@@ -574,6 +579,12 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     note_delivery(consumer);
     event->kind = QS_EVENT_DELIVERY;
     share_names(consumer, &event->message);
+    status = qsi_deliveries_write(channel, error);
+    if (status != QS_OK) {
+        qsi_hand_back_delivery(channel, event->message.delivery_tag);
+        qs_message_release(&event->message);
+        return status;
+    }
     if (event->message.hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);

@@ -209,6 +209,8 @@ struct qs_store {
     bool
         must_not_wait; /* the caller who has the lock: he does not let go of it then, so nobody else meets this */
     bool is_awaited;      /* somebody waits for a commit without leading it */
+    bool owes_sync;       /* what was written and not synced is not deliveries alone */
+    uint64_t count_bytes; /* of what waits to be written: counts of deliveries */
     uint64_t event_count; /* announced: who looked before one of them looks again before it waits */
     uint32_t group_size;  /* waiters that the last commit served */
     uint64_t batch_began_ns; /* first append of the open batch */
@@ -347,7 +349,8 @@ struct qs_channel {
     uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
     struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
     int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
-    bool has_aside; /* segments were set aside for it */
+    bool has_aside;       /* segments were set aside for it */
+    uint64_t counted_lsn; /* of deliveries that count, and are not written yet; 0: none */
     bool tx_selected;
     struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
     uint64_t tx_letters;        /* dead letters among them */
@@ -424,6 +427,8 @@ void qsi_commit_stop_threads(struct qs_store *store); /* without the lock */
 /* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QS_MUST_CHECK;
+/* The same as far as written: what is survives the process, and not a power cut. */
+qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error) QS_MUST_CHECK;
 /* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who
  * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
 void qsi_commit_mark(struct qs_store *store);
@@ -518,6 +523,8 @@ void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t 
  * taken it. */
 void qsi_hand_back_withheld(struct qs_channel *channel);
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+/* REQUIRES lock.  One message, which may be a consumer's. */
+void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag);
 /* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);

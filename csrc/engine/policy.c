@@ -47,7 +47,7 @@ static const struct number_argument numbers[] = {
     {"x-max-length", offsetof(struct parsed, messages_max), 0, INT64_MAX},
     {"x-max-length-bytes", offsetof(struct parsed, body_bytes_max), 0, INT64_MAX},
     {"x-delivery-limit", offsetof(struct parsed, deliveries_max), 0,
-     UINT8_MAX}, /* as they are counted */
+     UINT8_MAX - 1}, /* the count of one too many fits */
     {"x-max-priority", offsetof(struct parsed, priority_max), 0, QSI_PRIORITY_MAX},
 };
 

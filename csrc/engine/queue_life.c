@@ -120,7 +120,7 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     }
     queue->lazy = queue->policy.lazy;
     queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
-    queue->core.wears_out = queue->policy.deliveries_max != QSI_UNLIMITED;
+    queue->core.counts_deliveries = queue->policy.deliveries_max != QSI_UNLIMITED;
     if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
         queue->core.ttl_us = queue->policy.message_ttl_ms * QSI_US_PER_MS;
     }

@@ -4,6 +4,7 @@
  * chunks that are held meanwhile: paging may take them from the queue. */
 #include "alloc.h"
 #include "check.h"
+#include "deliveries.h"
 #include "departures.h"
 #include "error.h"
 #include "levels.h"
@@ -80,30 +81,46 @@ static bool lies_in_store(const struct qsi_stretch *stretch)
     return qsi_messages_is_stored(&view, record_row);
 }
 
+/* Is a file read or written before it is handed out? */
+static bool must_wait(const struct store_queue *queue, const struct qsi_stretch *stretch)
+{
+    return lies_in_store(stretch) ||
+           (queue->core.counts_deliveries && (queue->flags & QS_DURABLE) != 0);
+}
+
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
                           struct qsi_stored_body *place_out, qs_error *error)
 {
-    struct qsi_stretch stretch;
+    struct qsi_stretch stretch = {.count = 0};
+    struct store_queue *owner = queue;
 
     memset(message_out, 0, sizeof *message_out);
     QS_TRY(qsi_expire(channel->store, queue, error));
-    queue = qsi_head_level(queue);
-    switch (qsi_queue_take(&queue->core, 1, &stretch)) {
-    case QSI_TAKE_EMPTY:
-        return QS_EEMPTY;
-    case QSI_TAKE_PAGED:
-        return QSI_EPAGED;
-    case QSI_TAKE_TAKEN:
-        break;
-    }
-    if (channel->store->must_not_wait && lies_in_store(&stretch)) {
-        qsi_queue_untake(&queue->core, &stretch, 0);
-        return QS_EWOULDBLOCK;
+    while (stretch.count == 0) {
+        queue = qsi_head_level(owner);
+        switch (qsi_queue_take(&queue->core, 1, &stretch)) {
+        case QSI_TAKE_EMPTY:
+            return QS_EEMPTY;
+        case QSI_TAKE_PAGED:
+            return QSI_EPAGED;
+        case QSI_TAKE_TAKEN:
+            break;
+        }
+        if (channel->store->must_not_wait && must_wait(queue, &stretch)) {
+            qsi_queue_untake(&queue->core, &stretch, 0);
+            return QS_EWOULDBLOCK;
+        }
+        if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+            QS_TRY(qsi_deliveries_screen(channel->store, queue, &stretch, error));
+        }
     }
     message_out->redelivered = qsi_segment_was_seen(stretch.segment, stretch.slot);
     message_out->delivery_count = qsi_segment_deliveries(stretch.segment, stretch.slot);
     qsi_stretch_mark_seen(&stretch);
+    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+        qsi_deliveries_count(channel, queue, &stretch);
+    }
     message_out->delivery_tag =
         qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
     channel->store->stats.delivered += 1;
@@ -177,12 +194,17 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
 {
     struct store_queue *queue;
     qs_status status;
-    bool released;
+    bool released = false;
 
     for (;;) {
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
         qsi_note_use(channel->store, queue);
+        released = false;
+        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, error));
+        if (released) {
+            continue;
+        }
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
@@ -208,6 +230,14 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     memset(message_out, 0, sizeof *message_out);
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
     status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &place, error);
+    if (status == QS_OK) {
+        status = qsi_deliveries_write(channel, error);
+        if (status != QS_OK) {
+            qsi_hand_back_delivery(channel, message_out->delivery_tag);
+            qs_message_release(message_out);
+            return qsi_channel_leave(channel, status);
+        }
+    }
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_mutex_unlock(&store->mutex);
@@ -339,6 +369,12 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         get->is_paged = take == QSI_TAKE_PAGED;
         return false;
     }
+    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+        *status_io = qsi_deliveries_screen(channel->store, queue, &stretch, error);
+        if (*status_io != QS_OK || stretch.count == 0) {
+            return *status_io == QS_OK;
+        }
+    }
     count = fitting(get, &stretch);
     if (count < stretch.count) {
         qsi_queue_untake(&queue->core, &stretch, count);
@@ -351,6 +387,9 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         QS_ASSERT(false); /* room was reserved */
     }
     qsi_stretch_mark_seen(&stretch);
+    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+        qsi_deliveries_count(channel, queue, &stretch);
+    }
     qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
     get->batch.message_count += count;
     channel->store->stats.delivered += count;
@@ -378,6 +417,11 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         qsi_note_use(store, queue);
         QS_TRY(qsi_expire(store, queue, error));
+        released = false;
+        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, error));
+        if (released) {
+            continue;
+        }
         if (qsi_has_ready(queue)) {
             break;
         }
@@ -581,7 +625,9 @@ static void give_back(struct get_batch *get, uint64_t bad_tag)
 {
     struct qs_channel *channel = get->channel;
 
-    if (channel->closed) {
+    if (channel->closed || !qsi_deliveries_room_to_take_back(
+                               channel, qsi_unacked_stretches(&channel->unacked, get->first_tag,
+                                                              get->last_tag, false))) {
         return; /* it is back already */
     }
     if (bad_tag != 0) {
@@ -607,6 +653,9 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
 
     QS_TRY(qsi_channel_enter(channel, error));
     status = take_batch(&get, no_ack, timeout_ns, error);
+    if (status == QS_OK) {
+        status = qsi_deliveries_write(channel, error);
+    }
     if (status == QS_OK) {
         uint32_t reader = qsi_reader_begin(channel->store);
         qsi_mutex_unlock(&channel->store->mutex);

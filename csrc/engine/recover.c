@@ -298,24 +298,29 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
     return qsi_fail_corrupt(error, path, block->offset, "%s", inner.text);
 }
 
-static void mark_all_seen(struct qs_store *store)
+static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core);
+        if (qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "counts of deliveries");
+        }
     }
+    return QS_OK;
 }
 
-/* What a session that crashed had delivered is not known: all it left counts as delivered once. */
-static void enter_session(struct replay *replay, uint32_t session)
+/* What a session that crashed had delivered is not known, but in queues that count deliveries:
+ * all it left counts as delivered once. */
+static qs_status enter_session(struct replay *replay, uint32_t session, qs_error *error)
 {
     while (replay->session < session) {
         replay->session += 1;
         if (replay->store->manifest.sessions[replay->session].after_crash) {
-            mark_all_seen(replay->store);
+            QS_TRY(mark_all_seen(replay->store, error));
         }
     }
+    return QS_OK;
 }
 
 /* A journal that holds more than the budget is replayed all the same: what is behind goes to segments. */
@@ -351,7 +356,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
     uint64_t at = block->from;
     uint64_t end = block->from + block->block.payload_bytes;
 
-    enter_session(replay, block->session);
+    QS_TRY(enter_session(replay, block->session, error));
     while (at < end) {
         uint64_t lsn = block->block.lsn + (at - block->from);
         qs_status status =
@@ -655,9 +660,9 @@ static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *
                                        result->end_lsn, error);
     }
     if (status == QS_OK && store->manifest.session_count > 0) {
-        enter_session(&replay, store->manifest.session_count - 1);
-        if (!store->manifest.clean) {
-            mark_all_seen(store);
+        status = enter_session(&replay, store->manifest.session_count - 1, error);
+        if (status == QS_OK && !store->manifest.clean) {
+            status = mark_all_seen(store, error);
         }
     }
     drop_held(&replay, replay.held_count);

@@ -1,5 +1,6 @@
 /* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
 #include "check.h"
+#include "deliveries.h"
 #include "departures.h"
 #include "error.h"
 #include "record.h"
@@ -29,10 +30,20 @@ static void flush_range(struct settling *settling)
     settling->range.count = 0;
 }
 
-static void record_range(struct settling *settling, uint64_t queue_id, uint64_t first_seq,
-                         uint32_t count)
+/* What counts its deliveries by itself counts none here. */
+static uint8_t record_kind(const struct settling *settling, const struct store_queue *queue)
+{
+    if (settling->kind == QSI_SETTLE_REQUEUE_DUE && queue->core.counts_deliveries) {
+        return QSI_SETTLE_DUE;
+    }
+    return qsi_settle_requeues(settling->kind) ? settling->kind : QSI_SETTLE_ACK;
+}
+
+static void record_range(struct settling *settling, const struct store_queue *queue,
+                         uint64_t first_seq, uint32_t count)
 {
     struct qsi_settle *range = &settling->range;
+    uint64_t queue_id = queue->core.id;
 
     if (range->count > 0 && range->queue_id == queue_id &&
         range->first_seq + range->count == first_seq && range->count + count > range->count) {
@@ -44,7 +55,7 @@ static void record_range(struct settling *settling, uint64_t queue_id, uint64_t 
         .queue_id = queue_id,
         .first_seq = first_seq,
         .count = count,
-        .kind = qsi_settle_requeues(settling->kind) ? settling->kind : QSI_SETTLE_ACK,
+        .kind = record_kind(settling, queue),
         .due_us = settling->due_us,
     };
 }
@@ -58,19 +69,20 @@ static void record_extent(struct settling *settling, const struct store_queue *q
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
         uint32_t count = qsi_ones_from(tags, bit);
-        record_range(settling, queue->core.id, first_seq + bit, count);
+        record_range(settling, queue, first_seq + bit, count);
         tags = bit + count >= QSI_WORD_BITS ? 0 : tags >> (bit + count) << (bit + count);
     }
 }
 
 /* Of these messages, those that were delivered as often as the queue lets them: bits of the extent. */
-static uint64_t worn_out(const struct qsi_extent *extent, uint64_t tags, uint64_t deliveries_max)
+static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
+                         uint64_t tags)
 {
     uint64_t worn = 0;
 
     for (uint64_t rest = tags; rest != 0; rest &= rest - 1) {
         uint32_t slot = extent->first_slot + (uint32_t)__builtin_ctzll(rest);
-        if (qsi_segment_deliveries_before(extent->segment, slot) + UINT64_C(1) > deliveries_max) {
+        if (qsi_is_worn_out(queue, extent->segment, slot)) {
             worn |= rest & -rest;
         }
     }
@@ -109,11 +121,9 @@ static uint64_t see_who_departs(struct settling *settling, const struct qsi_exte
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
         return depart(settling, extent, tags, QSI_REJECTED);
     }
-    if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
-        queue->policy.deliveries_max != QSI_UNLIMITED &&
+    if (qsi_settle_requeues(settling->kind) && !queue->deleted && queue->core.counts_deliveries &&
         settling->channel != settling->channel->store->departures.holder) {
-        return depart(settling, extent, worn_out(extent, tags, queue->policy.deliveries_max),
-                      QSI_DELIVERY_LIMIT);
+        return depart(settling, extent, worn_out(queue, extent, tags), QSI_DELIVERY_LIMIT);
     }
     return 0;
 }
@@ -136,7 +146,8 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     }
     mask = qsi_extent_mask(extent, tags);
     count = qsi_popcount(tags);
-    if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted) {
+    if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted &&
+        !(settling->kind == QSI_SETTLE_REQUEUE && queue->core.counts_deliveries)) {
         uint64_t journalled =
             qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
         record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
@@ -300,6 +311,9 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
         qsi_free_queue_if_done(queue);
         return;
     }
+    if (queue->core.counts_deliveries) {
+        qsi_deliveries_take_back(store, queue, extent->segment, qsi_extent_word(extent), mask);
+    }
     qsi_queue_give_back(extent->queue, extent->segment, qsi_extent_word(extent), mask);
     qsi_note_growth(store, queue);
     qsi_ring_consumers(store, qsi_owner_of(queue));
@@ -309,6 +323,20 @@ void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t
 {
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, hand_back_extent, channel);
     qsi_events_announce(channel->store);
+}
+
+static void hand_back_one(void *context, const struct qsi_extent *extent, uint64_t tags)
+{
+    make_room_of_withheld(context, extent, tags);
+    hand_back_extent(context, extent, tags);
+}
+
+void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)
+{
+    if (!channel->closed) { /* else it is back already */
+        qsi_unacked_take(&channel->unacked, tag, tag, hand_back_one, channel);
+        qsi_events_announce(channel->store);
+    }
 }
 
 void qsi_hand_back_withheld(struct qs_channel *channel)
@@ -555,6 +583,8 @@ qs_status qs_channel_recover(qs_channel *channel, uint32_t flags, qs_error *erro
     QS_TRY(qsi_channel_enter(channel, error));
     if ((flags & QS_REQUEUE) == 0) {
         status = qsi_fail(error, QS_NOT_IMPLEMENTED, "requeue=false");
+    } else if (!qsi_deliveries_room_to_take_back(channel, channel->unacked.withheld_count)) {
+        status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     } else if ((flags & QS_WITHHELD) != 0) {
         qsi_hand_back_withheld(channel);
         qsi_bring_back_aside(channel);

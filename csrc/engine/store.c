@@ -713,7 +713,8 @@ void qsi_make_room_to_shut(struct qs_store *store, const void *only)
             if (!channel->closed &&
                 (only == NULL || only == channel || only == channel->connection)) {
                 bytes +=
-                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE) +
+                    channel->unacked.withheld_count * QSI_SETTLE_BYTES;
             }
         }
         released = false;

@@ -114,6 +114,11 @@ uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal)
     return journal->durable_lsn;
 }
 
+uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal)
+{
+    return journal->written_lsn;
+}
+
 uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal)
 {
     return journal->open.bytes;
@@ -200,14 +205,20 @@ bool qsi_journal_seal(struct qsi_journal *journal)
 
 void qsi_journal_finish(struct qsi_journal *journal)
 {
-    journal->durable_lsn += journal->sealed.bytes;
-    QS_ASSERT(journal->durable_lsn == journal->block_lsn);
-    clear_entries(&journal->sealed);
-    qsi_journal_return_spares(journal);
+    qsi_journal_finish_write(journal);
+    journal->durable_lsn = journal->written_lsn;
     for (uint32_t i = 0; i < journal->begun.count; i++) {
         note_start(&journal->files, &journal->begun.items[i]);
     }
     journal->begun.count = 0;
+}
+
+void qsi_journal_finish_write(struct qsi_journal *journal)
+{
+    journal->written_lsn += journal->sealed.bytes;
+    QS_ASSERT(journal->written_lsn == journal->block_lsn);
+    clear_entries(&journal->sealed);
+    qsi_journal_return_spares(journal);
     journal->room_bytes = journal->file_bytes - journal->write_at;
     journal->entry_bytes_max = 0;
     for (uint32_t i = 0; i < journal->open.count; i++) {
@@ -489,7 +500,7 @@ bool qsi_journal_has_unmarked(const struct qsi_journal *journal)
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
 {
     QS_ASSERT(journal->sealed.count == 0);
-    QS_TRY(write_mark(journal, journal->block_lsn, error));
+    QS_TRY(write_mark(journal, journal->durable_lsn, error));
     return sync_file(journal, journal->file, journal->header.number, error);
 }
 

@@ -48,6 +48,8 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
 
 uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal);
 uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal);
+/* What was written survives the process, what is durable a power cut as well. */
+uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal);
 uint64_t
 qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
 
@@ -65,7 +67,10 @@ uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk
 
 /* Takes what was appended, or the front of it, for the next write; false when there is nothing. */
 bool qsi_journal_seal(struct qsi_journal *journal);
-/* After write and sync went well: everything sealed is durable. */
+/* After write went well, and no sync followed: what was sealed will be durable with the next
+ * sync. */
+void qsi_journal_finish_write(struct qsi_journal *journal);
+/* After write and sync went well: everything sealed, and written before, is durable. */
 void qsi_journal_finish(struct qsi_journal *journal);
 
 /* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, lies between two atomic groups, and not before

@@ -1,8 +1,9 @@
-/* What the parts of the journal writer share: journal.c appends and writes, journal_spares.c makes the files ahead,
- * journal_session.c begins and ends.
+/* What the parts of the journal writer share: journal.c appends and writes, journal_spares.c
+ * makes the files ahead, journal_session.c begins and ends.
  *
- * Invariant: block_lsn counts what was written, durable_lsn what was synced, appended_lsn what was accepted;
- * durable_lsn <= block_lsn <= appended_lsn, and the three meet when the journal is idle. */
+ * Invariant: block_lsn counts what was written, durable_lsn what was synced, appended_lsn what
+ * was accepted; durable_lsn <= block_lsn <= appended_lsn, and the three meet when the journal is
+ * idle.  written_lsn is block_lsn as those know it who have the lock. */
 #ifndef QSI_JOURNAL_INTERNAL_H
 #define QSI_JOURNAL_INTERNAL_H
 
@@ -51,8 +52,9 @@ struct qsi_journal {
     struct qsi_spares spares; /* ascending numbers */
     uint64_t appended_lsn;
     uint64_t durable_lsn;
-    uint64_t room_bytes;      /* usable for what comes after durable_lsn */
-    uint64_t entry_bytes_max; /* of the appends since durable_lsn */
+    uint64_t written_lsn;
+    uint64_t room_bytes;      /* usable for what comes after written_lsn */
+    uint64_t entry_bytes_max; /* of the appends since written_lsn */
     uint64_t last_spare_bytes;
     uint64_t last_spare_ns; /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;
@@ -73,7 +75,7 @@ struct qsi_journal {
     uint64_t grows_from; /* last_spare_bytes at seal */
     qs_file *file;
     struct qsi_journal_header header;
-    struct qsi_starts begun; /* since seal */
+    struct qsi_starts begun; /* since the last sync */
     uint64_t file_bytes;
     uint64_t write_at;
     uint64_t block_lsn;
@@ -81,7 +83,7 @@ struct qsi_journal {
     uint64_t marked_upto; /* what the last mark in the file says, or the file's base_lsn */
     uint64_t marked_ns;
     uint64_t mark_count;               /* in the file */
-    struct qsi_journal_counts written; /* since seal */
+    struct qsi_journal_counts written; /* not counted yet */
 };
 
 /* ---- journal_spares.c ---- */

@@ -219,7 +219,8 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     journal->dir = dir;
     journal->options = *options;
     memcpy(journal->header.uuid, options->uuid, QSI_UUID_BYTES);
-    journal->appended_lsn = journal->durable_lsn = journal->block_lsn = end_lsn;
+    journal->appended_lsn = journal->durable_lsn = journal->written_lsn = end_lsn;
+    journal->block_lsn = end_lsn;
     status = check_end(manifest, end_lsn, error);
     if (status != QS_OK) {
         goto out;

@@ -55,7 +55,7 @@ static uint64_t room_in_all(const struct qsi_journal *journal, uint64_t entry_by
 
 bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)
 {
-    uint64_t pending = journal->appended_lsn - journal->durable_lsn;
+    uint64_t pending = journal->appended_lsn - journal->written_lsn;
 
     if (entry_bytes < journal->entry_bytes_max) {
         entry_bytes = journal->entry_bytes_max;

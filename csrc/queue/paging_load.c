@@ -318,7 +318,9 @@ static void install_deliveries(struct qsi_page_in *page_in)
     uint32_t base = segment->word_base * QSI_WORD_BITS;
     uint32_t count = segment->word_count * QSI_WORD_BITS;
 
-    for (uint32_t slot = base; slot < base + count && slot < segment->seen_end; slot++) {
+    for (uint32_t slot = base;
+         !page_in->queue->counts_deliveries && slot < base + count && slot < segment->seen_end;
+         slot++) {
         deliveries[slot] = deliveries[slot] > 0 ? deliveries[slot] : 1;
     }
     segment->deliveries = take_column(segment, deliveries, 1);
@@ -404,8 +406,16 @@ static qs_status install_state(struct qsi_page_in *page_in)
     }
     for (uint32_t word = first; word < end; word++) {
         segment->settled[word - first] = page_in->state.settled[word];
-        segment->seen[word - first] =
-            page_in->state.seen[word] | qsi_word_range(word, 0, segment->seen_end);
+        segment->seen[word - first] = page_in->state.seen[word];
+    }
+    if (page_in->queue->counts_deliveries && segment->seen_end > 0 &&
+        (page_in->columns & QSI_STATE_DELIVERIES) == 0 &&
+        qsi_segment_keep_deliveries(page_in->queue, segment) != QS_OK) {
+        qsi_segment_drop_state(page_in->queue, segment);
+        return QS_ENOMEM;
+    }
+    for (uint32_t word = first; word < end; word++) {
+        segment->seen[word - first] |= qsi_word_range(word, 0, segment->seen_end);
     }
     if (install_dues(page_in) != QS_OK) {
         qsi_segment_free_state(page_in->queue->shared->budget, segment);

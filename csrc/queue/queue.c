@@ -316,69 +316,6 @@ void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint
     qsi_segment_retire_if_done(queue, segment);
 }
 
-/* Delivery counts are kept from the first requeue on; until then, a message that was seen before has one delivery behind it. */
-static bool have_deliveries(struct qsi_segment *segment)
-{
-    uint32_t base = segment->word_base * QSI_WORD_BITS;
-
-    if (segment->deliveries != NULL) {
-        return true;
-    }
-    segment->deliveries = qsi_zalloc((size_t)segment->word_count * QSI_WORD_BITS);
-    if (segment->deliveries == NULL) {
-        return false;
-    }
-    qsi_budget_add(segment->queue->shared->budget, (uint64_t)segment->word_count * QSI_WORD_BITS);
-    for (uint32_t slot = base; slot < base + segment->word_count * QSI_WORD_BITS; slot++) {
-        uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
-        bool seen = ((segment->seen[at] & ~segment->out[at]) >> (slot % QSI_WORD_BITS) & 1) != 0;
-        segment->deliveries[slot - base] = seen || slot < segment->seen_end ? 1 : 0;
-    }
-    return true;
-}
-
-uint32_t qsi_segment_deliveries_before(const struct qsi_segment *segment, uint32_t slot)
-{
-    uint32_t word = slot / QSI_WORD_BITS;
-
-    if (segment->deliveries != NULL) {
-        return segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
-    }
-    return (uint32_t)(qsi_segment_seen_before(segment, word) >> (slot % QSI_WORD_BITS) & 1);
-}
-
-void qsi_segment_count_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask)
-{
-    if (!have_deliveries(segment)) {
-        return;
-    }
-    for (; mask != 0; mask &= mask - 1) {
-        uint8_t *deliveries = &segment->deliveries[(word - segment->word_base) * QSI_WORD_BITS +
-                                                   (uint32_t)__builtin_ctzll(mask)];
-        *deliveries = *deliveries < UINT8_MAX ? *deliveries + 1 : UINT8_MAX;
-    }
-}
-
-void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask)
-{
-    QS_ASSERT((segment->out[word - segment->word_base] & mask) == mask);
-    qsi_segment_count_deliveries(segment, word, mask);
-    qsi_segment_dirty_state(segment);
-    make_ready(queue, segment, word, mask);
-}
-
-void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                         uint64_t mask)
-{
-    uint32_t at = word - segment->word_base;
-    uint64_t seen_before = qsi_segment_seen_before(segment, word);
-
-    QS_ASSERT((segment->out[at] & mask) == mask);
-    segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
-    make_ready(queue, segment, word, mask);
-}
-
 /* ---- purging ---- */
 
 struct ranges {

@@ -170,8 +170,7 @@ struct qsi_queue {
     uint64_t earliest;    /* no ready message expires, and no delayed one is due, before */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
-    bool
-        wears_out; /* a requeue may take some messages out from between others: delivered too often */
+    bool counts_deliveries;   /* at the delivery, not when messages come back: there is a limit */
     uint64_t reserving_bytes; /* of bodies, if it counts them; scratch as the next */
     uint64_t reserving;       /* scratch of who reserves for several batches */
     uint64_t
@@ -276,7 +275,13 @@ static inline uint32_t qsi_segment_deliveries(const struct qsi_segment *segment,
                                                  : 0;
 }
 /* How often a message that is out had been delivered before it was taken. */
-uint32_t qsi_segment_deliveries_before(const struct qsi_segment *segment, uint32_t slot);
+uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
+                                       const struct qsi_segment *segment, uint32_t slot);
+/* In a queue that counts deliveries: memory to count them in the segment; QS_ENOMEM. */
+qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue,
+                                      struct qsi_segment *segment) QS_MUST_CHECK;
+/* REQUIRES that memory.  The stretch is handed out. */
+void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch);
 static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
 {
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
@@ -423,8 +428,9 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
 /* Settles, requeues or delays by sequence; sequences that are not there are passed over.  QS_ENOMEM: nothing was done. */
 qs_status qsi_queue_replay_settle(struct qsi_queue *queue,
                                   const struct qsi_settle *settle) QS_MUST_CHECK;
-/* Every message counts as delivered before. */
-void qsi_queue_mark_all_seen(struct qsi_queue *queue);
+/* Every message counts as delivered before; in a queue that counts deliveries it is said to be
+ * redelivered, and counts as often as before.  QS_ENOMEM. */
+qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue) QS_MUST_CHECK;
 
 /* ---- for the floors above and paging ---- */
 

@@ -206,8 +206,10 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
 /* Settles what is ready or delayed among slots [from, to).  REQUIRES state. */
 void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
                               uint32_t to);
-/* One more delivery for each message; without memory it does not count. */
-void qsi_segment_count_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask);
+/* One more delivery for each message, or one less; without memory it does not count. */
+void qsi_segment_count_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
+                                  uint32_t word, uint64_t mask);
+void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask);
 
 /* ---- flushing (paging_flush.c, paging_carry.c) ---- */
 

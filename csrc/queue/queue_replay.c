@@ -67,9 +67,10 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
     return NULL;
 }
 
-/* What was delayed before had been delivered when this was written. */
-static void replay_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
-                           uint32_t to, const struct qsi_settle *settle)
+/* A delivery more, or one less, or none, and perhaps a delay.  What was delayed before had been
+ * delivered when this was written. */
+static void replay_deliveries(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
+                              uint32_t to, const struct qsi_settle *settle)
 {
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
@@ -78,9 +79,13 @@ static void replay_requeue(struct qsi_queue *queue, struct qsi_segment *segment,
         uint64_t mask;
         qsi_queue_undelay(queue, segment, word, qsi_segment_delayed(segment, word) & range);
         mask = qsi_segment_ready(queue, segment, word) & range;
-        if (mask != 0 && settle->kind != QSI_SETTLE_DUE) {
-            qsi_segment_count_deliveries(segment, word, mask);
+        if (settle->kind == QSI_SETTLE_TAKE_BACK) {
+            qsi_segment_uncount_deliveries(segment, word, mask);
+        } else if (mask != 0 && settle->kind != QSI_SETTLE_DUE) {
+            qsi_segment_count_deliveries(queue, segment, word, mask);
             segment->seen[word - segment->word_base] |= mask;
+        }
+        if (mask != 0) {
             qsi_segment_dirty_state(segment);
         }
         if (mask != 0 && qsi_settle_has_due(settle->kind)) {
@@ -130,7 +135,7 @@ qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_sett
             QS_ASSERT(from == 0 && to == entries && settle->kind == QSI_SETTLE_ACK);
             qsi_queue_settle_unloaded(queue, segment);
         } else if (settle->kind != QSI_SETTLE_ACK) {
-            replay_requeue(queue, segment, from, to, settle);
+            replay_deliveries(queue, segment, from, to, settle);
         } else {
             qsi_queue_settle_waiting(queue, segment, from, to);
             qsi_segment_retire_if_done(queue, segment);
@@ -138,29 +143,4 @@ qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_sett
         i += queue->segment_count == before ? 1 : 0;
     }
     return QS_OK;
-}
-
-void qsi_queue_mark_all_seen(struct qsi_queue *queue)
-{
-    uint32_t entries = queue->shared->entries;
-
-    for (uint32_t i = 0; i < queue->segment_count; i++) {
-        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
-        uint64_t given = queue->next_seq > first ? queue->next_seq - first : 0;
-        segment->seen_end = given < entries ? (uint32_t)given : entries;
-        for (uint32_t at = 0; segment->settled != NULL && at < segment->word_count; at++) {
-            segment->seen[at] |= qsi_segment_assigned(queue, segment, segment->word_base + at);
-        }
-        for (uint32_t slot = segment->word_base * QSI_WORD_BITS;
-             segment->deliveries != NULL && slot < segment->seen_end &&
-             slot < (segment->word_base + segment->word_count) * QSI_WORD_BITS;
-             slot++) {
-            uint8_t *count = &segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
-            *count = *count > 0 ? *count : 1;
-        }
-        if (segment->settled != NULL) {
-            qsi_segment_dirty_state(segment);
-        }
-    }
 }

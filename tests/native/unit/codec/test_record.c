@@ -531,7 +531,7 @@ static void test_settles_of_another_kind_are_refused(void)
         settle.kind = (uint8_t)kind;
         qsi_settle_encode(record, &settle);
         QS_CHECK((qsi_settle_decode(&got, record, NULL) == QS_OK) ==
-                 (kind >= QSI_SETTLE_ACK && kind <= QSI_SETTLE_DUE));
+                 (kind >= QSI_SETTLE_ACK && kind <= QSI_SETTLE_TAKE_BACK));
     }
 }
 

@@ -312,7 +312,7 @@ static void test_mark_all_seen_reaches_what_is_on_the_disk(void)
     drop_all(&fixture);
     segment = qsi_queue_segment_at(&fixture.queue, 2);
     QS_CHECK(segment->settled == NULL);
-    qsi_queue_mark_all_seen(&fixture.queue);
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&fixture.queue));
     load_state(&fixture, segment);
     for (uint32_t i = 0; i < 4; i++) {
         segment = qsi_queue_segment_at(&fixture.queue, i);

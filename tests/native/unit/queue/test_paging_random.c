@@ -949,7 +949,7 @@ static void enter_next_life(struct run *run)
 
 static void mark_all_seen(struct run *run)
 {
-    qsi_queue_mark_all_seen(&run->fixture.queue);
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&run->fixture.queue));
     for (uint64_t seq = 0; seq < run->model.count; seq++) {
         struct entry *entry = &run->model.entries[seq];
         entry->seen = true;

@@ -539,7 +539,7 @@ static void test_what_a_crash_left_counts_as_delivered_once(void)
     }
     replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
     replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
-    qsi_queue_mark_all_seen(&queue);
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&queue));
     push_single(&queue, true, false); /* of the next session, into the same chunk */
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t expected = i == 3 ? 2 : i == 5 ? 0 : 1;

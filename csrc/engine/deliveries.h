@@ -1,0 +1,54 @@
+/* Deliveries of queues that have a limit (x-delivery-limit): they count before anybody has the
+ * message.
+ *
+ * Whoever takes messages from such a queue journals that, and the record is written before the
+ * messages are handed out: a message that ends its process is counted.  It is synced with the
+ * next commit, so a power cut may forget the last counts. What was delivered as often as the
+ * queue lets it departs when it would be delivered once more, or comes back. */
+#ifndef QSI_DELIVERIES_H
+#define QSI_DELIVERIES_H
+
+#include "levels.h"
+
+/* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them counted. */
+bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
+                     uint32_t slot);
+
+/* REQUIRES lock; may release it meanwhile, and tells so.  Room to count a stretch, where the
+ * queue has a message. QS_ESTORE_FULL: no message can be delivered. */
+qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
+                                   bool *released_out, qs_error *error) QS_MUST_CHECK;
+static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel *channel,
+                                                               const struct store_queue *queue,
+                                                               bool *released_out, qs_error *error)
+{
+    return QS_LIKELY(!queue->core.counts_deliveries)
+               ? QS_OK
+               : qsi_deliveries_find_room(channel, queue, released_out, error);
+}
+
+/* REQUIRES lock and a stretch that was just taken from a queue that counts.  Leaves of it what
+ * may be delivered, with memory to count it; count 0: what it began with departed, and the next
+ * may be taken.  A failure leaves nothing. */
+qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
+                                struct qsi_stretch *stretch, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES a stretch that was screened, or the beginning of it. */
+void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
+                          const struct qsi_stretch *stretch);
+/* REQUIRES lock; may release it meanwhile.  What the channel took and counted may be handed out;
+ * else it is the caller's to give back. */
+qs_status qsi_deliveries_write_now(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+static inline QS_MUST_CHECK qs_status qsi_deliveries_write(struct qs_channel *channel,
+                                                           qs_error *error)
+{
+    return QS_LIKELY(channel->counted_lsn == 0) ? QS_OK : qsi_deliveries_write_now(channel, error);
+}
+/* REQUIRES lock; may release it meanwhile.  Room to take back so many messages of the channel,
+ * which comes first.  False: the channel was closed meanwhile. */
+bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count) QS_MUST_CHECK;
+/* Messages of a word that were counted did not reach anybody.  Without room for the record a
+ * crash leaves them counted. */
+void qsi_deliveries_take_back(struct qs_store *store, const struct store_queue *queue,
+                              const struct qsi_segment *segment, uint32_t word, uint64_t mask);
+
+#endif

@@ -1,0 +1,157 @@
+/* How often messages were delivered.
+ *
+ * A count is kept of a segment's messages from the first requeue on; until then a message that
+ * was seen before has one delivery behind it.  In a queue with a delivery limit it is kept from
+ * the first delivery on, and tells of those that are under way as well: whoever counts them has
+ * journalled it. */
+#include "alloc.h"
+#include "check.h"
+#include "queue_internal.h"
+
+/* Of one word: those with a delivery behind them, where no count is kept. */
+static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                               uint32_t at)
+{
+    uint32_t slot = (segment->word_base + at) * QSI_WORD_BITS;
+
+    if (queue->counts_deliveries) {
+        return segment->seen[at];
+    }
+    return (segment->seen[at] & ~segment->out[at]) |
+           (slot < segment->seen_end ? qsi_low_bits(segment->seen_end - slot) : 0);
+}
+
+qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    if (segment->deliveries != NULL) {
+        return QS_OK;
+    }
+    segment->deliveries = qsi_zalloc((size_t)segment->word_count * QSI_WORD_BITS);
+    if (segment->deliveries == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_budget_add(queue->shared->budget, (uint64_t)segment->word_count * QSI_WORD_BITS);
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        uint64_t once = delivered_once(queue, segment, at);
+        for (; once != 0; once &= once - 1) {
+            segment->deliveries[at * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(once)] = 1;
+        }
+    }
+    return QS_OK;
+}
+
+static uint8_t *count_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    return &segment->deliveries[(word - segment->word_base) * QSI_WORD_BITS +
+                                (uint32_t)__builtin_ctzll(mask)];
+}
+
+/* REQUIRES that counts are kept. */
+static void count(struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    for (; mask != 0; mask &= mask - 1) {
+        uint8_t *deliveries = count_of(segment, word, mask);
+        *deliveries = *deliveries < UINT8_MAX ? *deliveries + 1 : UINT8_MAX;
+    }
+}
+
+void qsi_segment_count_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
+                                  uint32_t word, uint64_t mask)
+{
+    if (qsi_segment_keep_deliveries(queue, segment) == QS_OK) {
+        count(segment, word, mask);
+    }
+}
+
+void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    for (; segment->deliveries != NULL && mask != 0; mask &= mask - 1) {
+        uint8_t *deliveries = count_of(segment, word, mask);
+        *deliveries = *deliveries > 0 ? (uint8_t)(*deliveries - 1) : 0;
+    }
+}
+
+void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
+{
+    QS_ASSERT(queue->counts_deliveries && stretch->segment->deliveries != NULL);
+    count(stretch->segment, stretch->slot / QSI_WORD_BITS, qsi_stretch_mask(stretch));
+    qsi_segment_dirty_state(stretch->segment);
+}
+
+uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
+                                       const struct qsi_segment *segment, uint32_t slot)
+{
+    uint32_t word = slot / QSI_WORD_BITS, deliveries;
+
+    if (segment->deliveries == NULL) {
+        return (uint32_t)(qsi_segment_seen_before(segment, word) >> (slot % QSI_WORD_BITS) & 1);
+    }
+    deliveries = segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
+    return queue->counts_deliveries && deliveries > 0 ? deliveries - 1 : deliveries;
+}
+
+/* ---- messages that come back ---- */
+
+void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                       uint64_t mask)
+{
+    if (!queue->counts_deliveries) {
+        qsi_segment_count_deliveries(queue, segment, word, mask);
+        qsi_segment_dirty_state(segment);
+    }
+    qsi_queue_unhold(queue, segment, word, mask);
+}
+
+void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask)
+{
+    uint32_t at = word - segment->word_base;
+    uint64_t seen_before;
+
+    if (queue->counts_deliveries) {
+        qsi_segment_uncount_deliveries(segment, word, mask);
+        qsi_segment_dirty_state(segment);
+    }
+    seen_before = qsi_segment_seen_before(segment, word);
+    segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
+    qsi_queue_unhold(queue, segment, word, mask);
+}
+
+/* ---- after a crash ---- */
+
+static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segment)
+{
+    uint32_t base = segment->word_base * QSI_WORD_BITS;
+
+    if (queue->counts_deliveries) {
+        QS_TRY(qsi_segment_keep_deliveries(queue, segment));
+    }
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        segment->seen[at] |= qsi_segment_assigned(queue, segment, segment->word_base + at);
+    }
+    for (uint32_t slot = base;
+         !queue->counts_deliveries && segment->deliveries != NULL && slot < segment->seen_end &&
+         slot < base + segment->word_count * QSI_WORD_BITS;
+         slot++) {
+        uint8_t *deliveries = &segment->deliveries[slot - base];
+        *deliveries = *deliveries > 0 ? *deliveries : 1;
+    }
+    qsi_segment_dirty_state(segment);
+    return QS_OK;
+}
+
+qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue)
+{
+    uint32_t entries = queue->shared->entries;
+
+    for (uint32_t i = 0; i < queue->segment_count; i++) {
+        struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
+        uint64_t first = qsi_segment_first_seq(queue->shared, segment);
+        uint64_t given = queue->next_seq > first ? queue->next_seq - first : 0;
+        segment->seen_end = given < entries ? (uint32_t)given : entries;
+        if (segment->settled != NULL) {
+            QS_TRY(mark_segment(queue, segment));
+        }
+    }
+    return QS_OK;
+}
