@@ -167,6 +167,10 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
 
 /* ---- the file ---- */
 
+#define HELP                                                                                    \
+    ": put it back from a backup; recovery=\"salvage\" together with read_only shows what the " \
+    "journal has without it"
+
 static qs_status load_file(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                            const char *path, uint8_t **data_out, size_t *bytes_out, qs_error *error)
 {
@@ -176,19 +180,18 @@ static qs_status load_file(qs_env *env, qs_dir *dir, const struct qsi_manifest *
     qsi_checkpoint_name(name, manifest->checkpoint_number);
     status = qsi_file_load(env, dir, name, CHECKPOINT_BYTES_MAX, data_out, bytes_out, error);
     if (status == QS_ENOENT) {
-        return qsi_fail_corrupt(error, path, 0,
-                                "the checkpoint is missing: restore it from a backup");
+        return qsi_fail_corrupt(error, path, 0, "the checkpoint is missing" HELP);
     }
     QS_TRY(status);
     if (*bytes_out != manifest->checkpoint_bytes) {
-        return qsi_fail_corrupt(error, path, 0, "%zu bytes; MANIFEST says %llu", *bytes_out,
+        return qsi_fail_corrupt(error, path, 0, "%zu bytes; MANIFEST says %llu" HELP, *bytes_out,
                                 (unsigned long long)manifest->checkpoint_bytes);
     }
     if (*bytes_out < QSI_CHECKPOINT_HEADER_BYTES) {
         return qsi_fail_corrupt(error, path, 0, "%zu bytes: less than its header", *bytes_out);
     }
     if (qs_crc32c(0, *data_out, *bytes_out) != manifest->checkpoint_crc) {
-        return qsi_fail_corrupt(error, path, 0, "checksum mismatch");
+        return qsi_fail_corrupt(error, path, 0, "checksum mismatch" HELP);
     }
     return QS_OK;
 }
@@ -340,6 +343,23 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *fil
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
+/* Which segments and message files count is lost with it: what would be written could take their names.  So the store is only read,
+ * as far as the journal goes. */
+static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
+{
+    struct qsi_buf segments = {0};
+    qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);
+
+    if (status == QS_OK) {
+        store->has_lost_records = true;
+        store->lost_ranges += 1;
+        store->lost_bytes += store->manifest.checkpoint_bytes;
+        store->lost_segments += segments.bytes / sizeof(struct qsi_segment_file);
+    }
+    qsi_buf_fini(&segments);
+    return status;
+}
+
 qs_status qsi_restore(struct qs_store *store, qs_error *error)
 {
     struct qsi_checkpoint_header header;
@@ -354,6 +374,10 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     qsi_checkpoint_path(path, store->manifest.checkpoint_number);
     status = qsi_checkpoint_load(store->env, store->checkpoint_dir, &store->manifest, &header,
                                  &data, &bytes, error);
+    if ((status == QS_ECORRUPT || status == QS_EIO) && qsi_is_salvage(store) &&
+        store->options.read_only) {
+        return lose_checkpoint(store, error);
+    }
     if (status == QS_OK) {
         /* The counts that it records include the references of the messages that it carries. */
         store->shared.messages = NULL;

@@ -185,6 +185,47 @@ def test_salvage_without_the_checkpoint_makes_no_directory(path: Path) -> None:
     assert_refused(path, "checkpoint", salvages=False)
 
 
+def bodies_shown(store: pyqstore.Store, queue: str) -> list[bytes]:
+    return [body for batch in store.browse(queue) for body in batch.column("body").to_pylist()]
+
+
+@pytest.mark.parametrize("harm", ["missing", "flipped", "cut", "empty"])
+def test_without_the_checkpoint_a_salvaging_reader_shows_what_the_journal_has(
+    path: Path, harm: str
+) -> None:
+    publish_and_kill(path, 0, 200)
+    with pyqstore.open(path) as store:
+        store.checkpoint()
+    publish_and_kill(path, 200, 100)
+    (checkpoint,) = (path / "checkpoint").glob("*.ckp")
+    whole = checkpoint.read_bytes()
+    harmed = {
+        "flipped": whole[:70] + bytes([whole[70] ^ 1]) + whole[71:],
+        "cut": whole[:-1],
+        "empty": b"",
+    }
+    if harm == "missing":
+        checkpoint.unlink()
+    else:
+        checkpoint.write_bytes(harmed[harm])
+    assert_refused(path, f"checkpoint/{checkpoint.name}", salvages=False)
+    before = tree(path)
+    with pytest.raises(pyqstore.StoreCorrupt, match=r'recovery="salvage".* with read_only'):
+        pyqstore.open(path)
+    with pyqstore.open(path, recovery="salvage", read_only=True) as store:
+        report = store.recovery_report
+        (queue,) = store.queues()
+        shown = bodies_shown(store, queue)
+        assert report.lost_ranges == 1
+        assert report.lost_bytes == len(whole)
+        assert report.recovered_queues == 1
+    assert queue.startswith("recovered.")
+    assert shown == [b"%d" % number for number in range(200, 300)]
+    assert tree(path) == before
+    checkpoint.write_bytes(whole)
+    assert count_of(path) == 300
+
+
 def test_salvage_tells_that_the_journal_behind_a_checkpoint_is_gone(path: Path) -> None:
     fill(path)
     with pyqstore.open(path) as store:
