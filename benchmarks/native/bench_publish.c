@@ -4,8 +4,11 @@
  *   batch  publish_batch of 10,000 rows of 100 bytes, one thread, confirmed at the end
  *   single publish, pipelined, confirmed at the end
  *   wait   publish + wait for the confirm, p50, beside one 4 KiB pwrite + fdatasync
+ *   after  the same, a second after a burst of 200,000 pipelined messages, whose journal files were made in a hurry
+ *          wait and after take turns with their pwrite + fdatasync, some at a time, so that both meet the same disk
  *
- * usage: bench_publish DIR [rounds]; prints one JSON object a line for each work and round, rounds interleaved. */
+ * usage: bench_publish DIR [rounds [wait]]; prints one JSON object a line for each round, of all works or of wait
+ * and after alone. */
 #define _GNU_SOURCE
 #include "qstore/qstore.h"
 
@@ -23,6 +26,7 @@
 #define BATCHES 200u
 #define SINGLES 200000u
 #define WAITS 2000u
+#define TURN 20u /* waits before the other one's turn */
 #define RAW_STEP (1u << 20)
 
 static double seconds(void)
@@ -96,22 +100,16 @@ static double raw_bandwidth(const char *dir, size_t bytes)
     return (double)bytes / began;
 }
 
-static double raw_latency(const char *dir)
+static double raw_wait(int fd, unsigned number)
 {
-    int fd = make_file(dir, "raw", (size_t)WAITS * 4096 / RAW_STEP * RAW_STEP + RAW_STEP);
-    static double times[WAITS];
     static char page[4096];
+    double began = seconds();
 
-    for (unsigned i = 0; i < WAITS; i++) {
-        double began = seconds();
-        if (pwrite(fd, page, sizeof page, (off_t)i * 4096) != 4096 || fdatasync(fd) != 0) {
-            perror("raw");
-            exit(1);
-        }
-        times[i] = seconds() - began;
+    if (pwrite(fd, page, sizeof page, (off_t)number * 4096) != 4096 || fdatasync(fd) != 0) {
+        perror("raw");
+        exit(1);
     }
-    close(fd);
-    return median(times, WAITS);
+    return seconds() - began;
 }
 
 /* ---- the store ---- */
@@ -222,45 +220,72 @@ static double run_batches(const char *dir)
     return (double)ROWS * BATCHES / began;
 }
 
-static double run_singles(const char *dir)
+static void publish_one(struct bench *bench)
 {
     static char body[BODY_BYTES];
-    struct bench bench;
     qs_error error = {0};
     qs_receipt receipt;
+
+    check(qs_channel_publish(bench->channel, (qs_slice){"", 0}, queue_name, persistent,
+                             (qs_slice){body, sizeof body}, 0, &receipt, &error),
+          &error, "publish");
+}
+
+static void publish_singles(struct bench *bench)
+{
+    for (uint32_t i = 0; i < SINGLES; i++) {
+        publish_one(bench);
+    }
+    wait_all(bench);
+}
+
+static double run_singles(const char *dir)
+{
+    struct bench bench;
     double began;
 
     open_bench(&bench, dir, "single");
     began = seconds();
-    for (uint32_t i = 0; i < SINGLES; i++) {
-        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent,
-                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
-              &error, "publish");
-    }
-    wait_all(&bench);
+    publish_singles(&bench);
     began = seconds() - began;
     close_bench(&bench);
     return SINGLES / began;
 }
 
-static double run_waits(const char *dir)
+static double publish_and_wait(struct bench *bench)
 {
-    static char body[BODY_BYTES];
-    static double times[WAITS];
+    double began = seconds();
+
+    publish_one(bench);
+    wait_all(bench);
+    return seconds() - began;
+}
+
+static double run_waits(const char *dir, bool after_burst, double *raw_out)
+{
+    int fd = make_file(dir, "raw", (size_t)WAITS * 4096 / RAW_STEP * RAW_STEP + RAW_STEP);
+    static double times[WAITS], raw_times[WAITS];
     struct bench bench;
-    qs_error error = {0};
-    qs_receipt receipt;
+    double began;
 
     open_bench(&bench, dir, "wait");
-    for (uint32_t i = 0; i < WAITS; i++) {
-        double began = seconds();
-        check(qs_channel_publish(bench.channel, (qs_slice){"", 0}, queue_name, persistent,
-                                 (qs_slice){body, sizeof body}, 0, &receipt, &error),
-              &error, "publish");
-        wait_all(&bench);
-        times[i] = seconds() - began;
+    if (after_burst) {
+        publish_singles(&bench);
+    }
+    for (began = seconds(); seconds() - began < 1;) { /* alone, as afterwards */
+        (void)publish_and_wait(&bench);
+    }
+    for (uint32_t i = 0; i < WAITS; i += TURN) {
+        for (uint32_t k = i; k < i + TURN; k++) {
+            raw_times[k] = raw_wait(fd, k);
+        }
+        for (uint32_t k = i; k < i + TURN; k++) {
+            times[k] = publish_and_wait(&bench);
+        }
     }
     close_bench(&bench);
+    close(fd);
+    *raw_out = median(raw_times, WAITS);
     return median(times, WAITS);
 }
 
@@ -314,26 +339,44 @@ static double run_threads(const char *dir, uint32_t thread_count)
     return (double)WAITS * thread_count / began;
 }
 
+static void run_waits_alone(const char *dir, int round)
+{
+    double raw, wait = run_waits(dir, false, &raw);
+    double raw_after, after = run_waits(dir, true, &raw_after);
+
+    printf("{\"round\": %d, \"raw_sync_p50_us\": %.1f, \"wait_p50_us\": %.1f, "
+           "\"wait_of_raw\": %.2f, \"raw_sync_after_burst_p50_us\": %.1f, "
+           "\"wait_after_burst_p50_us\": %.1f, \"wait_after_burst_of_raw\": %.2f}\n",
+           round, raw * 1e6, wait * 1e6, wait / raw, raw_after * 1e6, after * 1e6,
+           after / raw_after);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     const char *dir = argc > 1 ? argv[1] : ".";
     int rounds = argc > 2 ? atoi(argv[2]) : 5;
     size_t bytes = (size_t)ROWS * BODY_BYTES * BATCHES / RAW_STEP * RAW_STEP;
 
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; argc > 3 && round < rounds; round++) {
+        run_waits_alone(dir, round);
+    }
+    for (int round = 0; argc <= 3 && round < rounds; round++) {
         double raw_bytes = raw_bandwidth(dir, bytes);
         double batch = run_batches(dir);
         double single = run_singles(dir);
-        double raw_wait = raw_latency(dir);
-        double wait = run_waits(dir);
+        double raw_wait, wait = run_waits(dir, false, &raw_wait);
+        double raw_after, after = run_waits(dir, true, &raw_after);
         double one = run_threads(dir, 1), eight = run_threads(dir, 8);
         printf("{\"round\": %d, \"raw_bytes_per_s\": %.0f, \"batch_messages_per_s\": %.0f, "
                "\"batch_of_raw\": %.3f, "
                "\"single_messages_per_s\": %.0f, \"raw_sync_p50_us\": %.1f, \"wait_p50_us\": %.1f, "
-               "\"wait_of_raw\": %.2f, "
+               "\"wait_of_raw\": %.2f, \"raw_sync_after_burst_p50_us\": %.1f, "
+               "\"wait_after_burst_p50_us\": %.1f, \"wait_after_burst_of_raw\": %.2f, "
                "\"threads_1_per_s\": %.0f, \"threads_8_per_s\": %.0f, \"threads_8_of_1\": %.2f}\n",
                round, raw_bytes, batch, batch * BODY_BYTES / raw_bytes, single, raw_wait * 1e6,
-               wait * 1e6, wait / raw_wait, one, eight, eight / one);
+               wait * 1e6, wait / raw_wait, raw_after * 1e6, after * 1e6, after / raw_after, one,
+               eight, eight / one);
         fflush(stdout);
     }
     return 0;

@@ -25,6 +25,10 @@
 #define IDLE_NS 20000000u     /* without work for so long, it sleeps until it is called */
 #define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
 #define FILE_TRIES 100
+#define FILL_BYTES (512u << 10)       /* zeros ahead of the journal in one step, */
+#define FILL_NAP_NS 1000000u          /* between steps, */
+#define FILL_LOOK_NS 50000000u        /* and between looks whether the store is quiet: */
+#define QUIET_BYTES_PER_MS (4u << 10) /* it journals no more than some 4 MB/s */
 #define GATHER_YIELDS \
     16 /* turns the leader gives to followers of the last commit who will be back */
 
@@ -234,8 +238,13 @@ static void lead(struct qs_store *store)
         qsi_cond_signal(&store->checkpoint_due);
     }
     if (qsi_journal_wants_spare(store->journal) ||
-        qsi_message_store_needs_maintenance(store->messages)) {
+        qsi_message_store_needs_maintenance(store->messages) ||
+        (qsi_journal_wants_fill(store->journal) && !store->looks_for_quiet)) {
         qsi_cond_signal(&store->chores);
+    }
+    if (store->fill_is_due) { /* whoever waited was told before */
+        store->fill_is_due = false;
+        qsi_commit_fill(store);
     }
 }
 
@@ -398,6 +407,23 @@ void qsi_commit_mark(struct qs_store *store)
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
     } else if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->durable);
+    }
+}
+
+void qsi_commit_fill(struct qs_store *store)
+{
+    QS_ASSERT(!store->leading && !store->failed);
+    store->leading = true;
+    store->commit_began_ns = store->env->monotonic_ns(store->env);
+    qsi_mutex_unlock(&store->mutex);
+    /* If it fails the journal is as it was: the next commit finds out what it can still write. */
+    (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
+    qsi_mutex_lock(&store->mutex);
+    qsi_watch_commit_end(store);
+    store->leading = false;
+    qsi_journal_note_fill(store->journal);
+    if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
         qsi_cond_broadcast(&store->durable);
     }
 }
@@ -581,9 +607,52 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
     }
 }
 
+/* How fast the journal grew between the last two looks. */
+struct quiet {
+    uint64_t looked_ns, lsn;
+    bool is_quiet;
+};
+
+static bool is_quiet(struct qs_store *store, struct quiet *quiet)
+{
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t lsn = qsi_journal_appended_lsn(store->journal);
+    uint64_t elapsed_ns = now - quiet->looked_ns;
+
+    if (elapsed_ns >= FILL_LOOK_NS) {
+        /* After a long pause nobody knows how fast it grew of late. */
+        quiet->is_quiet = elapsed_ns < 4 * (uint64_t)FILL_LOOK_NS &&
+                          (lsn - quiet->lsn) / (elapsed_ns / 1000000) <= QUIET_BYTES_PER_MS;
+        quiet->looked_ns = now;
+        quiet->lsn = lsn;
+    }
+    return quiet->is_quiet;
+}
+
+/* REQUIRES lock; releases it meanwhile.  A step of zeros ahead of the journal, if it is quiet and there is space
+ * enough: on a file system that takes new blocks to overwrite old ones zeros need some.  Returns when to
+ * come again.  While somebody leads, the leader does it behind the commit. */
+static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
+{
+    store->looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);
+    if (!store->looks_for_quiet) {
+        return QSI_WAIT_FOREVER;
+    }
+    if (!is_quiet(store, quiet) || qsi_space_is_tight(store)) {
+        return FILL_LOOK_NS;
+    }
+    if (store->leading) {
+        store->fill_is_due = true;
+    } else {
+        qsi_commit_fill(store);
+    }
+    return FILL_NAP_NS;
+}
+
 static void *run_maintainer(void *argument)
 {
     struct qs_store *store = argument;
+    struct quiet quiet = {0};
 
     qsi_mutex_lock(&store->mutex);
     while (!store->closing) {
@@ -601,9 +670,13 @@ static void *run_maintainer(void *argument)
         /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
         if (!store->closing && (failed || !(qsi_journal_wants_spare(store->journal) &&
                                             !store->preparing && !store->failed))) {
-            qsi_cond_wait(&store->chores, &store->mutex, QSI_WAIT_FOREVER);
+            uint64_t wait_ns = failed ? QSI_WAIT_FOREVER : fill_ahead(store, &quiet);
+            if (!store->closing) {
+                qsi_cond_wait(&store->chores, &store->mutex, wait_ns);
+            }
         }
     }
+    store->fill_is_due = false;
     qsi_mutex_unlock(&store->mutex);
     return NULL;
 }

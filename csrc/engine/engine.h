@@ -188,6 +188,8 @@ struct qs_store {
     /* the commit */
     char path[256]; /* for people: cut off where it is longer */
     bool leading;
+    bool looks_for_quiet; /* the maintainer, to fill what is ahead of the journal with zeros, */
+    bool fill_is_due;     /* and would now: whoever leads does a step of it behind the commit */
     uint64_t
         commit_began_ns; /* the commit under way, or the last one, went to the disk; 0: not yet */
     uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
@@ -432,6 +434,9 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
 /* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who
  * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
 void qsi_commit_mark(struct qs_store *store);
+/* Some zeros ahead of the journal.  REQUIRES the lock, nobody who leads, and no failure; releases the lock
+ * meanwhile. */
+void qsi_commit_fill(struct qs_store *store);
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
 /* What room in the journal is for.  On a full disk publishers are refused first; what is kept for the others lets them go on. */

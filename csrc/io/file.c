@@ -202,12 +202,14 @@ qs_status qsi_file_allocate(qs_env *env, qs_file *file, uint64_t bytes, qs_error
     return status;
 }
 
-static qs_status write_zeros(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes,
+                               qs_error *error)
 {
     qs_part parts[ZERO_STEP_PARTS];
+    uint64_t end = offset + bytes;
 
-    for (uint64_t offset = 0; offset < bytes;) {
-        uint64_t left = bytes - offset;
+    while (offset < end) {
+        uint64_t left = end - offset;
         size_t count = 0;
 
         for (; count < ZERO_STEP_PARTS && left > 0; count++) {
@@ -217,7 +219,7 @@ static qs_status write_zeros(qs_env *env, qs_file *file, uint64_t bytes, qs_erro
             left -= part_bytes;
         }
         QS_TRY(qsi_file_write(env, file, parts, count, offset, error));
-        offset = bytes - left;
+        offset = end - left;
     }
     return QS_OK;
 }
@@ -229,7 +231,7 @@ static qs_status fill_new_file(qs_env *env, qs_file *file, uint64_t bytes, enum 
 {
     QS_TRY(qsi_file_allocate(env, file, bytes, error));
     if (fill == QSI_FILL_ZEROS) {
-        QS_TRY(write_zeros(env, file, bytes, error));
+        QS_TRY(qsi_file_write_zeros(env, file, 0, bytes, error));
     }
     return qsi_file_sync_new(env, file, error);
 }

@@ -40,6 +40,10 @@ qs_status qsi_file_allocate(qs_env *env, qs_file *file, uint64_t bytes,
  * otherwise each also records that blocks are in use, which costs nothing in making the file. */
 enum qsi_fill { QSI_FILL_ZEROS, QSI_FILL_RESERVE };
 
+/* Zeros in [offset, offset + bytes), which nothing makes durable. */
+qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes,
+                               qs_error *error) QS_MUST_CHECK;
+
 /* A new file of bytes zeros whose contents, size and name are durable when this returns (create,
  * allocate, write zeros if asked for, fdatasync, directory sync).  On failure the name is removed
  * again as far as possible. */

@@ -220,6 +220,7 @@ void qsi_journal_finish_write(struct qsi_journal *journal)
     clear_entries(&journal->sealed);
     qsi_journal_return_spares(journal);
     journal->room_bytes = journal->file_bytes - journal->write_at;
+    qsi_journal_note_fill(journal);
     journal->entry_bytes_max = 0;
     for (uint32_t i = 0; i < journal->open.count; i++) {
         if (journal->open.items[i].bytes > journal->entry_bytes_max) {
@@ -332,6 +333,7 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     end.next_file = spare.number;
     journal->file = spare.file;
     journal->file_bytes = spare.bytes;
+    journal->filled_upto = spare.fill == QSI_FILL_RESERVE ? 0 : spare.bytes;
     journal->header.number = spare.number;
     journal->header.index += 1;
     journal->header.salt = journal->header.next_salt;
@@ -502,6 +504,37 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
     QS_ASSERT(journal->sealed.count == 0);
     QS_TRY(write_mark(journal, journal->durable_lsn, error));
     return sync_file(journal, journal->file, journal->header.number, error);
+}
+
+/* ---- zeros ahead ---- */
+
+void qsi_journal_note_fill(struct qsi_journal *journal)
+{
+    uint64_t upto =
+        journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;
+
+    journal->fill_left = journal->options.sync ? journal->file_bytes - upto : 0;
+}
+
+bool qsi_journal_wants_fill(const struct qsi_journal *journal)
+{
+    return journal->fill_left > 0;
+}
+
+qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes, qs_error *error)
+{
+    uint64_t from =
+        journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;
+    qs_status status;
+
+    QS_ASSERT(journal->sealed.count == 0);
+    bytes = bytes < journal->file_bytes - from ? bytes : journal->file_bytes - from;
+    status = qsi_file_write_zeros(journal->env, journal->file, from, bytes, error);
+    if (status == QS_OK && bytes > 0 && journal->env->begin_sync != NULL) {
+        journal->env->begin_sync(journal->env, journal->file, from, bytes);
+    }
+    journal->filled_upto = status == QS_OK ? from + bytes : journal->file_bytes;
+    return name_file(journal->header.number, status, error);
 }
 
 /* ---- a commit ---- */

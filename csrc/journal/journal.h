@@ -101,6 +101,16 @@ qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error)
 bool qsi_journal_has_unmarked(const struct qsi_journal *journal);
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
+/* A file that was made in a hurry is reserved and not written: each commit into it has the file system
+ * write down which blocks it has now.  fill writes zeros ahead of the blocks, some at a time, when the
+ * journal is quiet; where nothing was written they are what is read anyway, whatever a power cut leaves
+ * of them.  wants_fill and note_fill REQUIRE the lock, fill that nothing is sealed.  A fill that fails
+ * was the file's last one, and harmless. */
+bool qsi_journal_wants_fill(const struct qsi_journal *journal);
+qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
+                           qs_error *error) QS_MUST_CHECK;
+void qsi_journal_note_fill(struct qsi_journal *journal);
+
 /* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on
  * showing what it failed to write, and report later syncs of it as done; so nothing behind that place must be read again. */
 qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,

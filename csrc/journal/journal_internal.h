@@ -55,6 +55,8 @@ struct qsi_journal {
     uint64_t written_lsn;
     uint64_t room_bytes;      /* usable for what comes after written_lsn */
     uint64_t entry_bytes_max; /* of the appends since written_lsn */
+    uint64_t
+        fill_left; /* of the file, behind what is written: reserved, and not written yet */
     uint64_t last_spare_bytes;
     uint64_t last_spare_ns; /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;
@@ -78,6 +80,7 @@ struct qsi_journal {
     struct qsi_starts begun; /* since the last sync */
     uint64_t file_bytes;
     uint64_t write_at;
+    uint64_t filled_upto; /* behind it the file was reserved only */
     uint64_t block_lsn;
     uint64_t durable_upto;
     uint64_t marked_upto; /* what the last mark in the file says, or the file's base_lsn */

@@ -120,6 +120,7 @@ static qs_status first_file(struct qsi_journal *journal, struct leftovers *lefto
         journal->file_bytes = spare.bytes;
         journal->header.number = spare.number;
     }
+    journal->filled_upto = journal->file_bytes; /* or nobody knows */
     journal->last_spare_ns = journal->env->monotonic_ns(journal->env);
     journal->last_spare_lsn = journal->appended_lsn;
     journal->last_spare_bytes =

@@ -612,10 +612,25 @@ static inline void crash_work_mark(struct crash_work *work)
     qsi_mutex_unlock(&store->mutex);
 }
 
+/* And the maintainer, some time later. */
+static inline void crash_work_fill(struct crash_work *work)
+{
+    qs_store *store = work->store;
+
+    qsi_mutex_lock(&store->mutex);
+    if (!store->failed && qsi_journal_wants_fill(store->journal)) {
+        qsi_commit_fill(store);
+    }
+    qsi_mutex_unlock(&store->mutex);
+}
+
 static inline void crash_work_sync(struct crash_work *work)
 {
     if (crash_chance(work, 30)) {
         crash_work_mark(work);
+    }
+    if (crash_chance(work, 10)) {
+        crash_work_fill(work);
     }
     if (crash_done(work, qs_store_sync(work->store, QS_ERROR), "sync")) {
         crash_note_durable(work);

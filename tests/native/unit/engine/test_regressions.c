@@ -1,5 +1,6 @@
 /* Faults that were found by reading or by use, each named after what one saw. */
 #include "arrow_table.h"
+#include "engine.h"
 #include "engine_fixture.h"
 
 #include <sys/wait.h>
@@ -310,8 +311,48 @@ static void test_the_key_of_a_transaction_that_failed_was_known(void)
     engine_fini(&engine);
 }
 
+static bool wants_fill(struct engine *engine)
+{
+    bool wants;
+
+    qsi_mutex_lock(&engine->store->mutex);
+    wants = qsi_journal_wants_fill(engine->store->journal);
+    qsi_mutex_unlock(&engine->store->mutex);
+    return wants;
+}
+
+/* Its commits took longer until the files that were made during the burst were used up. */
+static void test_a_lone_publisher_paid_for_the_burst_before(void)
+{
+    struct engine engine;
+    qs_env *env = qs_env_posix();
+    uint64_t end = env->monotonic_ns(env) + 60 * SECOND;
+    char *body = make_body(2000, 1);
+    uint64_t count = 0;
+
+    engine_start(&engine, ON_DISK);
+    declare(&engine, "q", QS_DURABLE);
+    while (!wants_fill(&engine)) { /* until a file was made in a hurry */
+        publish(&engine, "q", body);
+        count += 1;
+        QS_CHECK(env->monotonic_ns(env) < end);
+    }
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    while (wants_fill(&engine)) {
+        QS_CHECK_OK(qs_store_wait_durable(engine.store, publish(&engine, "q", body).lsn, QS_FOREVER,
+                                          QS_ERROR));
+        count += 1;
+        QS_CHECK(env->monotonic_ns(env) < end);
+    }
+    engine_reopen(&engine);
+    check_counts(&engine, "q", count, 0);
+    engine_stop(&engine);
+    free(body);
+}
+
 int main(void)
 {
+    test_a_lone_publisher_paid_for_the_burst_before();
     RUN_TESTS(test_commit_of_acks_that_overlap_ended_the_process,
               test_names_of_a_stored_message_got_without_ack_were_freed,
               test_names_of_a_stored_delivery_without_ack_were_freed);

@@ -1,5 +1,6 @@
 /* Writing the journal, and reading back what was written: commits, files that roll over, spares, groups, sessions. */
 #include "journal_fixture.h"
+#include "journal_internal.h"
 #include "qs_test_alloc.h"
 
 static struct seen seen;
@@ -109,6 +110,81 @@ static void test_files_roll_over(void)
                            before->offset + qsi_block_bytes(before->block.payload_bytes));
     }
     fixture_stop(&fixture);
+}
+
+/* Into a file that was made in a hurry. */
+static void roll(struct fixture *fixture)
+{
+    uint32_t number = fixture->journal->header.number;
+
+    while (fixture->journal->header.number == number) {
+        append_and_commit(fixture, 8000);
+    }
+}
+
+static void fill(struct fixture *fixture, uint64_t bytes)
+{
+    QS_CHECK_OK(qsi_journal_fill(fixture->journal, bytes, QS_ERROR));
+    qsi_journal_note_fill(fixture->journal);
+}
+
+/* Zeros ahead of the head change nothing but the next commits' time. */
+static void test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros(void)
+{
+    struct fixture fixture;
+    uint64_t steps = 0;
+
+    fixture_start(&fixture);
+    QS_CHECK(!qsi_journal_wants_fill(fixture.journal)); /* the first one is made with zeros */
+    roll(&fixture);
+    QS_CHECK(qsi_journal_wants_fill(fixture.journal));
+    for (; qsi_journal_wants_fill(fixture.journal); steps++) {
+        uint64_t left = fixture.journal->fill_left;
+        fill(&fixture, 3 * QSI_BLOCK_ALIGN);
+        QS_CHECK(fixture.journal->fill_left <= left - QSI_BLOCK_ALIGN && steps < 1000);
+        check_scan(&fixture, fixture.next - 1);
+        append_and_commit(&fixture, steps % 5 == 0 ? 16000 : 16); /* now ahead of them */
+        check_scan(&fixture, fixture.next - 1);
+    }
+    QS_CHECK(steps > 2);
+    fill(&fixture, UINT64_MAX);
+    roll(&fixture);
+    QS_CHECK(qsi_journal_wants_fill(fixture.journal));
+    fill(&fixture, UINT64_MAX);
+    QS_CHECK(!qsi_journal_wants_fill(fixture.journal));
+    qsi_env_mem_advance(fixture.memory,
+                        10 * (uint64_t)1000000000); /* no hurry: with zeros already */
+    make_spare(&fixture, 0, 0);
+    roll(&fixture);
+    QS_CHECK(!qsi_journal_wants_fill(fixture.journal));
+    check_scan(&fixture, fixture.next - 1);
+    fixture_stop(&fixture);
+}
+
+static void test_a_fill_that_fails_is_the_last_and_harms_nothing(void)
+{
+    struct fixture fixture;
+    qs_env *fault;
+
+    fixture_init(&fixture);
+    fixture.env->dir_close(fixture.env, fixture.dir);
+    fixture.env->dir_close(fixture.env, fixture.root);
+    fault = qsi_env_fault_create(fixture.memory);
+    QS_CHECK(fault != NULL);
+    fixture.env = fault;
+    fixture_open_dirs(&fixture);
+    fixture_begin(&fixture, 0, 0);
+    roll(&fixture);
+    qsi_env_fault_arm(fault, QSI_FAULT_WRITE, QSI_FAULT_EIO, 1, false);
+    QS_CHECK_STATUS(QS_EIO, qsi_journal_fill(fixture.journal, 8192, QS_ERROR));
+    qsi_journal_note_fill(fixture.journal);
+    QS_CHECK(!qsi_journal_wants_fill(fixture.journal));
+    append_and_commit(&fixture, 16);
+    roll(&fixture);
+    QS_CHECK(qsi_journal_wants_fill(fixture.journal));
+    check_scan(&fixture, fixture.next - 1);
+    fixture_stop(&fixture);
+    qsi_env_fault_destroy(fault);
 }
 
 static void test_a_commit_may_need_several_files(void)
@@ -522,6 +598,8 @@ int main(void)
     test_what_is_appended_while_a_commit_is_under_way_is_in_the_next();
     test_neighbours_in_a_chunk_are_one_entry();
     test_files_roll_over();
+    test_what_is_ahead_in_a_file_made_in_a_hurry_is_filled_with_zeros();
+    test_a_fill_that_fails_is_the_last_and_harms_nothing();
     test_a_commit_may_need_several_files();
     test_room_comes_from_spares();
     test_spares_that_a_commit_did_not_need_serve_the_next();
