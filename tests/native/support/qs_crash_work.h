@@ -629,7 +629,7 @@ static inline void crash_work_sync(struct crash_work *work)
     if (crash_chance(work, 30)) {
         crash_work_mark(work);
     }
-    if (crash_chance(work, 10)) {
+    if (crash_chance(work, 50)) {
         crash_work_fill(work);
     }
     if (crash_done(work, qs_store_sync(work->store, QS_ERROR), "sync")) {
