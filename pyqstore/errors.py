@@ -194,8 +194,8 @@ class StoreError(Error):
 
 
 class StoreNotFound(StoreError):
-    """There is no store here, and ``create=False`` or a missing parent directory kept it from being
-    made."""
+    """There is no store here, and ``create=False``, a missing parent directory, or other things in
+    the directory kept it from being made."""
 
 
 class StoreLocked(StoreError):

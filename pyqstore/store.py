@@ -74,11 +74,15 @@ def open(  # noqa: A001 - pyqstore.open
 ) -> Store:
     """Open the store in the directory ``path``, made (mode 0700) if it is missing, and recover it.
 
+    With the path ":memory:" it is a new store in this process's memory, which makes no files and
+    ends when it is closed: for tests, and for what need not outlive the process.
+
     The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the journal
     since the last checkpoint, which is replayed.  ``progress`` is called meanwhile, in this thread;
     what it raises comes out of here once the replay has ended, and the store is closed again.
 
-    Raises StoreNotFound (no store and ``create=False``, or no parent directory), StoreLocked
+    Raises StoreNotFound (no store and ``create=False``, no parent directory, or a directory that
+    has other things in it: a new store begins in an empty one), StoreLocked
     (another owner), StoreCorrupt (damage, with file and offset), StoreFailed (an input/output
     error), StoreFull, StoreError (a version or features that this build does not know; some can
     still be read with ``read_only``); TypeError for an unknown option, ValueError for one out of

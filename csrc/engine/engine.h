@@ -144,6 +144,7 @@ struct store_stats {
 
 struct qs_store {
     qs_env *env;
+    qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
     struct qsi_manifest manifest;
     qs_dir *root;
@@ -363,6 +364,9 @@ struct qs_channel {
 /* ---- files that are missing (lost_files.c) ---- */
 
 /* Where there is no MANIFEST: QS_ECORRUPT when there was one. */
+/* A new store begins in a directory of its own.  QS_ESTORE_NOT_FOUND: there is no MANIFEST, and
+ * something that is no store's. */
+qs_status qsi_check_nothing_else(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
 qs_status qsi_check_never_was(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;
 /* The same; else QS_ESTORE_NOT_FOUND. */
 qs_status qsi_fail_no_manifest(qs_env *env, qs_dir *root, qs_error *error) QS_MUST_CHECK;

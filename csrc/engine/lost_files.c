@@ -50,6 +50,46 @@ static qs_status check_is_empty(qs_env *env, qs_dir *root, const char *dir_name,
     return status;
 }
 
+struct entries {
+    bool has_manifest;
+    char other[64]; /* "": none */
+};
+
+static bool note_entry(void *context, const char *name)
+{
+    static const char *const known[] = {"LOCK",       "MANIFEST.tmp", "RESERVE",   "journal",
+                                        "checkpoint", "index",        "messages",  "streams",
+                                        "transient",  "staging",      "lost+found"};
+    struct entries *entries = context;
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(name, known[i]) == 0) {
+            return true;
+        }
+    }
+    if (strcmp(name, "MANIFEST") == 0) {
+        entries->has_manifest = true;
+        return false;
+    }
+    snprintf(entries->other, sizeof entries->other, "%s", name);
+    return true;
+}
+
+qs_status qsi_check_nothing_else(qs_env *env, qs_dir *root, qs_error *error)
+{
+    struct entries entries = {0};
+
+    QS_TRY(qsi_env_dir_list(env, root, note_entry, &entries, error));
+    if (entries.has_manifest || entries.other[0] == '\0') {
+        return QS_OK;
+    }
+    return qsi_fail(error, QS_ESTORE_NOT_FOUND,
+                    "no store here, and the directory has other things in it, such as '%s': a new "
+                    "store begins in an empty directory, or in one that it makes; nothing was "
+                    "changed",
+                    entries.other);
+}
+
 qs_status qsi_check_never_was(qs_env *env, qs_dir *root, qs_error *error)
 {
     static const char *const names[] = {"journal",  "checkpoint", "index",

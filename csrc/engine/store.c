@@ -433,6 +433,7 @@ static qs_status open_root(struct qs_store *store, const char *path, qs_error *e
     if (status != QS_OK) {
         return status;
     }
+    QS_TRY(qsi_check_nothing_else(store->env, store->root, error));
     QS_TRY(take_lock(store, path, error));
     /* Also when an earlier open made it and was cut off before this. */
     return qsi_dir_sync_parent(store->env, store->root, error);
@@ -560,6 +561,7 @@ static void free_store(struct qs_store *store)
     qsi_cond_fini(&store->helper.cond);
     qsi_mutex_fini(&store->helper.mutex);
     qsi_mutex_fini(&store->mutex);
+    qs_env_memory_destroy(store->own_env);
     qsi_free(store);
 }
 
@@ -579,6 +581,13 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store = qsi_zalloc(sizeof *store);
     if (store == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
+    }
+    if (env == NULL && strcmp(path, QS_PATH_MEMORY) == 0) {
+        env = store->own_env = qs_env_memory_create();
+        if (env == NULL) {
+            qsi_free(store);
+            return qsi_fail(error, QS_ENOMEM, "store in memory");
+        }
     }
     store->env = env != NULL ? env : qs_env_posix();
     store->options = *options;

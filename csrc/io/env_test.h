@@ -1,5 +1,6 @@
 /* Environments for tests: memory, fault and sim (power cut).  They ship in the library because
- * embedders test with them too; nothing of the engine refers to them. */
+ * embedders test with them too; of the engine, stores in memory stand on the disk of the first
+ * (env_memory.c). */
 #ifndef QSI_ENV_TEST_H
 #define QSI_ENV_TEST_H
 

@@ -123,4 +123,10 @@ struct qs_env {
 /* qs_env_posix - the real environment; a constant, never freed.  Threads: any. */
 QS_API qs_env *qs_env_posix(void);
 
+/* qs_env_memory_create - an environment whose disk is in this process's memory, with the machine's
+ * clock: what is in it ends with qs_env_memory_destroy, which REQUIRES that every handle is closed.
+ * NULL: out of memory.  Threads: any. */
+QS_API qs_env *qs_env_memory_create(void);
+QS_API void qs_env_memory_destroy(qs_env *env); /* NULL is fine */
+
 #endif

@@ -66,9 +66,12 @@ typedef struct qs_options {
 /* qs_options_default - the values of API.md. */
 QS_API void qs_options_default(qs_options *options_out);
 
+#define QS_PATH_MEMORY ":memory:"
 /* qs_store_open - open or create the store in the directory path and recover it.
  *
- * In:      options   NULL: the defaults; env  NULL: qs_env_posix()
+ * In:      path      QS_PATH_MEMORY without an env: a new store in memory, which makes no files and
+ *                    ends when it is closed
+ *          options   NULL: the defaults; env  NULL: qs_env_posix()
  * Returns: QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED (error->pid), QS_ECORRUPT, QS_EVERSION, QS_EIO, QS_EINVAL
  * Blocks:  for recovery: time in proportion to the journal */
 QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *path,
