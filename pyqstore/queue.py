@@ -38,6 +38,9 @@ class Codec(Protocol):
     def loads(self) -> Callable[[bytes], Any]: ...
 
 
+_CODEC = ("dumps", "loads")
+
+
 class Queue:
     """A durable queue, from ``Store.queue()``.  Any thread may use it.
 
@@ -55,7 +58,7 @@ class Queue:
         """See ``Store.queue``."""
         self._store = store
         self._name = check_name(name)
-        self._codec = codec
+        self._codec = check_codec(codec)
         self._channels = _Channels(store)
         declare(store, self._channels.receiving(), name, arguments or {})
 
@@ -100,7 +103,11 @@ class Queue:
         MessageReturned when it was deleted, StoreFull, StoreFailed.
         """
         encoded, properties = envelope(
-            body, codec or self._codec, priority=priority, expires=expires, headers=headers
+            body,
+            check_codec(codec) or self._codec,
+            priority=priority,
+            expires=expires,
+            headers=headers,
         )
         exchange = self._exchange() if key else ""
         self._publish(exchange, key or self._name, encoded, properties, delay)
@@ -135,7 +142,7 @@ class Queue:
                 count = receipt.count
             else:
                 for body in bodies(data):
-                    encoded, properties = envelope(body, codec or self._codec)
+                    encoded, properties = envelope(body, check_codec(codec) or self._codec)
                     channel.basic_publish("", self._name, encoded, properties, mandatory=True)
                     count += 1
             wait(channel)
@@ -193,6 +200,8 @@ class Queue:
 
     def decode(self, message: Message) -> Any:
         """The value that a message was made of, by the queue's codec; without one, its body."""
+        if not isinstance(message, Message):
+            raise TypeError(f"not a message: {type(message).__name__}")
         return message.body if self._codec is None else self._codec.loads(message.body)
 
     def peek(self, count: int = 1) -> list[Message]:
@@ -296,6 +305,13 @@ def check_name(name: object) -> str:
     if not name:
         raise ValueError("a queue needs a name")
     return name
+
+
+def check_codec(codec: Codec | None) -> Codec | None:
+    """TypeError for what makes no bodies."""
+    if codec is not None and not all(callable(getattr(codec, f, None)) for f in _CODEC):
+        raise TypeError(f"a codec has dumps and loads, as pyqstore.json; {codec!r} has not")
+    return codec
 
 
 def declare(

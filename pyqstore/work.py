@@ -34,7 +34,7 @@ class Plan:
         """TypeError and ValueError for arguments that mean nothing."""
         if retries < 0:
             raise ValueError(f"retries must be 0 or more, not {retries}")
-        if not callable(backoff) and _seconds(backoff) < 0:
+        if not callable(backoff) and not _seconds(backoff) >= 0:
             raise ValueError(f"backoff must not be negative: {backoff}")
         if dead == queue:
             raise ValueError(f"queue {queue!r} cannot be its own queue of dead letters")

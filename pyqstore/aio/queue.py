@@ -13,7 +13,7 @@ from ..errors import ChannelClosed, Empty
 from ..fields import FieldValue
 from ..message import Message as SynchronousMessage
 from ..properties import Properties
-from ..queue import Codec, Seconds, envelope
+from ..queue import Codec, Seconds, check_codec, envelope
 from ..waiting import check_timeout
 from .channel import Channel
 from .message import Message
@@ -67,7 +67,11 @@ class Queue:
         When this is cancelled the message may have been put.
         """
         encoded, properties = envelope(
-            body, codec or self._queue._codec, priority=priority, expires=expires, headers=headers
+            body,
+            check_codec(codec) or self._queue._codec,
+            priority=priority,
+            expires=expires,
+            headers=headers,
         )
         exchange = await self._store._threads.run(self._queue._exchange) if key else ""
         await self._publish(exchange, key or self.name, encoded, properties, delay)

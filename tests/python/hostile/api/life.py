@@ -63,6 +63,15 @@ def arguments_for(call: Callable[..., Any], given: Arguments) -> tuple[list[Any]
     return positional, named
 
 
+def work_arguments(given: Arguments) -> dict[str, Any]:
+    """Those that do not tell how many threads or tasks work."""
+    chance = given.chance
+    named = {name: given.of(name) for name in ("retries", "backoff") if chance.random() < 0.3}
+    if chance.random() < 0.3:
+        named["dead"] = given.of("queue")
+    return named
+
+
 class Life:
     """A store, what was made of it, and the messages that must be in it at the end."""
 
@@ -161,6 +170,8 @@ class Life:
             return (lambda: repr(thing)), "repr"
         if name == "start_consuming":
             return (lambda: self.consume_for_a_moment(thing)), name
+        if name == "work":
+            return (lambda: self.work_for_a_moment(thing)), name
         return self.method(thing, name)
 
     def method(self, thing: Any, name: str) -> tuple[Call, str]:
@@ -189,6 +200,16 @@ class Life:
             channel.start_consuming()
         finally:
             over.set()
+            stopper.join()
+
+    def work_for_a_moment(self, queue: Any) -> None:
+        """work would go on until somebody stops it."""
+        stop = threading.Event()
+        stopper = threading.Timer(0.005, stop.set)
+        stopper.start()
+        try:
+            queue.work(self.given.callback, stop=stop, **work_arguments(self.given))
+        finally:
             stopper.join()
 
     def construct(self) -> tuple[Call, str]:
@@ -222,6 +243,8 @@ class Life:
         )
         if function not in (hash, repr, str) and not _is_ours(thing):
             function = repr  # iter() of a memoryview without dimensions breaks Python itself
+        if function is iter and isinstance(thing, pyqstore.Queue):
+            function = repr  # its messages never end
         return (lambda: function(thing)), f"{function.__name__}({type(thing).__name__})"
 
     # Whole lives.

@@ -9,7 +9,7 @@ from typing import Any
 import pyqstore
 from pyqstore import aio
 
-from .life import EXPECTED, Life, arguments_for
+from .life import EXPECTED, Life, arguments_for, work_arguments
 from .values import KEPT, QUEUES
 
 _PERSISTENT = pyqstore.Properties(delivery_mode=2)
@@ -78,7 +78,11 @@ class LoopLife(Life):
         what = f"aio {type(thing).__name__}.{name}"
         try:
             result = getattr(thing, name)
-            if callable(result):
+            if name == "work":
+                result = asyncio.wait_for(
+                    result(self.given.callback, **work_arguments(self.given)), 0.005
+                )
+            elif callable(result):
                 positional, named = arguments_for(result, self.given)
                 what += f"({positional!r:.80}, {named!r:.80})"
                 result = result(*positional, **named)
