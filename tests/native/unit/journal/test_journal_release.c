@@ -761,6 +761,42 @@ static void test_power_cuts_around_releases(uint64_t seed)
     stop_over_fault(&fixture, cuts.sim, fault);
 }
 
+static void fill_ahead(struct cuts *cuts, uint64_t bytes)
+{
+    struct qsi_journal *journal = cuts->fixture->journal;
+
+    if (qsi_journal_wants_fill(journal)) {
+        QS_CHECK_OK(qsi_journal_fill(journal, bytes, QS_ERROR));
+        qsi_journal_note_fill(journal);
+    }
+}
+
+/* What a cut leaves of zeros ahead of the head, torn or garbage, is neither a block nor damage, and what was durable is
+ * there. */
+static void test_power_cuts_around_zeros_ahead(uint64_t seed)
+{
+    struct fixture fixture;
+    struct cuts cuts = {.fixture = &fixture, .seed = seed * UINT64_C(1000033)};
+    uint32_t fills = 0;
+    qs_env *fault;
+
+    start_over_fault(&fixture, &cuts.sim, &fault);
+    commit_a_few(&cuts, 2 * RECORDS_IN_A_FILE);
+    qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
+    for (uint32_t turn = 0; turn < 40; turn++) {
+        fills += qsi_journal_wants_fill(fixture.journal);
+        fill_ahead(&cuts, (1 + turn % 4) * (uint64_t)QSI_BLOCK_ALIGN);
+        commit_a_few(&cuts, 1 + turn % 3);
+        if (turn % 5 == 4) {
+            QS_CHECK_OK(qsi_journal_mark(fixture.journal, QS_ERROR));
+        }
+    }
+    qsi_env_sim_on_step(cuts.sim, NULL, NULL);
+    printf("%" PRIu64 " cuts, %u fills\n", cuts.count, fills);
+    QS_CHECK(fills > 10);
+    stop_over_fault(&fixture, cuts.sim, fault);
+}
+
 /* ---- threads ---- */
 
 #define THREAD_COMMITS 1000
@@ -906,5 +942,6 @@ int main(int argc, char **argv)
     test_the_journal_goes_on_without_memory_for_a_release();
     test_files_change_hands_between_threads();
     test_power_cuts_around_releases(seed);
+    test_power_cuts_around_zeros_ahead(seed);
     return 0;
 }
