@@ -176,8 +176,6 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
     uint8_t flags = record[5];
     uint32_t row_count = qsi_get_u32(record + 8);
     uint64_t bitmap_bytes = stored_bytes(flags, row_count);
-    const uint8_t *properties = record + qsi_get_u32(record + 28);
-    const uint8_t *dues = properties - dues_bytes(flags, row_count);
 
     *view_out = (struct qsi_messages){
         .record = record,
@@ -190,10 +188,10 @@ void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
         .routes = record + qsi_get_u32(record + 20),
         .row_routes = record + qsi_get_u32(record + 24),
         .expirations = (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0
-                           ? dues - expirations_bytes(flags, row_count)
+                           ? record + qsi_get_u32(record + 28) - dues_bytes(flags, row_count) -
+                                 expirations_bytes(flags, row_count)
                            : NULL,
-        .dues = (flags & QSI_MESSAGES_HAS_DUE) != 0 ? dues : NULL,
-        .properties = properties,
+        .properties = record + qsi_get_u32(record + 28),
         .stored = bitmap_bytes > 0 ? bodies : NULL,
         .body_offsets = bodies + bitmap_bytes,
         .bodies = bodies + bitmap_bytes + offsets_bytes(row_count),
@@ -329,13 +327,13 @@ uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row)
 
 void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 {
-    put_record_header(record_out, qsi_settle_record_bytes(settle->kind), QSI_RECORD_SETTLE,
-                      settle->kind);
+    put_record_header(record_out, QSI_SETTLE_BYTES, QSI_RECORD_SETTLE, settle->kind);
     qsi_put_u64(record_out + 8, settle->queue_id);
     qsi_put_u64(record_out + 16, settle->first_seq);
     qsi_put_u32(record_out + 24, settle->count);
     qsi_put_u32(record_out + 28, 0);
-    if (qsi_settle_has_due(settle->kind)) {
+    if (QS_UNLIKELY(qsi_settle_has_due(settle->kind))) {
+        qsi_put_u32(record_out, QSI_SETTLE_BYTES_MAX);
         qsi_put_u64(record_out + 32, settle->due_us);
     }
 }

@@ -114,7 +114,6 @@ struct qsi_messages {
     const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
     const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
     const uint8_t *expirations; /* row_count of u32 ms, or NULL */
-    const uint8_t *dues;        /* row_count of u64 us since 1970, or NULL */
     const uint8_t *
         properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
     const uint8_t *stored;       /* bitmap, or NULL */
@@ -196,9 +195,12 @@ static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, 
     return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
                                      : QSI_NO_EXPIRATION;
 }
+/* The column lies before the properties.  0: at once. */
 static inline uint64_t qsi_messages_due(const struct qsi_messages *view, uint32_t row)
 {
-    return view->dues != NULL ? qsi_get_u64(view->dues + 8 * (size_t)row) : 0;
+    return (view->flags & QSI_MESSAGES_HAS_DUE) != 0
+               ? qsi_get_u64(view->properties - 8 * (size_t)(view->row_count - row))
+               : 0;
 }
 
 struct qsi_route_view {

@@ -516,9 +516,9 @@ uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, 
  * which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else 0.  Returns their number. */
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                          uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk);
-/* Room to delay what these tags are about, if the kind does: qsi_settle_into cannot fail. */
+/* Room to delay what these tags are about: qsi_settle_into cannot fail. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                  uint8_t kind, qs_error *error) QS_MUST_CHECK;
+                                  qs_error *error) QS_MUST_CHECK;
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind);

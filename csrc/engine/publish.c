@@ -672,17 +672,10 @@ static qs_status read_expiration(struct publishing *publishing, qs_error *error)
     return qsi_expiration_parse(text, &publishing->expiration_ms, error);
 }
 
-qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                             qs_slice properties, qs_slice body, uint32_t flags,
-                             qs_receipt *receipt_out, qs_error *error)
-{
-    return qs_channel_publish_delayed(channel, exchange, routing_key, properties, body, flags, 0,
-                                      receipt_out, error);
-}
-
-qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
-                                     qs_slice properties, qs_slice body, uint32_t flags,
-                                     uint64_t delay_us, qs_receipt *receipt_out, qs_error *error)
+static inline qs_status publish_message(qs_channel *channel, qs_slice exchange,
+                                        qs_slice routing_key, qs_slice properties, qs_slice body,
+                                        uint32_t flags, uint64_t delay_us, qs_receipt *receipt_out,
+                                        qs_error *error)
 {
     struct publishing publishing;
     qs_status status;
@@ -692,7 +685,6 @@ qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_
     if (properties.bytes > channel->store->options.body_bytes_max) {
         return qsi_fail(error, QS_EINVAL, "properties of %zu bytes", properties.bytes);
     }
-    QS_TRY(qsi_check_delay(delay_us, error));
     QS_TRY(qsi_channel_enter_to(channel, flags, error));
     memset(&publishing, 0, sizeof publishing);
     publishing.channel = channel;
@@ -700,7 +692,9 @@ qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_
     publishing.routing.key = qsi_slice_of(routing_key);
     publishing.properties = qsi_slice_of(properties);
     publishing.body = qsi_slice_of(body);
-    publishing.due_us = qsi_due_us(channel->store, delay_us);
+    if (delay_us > 0) {
+        publishing.due_us = qsi_due_us(channel->store, delay_us);
+    }
     publishing.mandatory = (flags & QS_MANDATORY) != 0;
     publishing.is_body_constant = (flags & QS_BODY_CONSTANT) != 0;
     publishing.persistent =
@@ -716,4 +710,26 @@ qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_
                      : publish(&publishing, receipt_out, error);
     }
     return qsi_channel_leave(channel, status);
+}
+
+qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                             qs_slice properties, qs_slice body, uint32_t flags,
+                             qs_receipt *receipt_out, qs_error *error)
+{
+    return publish_message(channel, exchange, routing_key, properties, body, flags, 0, receipt_out,
+                           error);
+}
+
+qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange, qs_slice routing_key,
+                                     qs_slice properties, qs_slice body, uint32_t flags,
+                                     uint64_t delay_us, qs_receipt *receipt_out, qs_error *error)
+{
+    if (delay_us == 0) {
+        return publish_message(channel, exchange, routing_key, properties, body, flags, 0,
+                               receipt_out, error);
+    }
+    memset(receipt_out, 0, sizeof *receipt_out);
+    QS_TRY(qsi_check_delay(delay_us, error));
+    return publish_message(channel, exchange, routing_key, properties, body, flags, delay_us,
+                           receipt_out, error);
 }

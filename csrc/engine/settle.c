@@ -411,9 +411,9 @@ static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag,
 
 /* Room to delay what these tags are about. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                  uint8_t kind, qs_error *error)
+                                  qs_error *error)
 {
-    for (uint64_t tag = first_tag; qsi_settle_has_due(kind) && tag <= last_tag;) {
+    for (uint64_t tag = first_tag; tag <= last_tag;) {
         const struct qsi_extent *extent;
         if (!qsi_unacked_next(&channel->unacked, tag, &tag) || tag > last_tag) {
             break;
@@ -449,7 +449,9 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
             qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
-    QS_TRY(qsi_settle_cover_delays(channel, first, last, kind, error));
+    if (QS_UNLIKELY(qsi_settle_has_due(kind))) {
+        QS_TRY(qsi_settle_cover_delays(channel, first, last, error));
+    }
     return settle_surely(channel, first, last, kind, due_us, bytes, error);
 }
 
@@ -508,7 +510,9 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         QS_TRY(
             qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
     }
-    QS_TRY(qsi_settle_cover_delays(channel, first_tag, last_tag, kind, error));
+    if (qsi_settle_has_due(kind)) {
+        QS_TRY(qsi_settle_cover_delays(channel, first_tag, last_tag, error));
+    }
     QS_TRY(reserve_rejects(channel, first_tag, last_tag, kind, error));
     while (last < last_tag && qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last) &&
            first <= last_tag) {

@@ -187,9 +187,10 @@ static qs_status reserve(struct commit *commit, qs_error *error)
     }
     status = qsi_pieces_reserve(store, commit->pieces, 1, error);
     for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
-        status =
-            qsi_settle_cover_delays(channel, commit->settles[i].first_tag,
-                                    commit->settles[i].last_tag, commit->settles[i].kind, error);
+        const struct tx_settle *settle = &commit->settles[i];
+        if (qsi_settle_has_due(settle->kind)) {
+            status = qsi_settle_cover_delays(channel, settle->first_tag, settle->last_tag, error);
+        }
     }
     if (status == QS_OK && channel != store->departures.holder) {
         status = qsi_refusals_check(store, commit->pieces, error);

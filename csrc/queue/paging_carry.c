@@ -68,7 +68,7 @@ static qs_status encode_group(const struct group *group, uint64_t queue_id, stru
             qsi_messages_put_expiration(record, &layout, i,
                                         qsi_messages_expiration(&group->view, group_row(group, i)));
         }
-        if (group->view.dues != NULL) {
+        if ((group->view.flags & QSI_MESSAGES_HAS_DUE) != 0) {
             qsi_messages_put_due(record, &layout, i,
                                  qsi_messages_due(&group->view, group_row(group, i)));
         }

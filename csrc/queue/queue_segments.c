@@ -59,12 +59,16 @@ uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segme
                            uint32_t word)
 {
     uint32_t at = word - segment->word_base;
+    uint64_t hidden;
 
     if (word < segment->word_base || at >= segment->word_count) {
         return 0;
     }
-    return ~(segment->settled[at] | segment->out[at] | qsi_segment_delayed(segment, word)) &
-           qsi_segment_assigned(queue, segment, word);
+    hidden = segment->settled[at] | segment->out[at];
+    if (QS_UNLIKELY(segment->delays != NULL)) {
+        hidden |= segment->delays->bits[at];
+    }
+    return ~hidden & qsi_segment_assigned(queue, segment, word);
 }
 
 uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word)
