@@ -60,6 +60,7 @@ from .store import (
     open,  # noqa: A004 - the one shadowing that is meant
     verify,
 )
+from .threadsafe import Settler
 
 __all__ = [
     "AccessRefused",
@@ -90,6 +91,7 @@ __all__ = [
     "RecoveryReport",
     "ResourceLocked",
     "ReturnedMessage",
+    "Settler",
     "Store",
     "StoreClosed",
     "StoreCorrupt",

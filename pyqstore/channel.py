@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,7 @@ from .fields import FieldValue, encode_table
 from .iteration import Messages
 from .message import DeclareOk, Message, Receipt, ReturnedMessage, Transaction
 from .properties import Properties
+from .threadsafe import Settler
 from .waiting import SLICE_NS, Deadline, check_timeout
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class Channel(_core.Channel):
         self._transaction: Transaction | None = None
         self._consuming = False
         self._stop = False
+        self._settler: Settler | None = None
         self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
         self._ignore_returns(True)
 
@@ -99,6 +102,40 @@ class Channel(_core.Channel):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{' (closed)' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
+
+        Raises RuntimeError when another thread is inside a call on this channel.
+        """
+        settler = getattr(self, "_settler", None)
+        if settler is not None and not self.closed:
+            with suppress(Exception):  # those who asked are told
+                settler.settle()
+        super().close()
+        if settler is not None:
+            settler.close()
+            self._forget_event_fd()
+
+    def threadsafe(self) -> Settler:
+        """What acknowledges and refuses deliveries of this channel from other threads, while this
+        one waits in ``process_events`` or ``start_consuming``: for a pool of threads behind a
+        consumer.  Always the same :class:`~pyqstore.Settler`::
+
+            settler = channel.threadsafe()
+
+            def handle(message):
+                work(message.body)
+                settler.basic_ack(message.delivery_tag)
+
+            channel.basic_qos(8)
+            channel.basic_consume("jobs", lambda message: pool.submit(handle, message))
+            channel.start_consuming()
+        """
+        if self._settler is None:
+            self._settler = Settler(self)
+            self._next_event = self._settler.next_event  # type: ignore[method-assign]
+        return self._settler
 
     # Declarations.
 
@@ -604,10 +641,10 @@ class Channel(_core.Channel):
             self._cancel_left()
         self._consuming = True
         self._stop = False
-        next_event, dispatch = self._next_event, self._dispatch
+        dispatch = self._dispatch
         try:
             while self._callbacks and not self._stop:
-                event = next_event(_ALL, SLICE_NS)
+                event = self._next_event(_ALL, SLICE_NS)
                 if event is not None:
                     dispatch(event)
                     if self.closed:

@@ -126,6 +126,7 @@ class Store(_core.Store):
     _path: str
     _create: bool
     _recovery_report: RecoveryReport
+    _faces: weakref.WeakSet[Any]  # what asynchronous stores have open on this one
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
@@ -134,6 +135,7 @@ class Store(_core.Store):
         self = super().__new__(cls, os.fsencode(name), **arguments)
         self._path = name
         self._create = arguments["create"]
+        self._faces = weakref.WeakSet()
         self._recovery_report = self._report()
         _open_stores.add(self)
         if not arguments["read_only"]:
@@ -159,6 +161,20 @@ class Store(_core.Store):
     def __repr__(self) -> str:
         path = getattr(self, "_path", "")
         return f"<{type(self).__name__} {path!r}{' (closed)' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """Requeue what channels hold, make everything durable and give the store up.  Closing twice
+        is fine.
+
+        Waits for calls that other threads have under way; waiting ones are turned away within 0.1
+        s. In a child of fork() only memory is freed.  Raises StoreFailed when something published
+        could not be made durable, StoreFull when there was no space to note that it is: the next
+        open recovers it, as after a crash.  The store is closed all the same.
+        """
+        if not self._forked:
+            for face in list(getattr(self, "_faces", ())):
+                face.close()
+        super().close()
 
     def channel(self) -> Channel:
         """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""

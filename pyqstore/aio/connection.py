@@ -30,6 +30,7 @@ class Connection:
         self._threads = threads
         self._channels = channels
         self._connection = SynchronousConnection(store, name)
+        channels.add_connection(self._connection)
 
     async def __aenter__(self) -> Self:
         return self

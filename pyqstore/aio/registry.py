@@ -8,6 +8,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .. import _core
 from ..errors import ChannelClosed, StoreClosed
 
 if TYPE_CHECKING:
@@ -19,12 +20,23 @@ __all__ = ["Registry"]
 class Registry:
     """Every channel of a store belongs to one event loop, and only there may it end."""
 
-    __slots__ = ("_channels", "_is_closed", "_mutex")
+    __slots__ = ("__weakref__", "_channels", "_connections", "_is_closed", "_mutex")
 
     def __init__(self) -> None:
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[_core.Connection] = weakref.WeakSet()
         self._is_closed = False
         self._mutex = threading.Lock()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store is closed, or being closed."""
+        return self._is_closed
+
+    def add_connection(self, connection: _core.Connection) -> None:
+        """One was opened."""
+        with self._mutex:
+            self._connections.add(connection)
 
     def check(self) -> None:
         """Raise StoreClosed once the store is being closed."""
@@ -41,13 +53,17 @@ class Registry:
         channel._ended(_reason())
         raise StoreClosed("the store is closed")
 
-    def close(self) -> None:
+    def close(self) -> list[_core.Channel | _core.Connection]:
         """End every channel: here those of the running loop, before this returns, each other one in
-        its own loop, when that comes to it."""
+        its own loop, when that comes to it.  Returns what is under them, and the connections."""
         with self._mutex:
             self._is_closed = True
             channels = list(self._channels)
-        here = asyncio.get_running_loop()
+            connections = list(self._connections)
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:  # a thread closes the store
+            here = None
         for channel in channels:
             if channel._loop is here:
                 channel._ended(_reason())
@@ -56,6 +72,7 @@ class Registry:
             else:
                 with suppress(RuntimeError):  # it was closed just now
                     channel._loop.call_soon_threadsafe(channel._ended, _reason())
+        return [*(channel._engine for channel in channels), *connections]
 
 
 def _reason() -> ChannelClosed:

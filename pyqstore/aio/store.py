@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
@@ -12,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from .. import _core
 from .. import store as synchronous
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
 __all__ = ["Store", "open"]
+
+_CLOSE_POLL_S = 0.001
 
 
 class Opening(Coroutine[Any, Any, "Store"]):
@@ -91,23 +95,37 @@ async def _open(path: str | os.PathLike[str], options: StoreOptions) -> Store:
     except Exception:
         threads.end()
         raise
-    return Store(store, threads)
+    return Store._owning(store, threads)
 
 
 class Store:
-    """An open store: one directory, one owner.  From :func:`open`.
+    """An open store: one directory, one owner.  From :func:`open`; or ``Store(store)`` for a
+    :class:`pyqstore.Store` that is open, so that threads and loops use it at once.
 
-    Any loop in any thread may use it; each channel belongs to one loop.  What may wait for the disk
-    runs in four threads that all channels share, begun when they are needed.
+    A store that was given stays open when this is closed: whoever opened it closes it, which ends
+    this too.  Any loop in any thread may use it; each channel belongs to one loop.  What may wait
+    for the disk runs in four threads that all channels share, begun when they are needed.
     """
 
-    def __init__(self, store: synchronous.Store, threads: Threads) -> None:
-        """See :func:`open`."""
+    def __init__(self, store: synchronous.Store) -> None:
+        """StoreClosed, ForkedStore when the store is of no use any more."""
+        if not isinstance(store, synchronous.Store):
+            raise TypeError(f"store must be a pyqstore.Store, not {type(store).__name__}")
+        store._durable_lsn()
         self._store = store
-        self._threads = threads
+        self._is_owner = False
+        self._threads = Threads()
         self._channels = Registry()
+        store._faces.add(self._channels)
         self._closing: Future[None] | None = None
         self._mutex = threading.Lock()  # of _closing: loops in several threads may close
+
+    @classmethod
+    def _owning(cls, store: synchronous.Store, threads: Threads) -> Self:
+        self = cls(store)
+        self._threads = threads
+        self._is_owner = True
+        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,8 +143,8 @@ class Store:
 
     @property
     def closed(self) -> bool:
-        """Whether the store is closed."""
-        return self._store.closed
+        """Whether the store is closed, or this is."""
+        return self._store.closed or self._channels.closed
 
     @property
     def path(self) -> str:
@@ -168,7 +186,8 @@ class Store:
 
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is
-        fine.
+        fine.  A store that was given stays open: only channels and connections that were opened
+        here are closed.
 
         Whoever waits on a channel, for something to come or for the turn of a call, gets
         ChannelClosed: in this loop before anything is closed, in another one when that comes to it.
@@ -178,10 +197,11 @@ class Store:
         if self._store._forked:
             self._store.close()
             return
-        self._channels.close()
+        ended = self._channels.close()
         with self._mutex:
             if self._closing is None:
-                self._closing = self._threads.finish(self._store.close)
+                close = self._store.close if self._is_owner else partial(_close_all, ended)
+                self._closing = self._threads.finish(close)
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def sync(self) -> None:
@@ -198,14 +218,17 @@ class Store:
 
     async def queues(self) -> list[str]:
         """The names of all queues, sorted."""
+        self._channels.check()
         return self._store.queues()
 
     async def exchanges(self) -> dict[str, ExchangeInfo]:
         """All exchanges by name, sorted."""
+        self._channels.check()
         return self._store.exchanges()
 
     async def bindings(self) -> list[Binding]:
         """All bindings, sorted by source, destination and routing key."""
+        self._channels.check()
         return self._store.bindings()
 
     async def queue_status(self, name: str) -> dict[str, int | float | bool]:
@@ -243,4 +266,16 @@ class Store:
 
     async def stats(self) -> dict[str, Any]:
         """As :meth:`pyqstore.Store.stats`."""
+        self._channels.check()
         return self._store.stats()
+
+
+def _close_all(ended: list[_core.Channel | _core.Connection]) -> None:
+    """In a thread: what nobody uses any more, but for a call that was under way."""
+    for handle in ended:
+        while True:
+            try:
+                handle.close()
+                break
+            except RuntimeError:  # a call is under way, and ends
+                time.sleep(_CLOSE_POLL_S)
