@@ -5,6 +5,7 @@
  * Meant for -fsanitize=thread; files are small, so that they roll over all the time. */
 #include "../unit/engine/arrow_table.h"
 #include "../unit/engine/engine_fixture.h"
+#include "qs_test_fields.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -326,7 +327,21 @@ static pthread_t start(void *(*run)(void *), void *argument)
     return thread;
 }
 
-static void start_store(struct shared *shared)
+/* limited: their deliveries are written before anybody has the message. */
+static void declare_queues(struct shared *shared, bool limited)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_long(&fields, "x-delivery-limit", 100);
+    for (int i = 0; i < QUEUES; i++) {
+        QS_CHECK_OK(qs_channel_queue_declare(
+            shared->engine.channel, text(queue_names[i]), QS_DURABLE,
+            limited ? qs_test_fields_slice(&fields) : NONE, &ok, QS_ERROR));
+    }
+}
+
+static void start_store(struct shared *shared, bool limited)
 {
     memset(shared, 0, sizeof *shared);
     engine_init(&shared->engine, ON_DISK);
@@ -334,9 +349,7 @@ static void start_store(struct shared *shared)
     shared->engine.options.message_file_bytes = 64u << 10;
     shared->engine.options.embed_below = EMBED_BELOW;
     engine_open(&shared->engine);
-    for (int i = 0; i < QUEUES; i++) {
-        declare(&shared->engine, queue_names[i], QS_DURABLE);
-    }
+    declare_queues(shared, limited);
 }
 
 static void check_totals(struct shared *shared)
@@ -354,7 +367,7 @@ static void check_totals(struct shared *shared)
     QS_CHECK(!stats.failed);
 }
 
-static void test_every_message_arrives_once_among_many_threads(void)
+static void test_every_message_arrives_once_among_many_threads(bool limited)
 {
     static struct shared shared;
     struct publisher publishers[PUBLISHERS];
@@ -363,7 +376,7 @@ static void test_every_message_arrives_once_among_many_threads(void)
     pthread_t threads[PUBLISHERS + QUEUES + 3];
     int count = 0;
 
-    start_store(&shared);
+    start_store(&shared, limited);
     atomic_store(&shared.publishing, PUBLISHERS);
     for (int i = 0; i < QUEUES; i++) {
         consumers[i].shared = &shared;
@@ -440,7 +453,7 @@ static void test_waiters_share_commits(void)
     static struct shared shared;
     pthread_t threads[COMMITTERS + 1];
 
-    start_store(&shared);
+    start_store(&shared, false);
     for (int i = 0; i < COMMITTERS; i++) {
         threads[i] = start(publish_and_wait, &shared);
     }
@@ -499,7 +512,7 @@ static void test_close_wakes_those_who_wait(void)
     pthread_barrier_t ready;
 
     for (int turn = 0; turn < 5; turn++) {
-        start_store(&shared);
+        start_store(&shared, false);
         QS_CHECK(pthread_barrier_init(&ready, NULL, WAITERS + 1) == 0);
         for (int i = 0; i < WAITERS; i++) {
             waiters[i] = (struct waiter){&shared, i, &ready};
@@ -519,7 +532,8 @@ static void test_close_wakes_those_who_wait(void)
 
 int main(void)
 {
-    test_every_message_arrives_once_among_many_threads();
+    test_every_message_arrives_once_among_many_threads(false);
+    test_every_message_arrives_once_among_many_threads(true);
     test_waiters_share_commits();
     test_close_wakes_those_who_wait();
     return 0;
