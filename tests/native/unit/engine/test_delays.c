@@ -1,6 +1,6 @@
 /* Messages that are not to be delivered yet: published so, or requeued so.  None comes early, each comes, whatever lies between. */
 #include "engine_fixture.h"
-#include "qs_test_fields.h"
+#include "qs_test_alloc.h"
 
 static void publish_later(struct engine *engine, const char *queue, const char *body,
                           uint64_t seconds, qs_slice properties)
@@ -142,8 +142,100 @@ static void test_the_due_time_survives(enum way way, uint64_t carried)
     }
 }
 
+/* Delayed messages leave memory like others, states and all, and their segments are read when they are due. */
+static void test_delayed_messages_leave_memory(bool persistent)
+{
+    enum { COUNT = 40000 };
+    qs_slice properties = persistent ? PERSISTENT : TRANSIENT;
+    char body[512], expected[16];
+    struct engine engine;
+
+    engine_init(&engine, IN_MEMORY);
+    engine.options.memory_budget = 1u << 20;
+    engine.options.segment_entries = 1024;
+    engine_open(&engine);
+    declare(&engine, "q", QS_DURABLE);
+    memset(body, 'x', sizeof body - 1);
+    body[sizeof body - 1] = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        snprintf(expected, sizeof expected, "%08u", i);
+        memcpy(body, expected, 8);
+        publish_later(&engine, "q", body, 1000 + i * 7919 % COUNT, properties);
+    }
+    check_delayed(&engine, "q", 0, 0, COUNT);
+    QS_CHECK(stats_of(&engine).ram_bytes < 2u << 20);
+    get_nothing(&engine, "q");
+    pass(&engine, 1000 + COUNT / 2);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (i * 7919 % COUNT <= COUNT / 2) {
+            qs_message message;
+            snprintf(expected, sizeof expected, "%08u", i);
+            QS_CHECK_OK(qs_channel_get(engine.channel, text("q"), QS_NO_ACK, &message, QS_ERROR));
+            QS_CHECK(message.body.bytes == sizeof body - 1 &&
+                     memcmp(message.body.data, expected, 8) == 0);
+            qs_message_release(&message);
+        }
+    }
+    get_nothing(&engine, "q");
+    engine_stop(&engine);
+}
+
+/* Whatever allocation fails: a delay happened, or it did not. */
+static void test_a_delay_without_memory_did_not_happen(bool in_transaction)
+{
+    struct qs_test_alloc memory;
+    bool is_done = false;
+
+    qs_test_alloc_install(&memory);
+    for (uint64_t n = 1; !is_done; n++) {
+        struct engine engine;
+        qs_receipt receipt;
+        qs_status published, nacked, committed = QS_OK;
+        bool repeated;
+
+        engine_start(&engine, IN_MEMORY);
+        declare(&engine, "q", QS_DURABLE);
+        publish(&engine, "q", "a");
+        get(&engine, "q", "a");
+        if (in_transaction) {
+            QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
+        }
+        qs_test_alloc_arm(&memory, n, false);
+        published = qs_channel_publish_delayed(engine.channel, text(""), text("q"), PERSISTENT,
+                                               text("b"), 0, 5000000, &receipt, NULL);
+        nacked = qs_channel_nack_delayed(engine.channel, 1, QS_REQUEUE, 5000000, NULL);
+        if (in_transaction) {
+            committed = qs_channel_tx_commit(engine.channel, NONE, &repeated, NULL);
+        }
+        is_done = !memory.has_failed;
+        qs_test_alloc_arm(&memory, 0, false);
+        if (committed == QS_ESTORE_FAILED) { /* files in memory grow; no others need memory to */
+            qs_channel_close(engine.channel);
+            (void)qs_store_close(engine.store, NULL);
+            engine_fini(&engine);
+            continue;
+        }
+        QS_CHECK((published == QS_OK || published == QS_ENOMEM) &&
+                 (nacked == QS_OK || nacked == QS_ENOMEM) &&
+                 (committed == QS_OK || committed == QS_ENOMEM));
+        QS_CHECK(!is_done || (published == QS_OK && nacked == QS_OK && committed == QS_OK));
+        if (committed == QS_OK) {
+            check_delayed(&engine, "q", 0, nacked == QS_OK ? 0 : 1,
+                          (published == QS_OK ? 1u : 0u) + (nacked == QS_OK ? 1u : 0u));
+        } else {
+            check_delayed(&engine, "q", 0, 1, 0);
+        }
+        engine_stop(&engine);
+    }
+    qs_allocator_set(NULL);
+}
+
 int main(void)
 {
+    test_delayed_messages_leave_memory(true);
+    test_delayed_messages_leave_memory(false);
+    test_a_delay_without_memory_did_not_happen(false);
+    test_a_delay_without_memory_did_not_happen(true);
     test_what_is_delayed_comes_when_it_is_due_and_holds_up_nobody();
     test_a_nack_with_delay_puts_it_back_later();
     for (enum way way = CLOSE; way <= CHECKPOINT_CRASH; way++) {
