@@ -287,7 +287,6 @@ static bool find_space(struct qs_store *store)
 qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
-    uint64_t beyond;
     qs_status status;
 
     while (store->checkpointing) {
@@ -298,11 +297,13 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     do {
         status = try_checkpoint(store, &detail);
     } while (qsi_is_full(status) && find_space(store));
-    /* Before anybody else: what is free now must do for the next one, too. */
-    beyond = qsi_space_beyond_checkpoint(store);
-    qsi_mutex_unlock(&store->mutex);
-    qsi_space_take_back(store, beyond);
-    qsi_mutex_lock(&store->mutex);
+    if (!qsi_space_is_whole(store)) {
+        /* Before anybody else: what is free now must do for the next one, too. */
+        uint64_t beyond = qsi_space_beyond_checkpoint(store);
+        qsi_mutex_unlock(&store->mutex);
+        qsi_space_take_back(store, beyond);
+        qsi_mutex_lock(&store->mutex);
+    }
     store->checkpointing = false;
     qsi_cond_broadcast(&store->paged);
     if (status == QS_ENOSPC) {

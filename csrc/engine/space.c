@@ -82,11 +82,6 @@ void qsi_space_close(struct qs_store *store)
     qsi_mutex_fini(&store->space.mutex);
 }
 
-static bool is_whole(const struct qs_store *store)
-{
-    return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE);
-}
-
 static void set_whole(struct qs_store *store, bool whole)
 {
     __atomic_store_n(&store->space.is_whole, whole, __ATOMIC_RELEASE);
@@ -168,7 +163,7 @@ static void restore(struct qs_store *store, uint64_t bytes)
 {
     struct space *space = &store->space;
 
-    if (is_whole(store) || space->is_lent) {
+    if (qsi_space_is_whole(store) || space->is_lent) {
         return;
     }
     if (space->reserve == NULL) {
@@ -203,12 +198,12 @@ static void restore_from(struct qs_store *store, uint64_t free_bytes)
 
 bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes)
 {
-    if (!is_whole(store)) {
+    if (!qsi_space_is_whole(store)) {
         qsi_mutex_lock(&store->space.mutex);
         restore_from(store, free_bytes);
         qsi_mutex_unlock(&store->space.mutex);
     }
-    return is_whole(store);
+    return qsi_space_is_whole(store);
 }
 
 void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes)
@@ -222,7 +217,7 @@ void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes)
 bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
 {
     struct space *space = &store->space;
-    bool is_left = is_whole(store);
+    bool is_left = qsi_space_is_whole(store);
 
     if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_LETTER) {
         qsi_mutex_lock(&space->mutex);
@@ -339,7 +334,7 @@ static bool open_publishing(struct qs_store *store, uint64_t bytes)
 
 uint64_t qsi_space_file_max(struct qs_store *store)
 {
-    return is_whole(store) ? free_beyond_needs(store) / GROWTH : 0;
+    return qsi_space_is_whole(store) ? free_beyond_needs(store) / GROWTH : 0;
 }
 
 uint64_t qsi_space_beyond_checkpoint(struct qs_store *store)
@@ -369,7 +364,7 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
     if (store->journal == NULL || (store->checkpointing && queue->core.durable)) {
         return true;
     }
-    return is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
+    return qsi_space_is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
 }
 
 /* ---- space that comes back ---- */
@@ -403,7 +398,7 @@ bool qsi_space_regain(struct qs_store *store)
     } else {
         beyond = qsi_space_beyond_checkpoint(store);
         qsi_mutex_unlock(&store->mutex);
-        restored = !is_whole(store) && qsi_space_restore(store, beyond);
+        restored = !qsi_space_is_whole(store) && qsi_space_restore(store, beyond);
         qsi_mutex_lock(&store->mutex);
     }
     space->tried_changes = changes(store);
@@ -420,7 +415,7 @@ qs_status qsi_space_fail_full(qs_error *error)
 qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
                          bool *released_out, qs_error *error)
 {
-    if (is_whole(store) && open_publishing(store, bytes)) {
+    if (qsi_space_is_whole(store) && open_publishing(store, bytes)) {
         return QS_OK;
     }
     if (!may_regain) {

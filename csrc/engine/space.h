@@ -30,6 +30,10 @@ bool qsi_space_give(struct qs_store *store, enum qsi_room_use use);
 bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes);
 /* Is what this use must leave in the reserve?  Only then may it have what is free on the disk. */
 bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use);
+static inline bool qsi_space_is_whole(const struct qs_store *store)
+{
+    return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE);
+}
 /* Gives all of it up for a while: nobody fills it before it is taken back.  False: there is nothing. */
 bool qsi_space_lend(struct qs_store *store);
 /* Whether or not it was lent; restores it. */
@@ -49,7 +53,7 @@ static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, ui
                                                       qs_error *error)
 {
     /* Most of the time nobody needs to look at the disk. */
-    return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE) &&
+    return qsi_space_is_whole(store) &&
                    qsi_journal_appended_lsn(store->journal) + bytes <= store->space.open_upto
                ? QS_OK
                : qsi_space_look(store, bytes, may_regain, released_out, error);
