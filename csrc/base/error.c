@@ -111,6 +111,18 @@ qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, c
     return QS_ECORRUPT;
 }
 
+qs_status qsi_fail_unread(qs_error *error, qs_status status, const char *path)
+{
+    if (status != QS_EIO) {
+        return status;
+    }
+    if (error != NULL) {
+        error->status = QS_ECORRUPT;
+        qsi_error_set_path(error, path);
+    }
+    return QS_ECORRUPT;
+}
+
 void qsi_error_set_path(qs_error *error, const char *path)
 {
     if (error != NULL) {

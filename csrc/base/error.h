@@ -34,6 +34,10 @@ qs_status qsi_fail_corrupt(qs_error *error, const char *path, uint64_t offset, c
 /* QS_ESTORE_LOCKED: who has the store at path open, if that is known, and what to do. */
 qs_status qsi_fail_owned(qs_error *error, uint64_t pid, const char *path, const char *advice);
 
+/* For jobs that write: what is there and cannot be read, QS_EIO, is damage to it, QS_ECORRUPT, with
+ * the file's name.  So QS_EIO is left to writes and syncs.  Any other status stays. */
+qs_status qsi_fail_unread(qs_error *error, qs_status status, const char *path);
+
 /* Puts "words: " before the text that is there; status, errno, path and offset stay. */
 void qsi_error_prefix(qs_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -35,6 +35,7 @@ enum qsi_record_type {
     QSI_RECORD_QUEUE_STATE = 17,
     QSI_RECORD_STORE_STATE = 18,
     QSI_RECORD_KEY_FILE = 19,
+    QSI_RECORD_FORMER_FILE = 20,
 };
 
 #define QSI_RECORD_ALIGN 8

@@ -21,6 +21,7 @@
 #define DEAD_NS 1000000000u    /* and so long they wait at most */
 #define RETRY_NS 1000000000u   /* after one that found no space */
 #define LOOK_NS 250000000u
+#define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: they are refused */
 #define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
 
 /* ---- when ---- */
@@ -79,6 +80,14 @@ bool qsi_checkpoint_is_behind(const struct qs_store *store)
     return store->checkpointer_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
            !store->closing && store->checkpoint_failed_ns == 0 &&
            journal_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
+}
+
+qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *error)
+{
+    uint64_t most = store->options.checkpoint_bytes;
+
+    return most == 0 || journal_bytes(store) / HELD < most ? QS_OK
+                                                           : qsi_checkpoint_fail_held(store, error);
 }
 
 /* ---- before the snapshot: the bulk ---- */
@@ -143,18 +152,10 @@ static void promote_all(struct qs_store *store)
 static void give_up(struct checkpoint *checkpoint)
 {
     struct qs_store *store = checkpoint->store;
-    struct qsi_map_cursor cursor;
 
     qsi_mutex_lock(&store->mutex);
     qsi_seal_dead_files(store, false);
-    cursor = qsi_map_begin(&store->queues_by_id);
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
-        for (uint32_t i = 0; queue->durable && i < queue->segment_count; i++) {
-            struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-            segment->file_dirty = segment->file.heap_end > 0;
-        }
-    }
+    qsi_checkpoint_want_syncs(checkpoint);
     store->checkpoint_failed_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     if (checkpoint->sealed) {
@@ -168,6 +169,7 @@ static void free_checkpoint(struct checkpoint *checkpoint)
     qsi_buf_fini(&checkpoint->queues);
     qsi_buf_fini(&checkpoint->entries);
     qsi_buf_fini(&checkpoint->syncs);
+    qsi_buf_fini(&checkpoint->formers);
     qsi_buf_fini(&checkpoint->flushes);
     qsi_buf_fini(&checkpoint->carried);
     qsi_buf_fini(&checkpoint->states);
@@ -258,12 +260,13 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
 }
 
 /* REQUIRES lock; releases it meanwhile. */
-static qs_status try_checkpoint(struct qs_store *store, qs_error *error)
+static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_error *error)
 {
     struct checkpoint checkpoint = {.store = store};
     qs_status status = make_checkpoint(&checkpoint, error);
 
     store->snapshot_waits = false;
+    *left_file_out = status == QS_ECORRUPT && checkpoint.left_file;
     free_checkpoint(&checkpoint);
     return status;
 }
@@ -287,6 +290,7 @@ static bool find_space(struct qs_store *store)
 qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
+    bool left_file;
     qs_status status;
 
     while (store->checkpointing) {
@@ -295,8 +299,8 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     store->checkpointing = true;
     store->checkpoint_wanted = false;
     do {
-        status = try_checkpoint(store, &detail);
-    } while (qsi_is_full(status) && find_space(store));
+        status = try_checkpoint(store, &left_file, &detail);
+    } while (left_file || (qsi_is_full(status) && find_space(store)));
     if (!qsi_space_is_whole(store)) {
         /* Before anybody else: what is free now must do for the next one, too. */
         uint64_t beyond = qsi_space_beyond_checkpoint(store);
@@ -308,9 +312,10 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     qsi_cond_broadcast(&store->paged);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;
-    } else if (status == QS_EIO || status == QS_ECORRUPT) {
+    } else if (status == QS_EIO) {
         qsi_store_fail(store, &detail);
     }
+    qsi_checkpoint_note_held(store, status, &detail);
     if (status != QS_OK) {
         detail.status = status;
         qsi_error_prefix(&detail, "checkpoint");

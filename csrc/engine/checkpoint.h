@@ -26,6 +26,18 @@ struct state_job {
     bool begun;
 };
 
+/* What a segment's file is to be synced for. */
+struct entry_sync {
+    bool is_wanted;
+    bool has_content; /* messages that are in no synced file, and not a state alone */
+};
+
+struct former_entry {
+    struct qsi_segment_file file;
+    uint32_t end;
+    bool is_dirty;
+};
+
 struct checkpoint {
     struct qs_store *store;
     uint64_t number;
@@ -34,7 +46,8 @@ struct checkpoint {
     uint32_t record_count;
     struct qsi_buf queues;  /* struct carried_queue */
     struct qsi_buf entries; /* struct qsi_segment_entry */
-    struct qsi_buf syncs;   /* bool by entry */
+    struct qsi_buf syncs;   /* struct entry_sync by entry */
+    struct qsi_buf formers; /* struct former_entry */
     struct qsi_buf flushes; /* struct flush_job */
     struct qsi_buf carried; /* struct flush_job, encoded instead */
     struct qsi_buf states;  /* struct state_job */
@@ -42,6 +55,7 @@ struct checkpoint {
     uint64_t unjournalled; /* settles in memory alone that it tells of */
     uint32_t epoch;        /* of the readers before the snapshot */
     bool sealed;
+    bool left_file; /* a segment goes on in another file since: to be tried again at once */
 };
 
 #define ITEMS(buf, type) ((type *)(void *)(buf).data)
@@ -71,10 +85,24 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 /* REQUIRES lock; releases it meanwhile.  What only the last one needed goes. */
 qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
                                   uint64_t last_number, qs_error *error) QS_MUST_CHECK;
-/* Without the lock.  A failed sync may have lost anything: the store has failed; after a shortage
- * it has not.  Returns status. */
+/* ---- checkpoint_sync.c ---- */
+
+/* Without the lock.  A failed sync may have lost anything: the store has failed; after a shortage, or
+ * where a file was not there to be synced, it has not.  Returns status. */
 qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error) QS_MUST_CHECK;
+/* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its messages. */
+qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
+/* Will the next open find the checkpoint's file? */
+qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
+                                    qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  The checkpoint came to nothing: what it was to sync the next one is to. */
+void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint);
+/* REQUIRES lock.  It counts. */
+void qsi_checkpoint_note_synced(struct checkpoint *checkpoint);
+/* REQUIRES lock.  How a checkpoint ended: with QS_ECORRUPT the journal grows until another one goes well. */
+qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error);
 
 static inline qs_status qsi_checkpoint_no_memory(qs_error *error)
 {

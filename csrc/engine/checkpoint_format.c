@@ -13,6 +13,7 @@
 #define ENTRY_BYTES 64u
 #define STORE_STATE_BYTES 16u
 #define KEY_FILE_BYTES 40u
+#define FORMER_FILE_BYTES 56u
 
 #define ENTRY_GIVEN_END_SHIFT 16
 
@@ -198,6 +199,48 @@ qs_status qsi_store_state_decode(uint64_t *next_queue_id_out, const uint8_t *rec
     }
     *next_queue_id_out = qsi_get_u64(record + 8);
     return QS_OK;
+}
+
+qs_status qsi_former_file_encode(struct qsi_buf *out, const struct qsi_segment_file *file,
+                                 uint32_t end)
+{
+    uint8_t *at;
+
+    QS_TRY(qsi_buf_reserve(out, FORMER_FILE_BYTES, &at));
+    out->bytes += FORMER_FILE_BYTES;
+    put_head(at, FORMER_FILE_BYTES, QSI_RECORD_FORMER_FILE);
+    qsi_put_u64(at + 8, file->queue_id);
+    qsi_put_u64(at + 16, file->number);
+    qsi_put_u64(at + 24, file->salt);
+    qsi_put_u64(at + 32, file->heap_end);
+    qsi_put_u32(at + 40, file->generation);
+    qsi_put_u32(at + 44, file->slot_count);
+    qsi_put_u32(at + 48, end);
+    qsi_put_u32(at + 52, file->packed ? ENTRY_PACKED : 0);
+    return QS_OK;
+}
+
+qs_status qsi_former_file_decode(struct qsi_segment_file *file_out, uint32_t *end_out,
+                                 const uint8_t *record, qs_error *error)
+{
+    if (qsi_record_length(record) != FORMER_FILE_BYTES) {
+        return qsi_fail(error, QS_ECORRUPT, "former file of a segment in %u bytes",
+                        qsi_record_length(record));
+    }
+    *file_out = (struct qsi_segment_file){
+        .queue_id = qsi_get_u64(record + 8),
+        .number = qsi_get_u64(record + 16),
+        .salt = qsi_get_u64(record + 24),
+        .heap_end = qsi_get_u64(record + 32),
+        .generation = qsi_get_u32(record + 40),
+        .slot_count = qsi_get_u32(record + 44),
+        .packed = (qsi_get_u32(record + 52) & ENTRY_PACKED) != 0,
+    };
+    *end_out = qsi_get_u32(record + 48);
+    return file_out->heap_end > 0
+               ? QS_OK
+               : qsi_fail(error, QS_ECORRUPT, "impossible former file of segment %llu",
+                          (unsigned long long)file_out->number);
 }
 
 qs_status qsi_key_file_encode(struct qsi_buf *out, const struct qsi_key_file_entry *entry)

@@ -53,6 +53,12 @@ qs_status qsi_queue_state_decode(struct qsi_queue_state *state_out, const uint8_
 void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t *record,
                               uint32_t index);
 
+/* A file that a segment had before, in the order in which they were left; behind the queue's state. */
+qs_status qsi_former_file_encode(struct qsi_buf *out, const struct qsi_segment_file *file,
+                                 uint32_t end) QS_MUST_CHECK;
+qs_status qsi_former_file_decode(struct qsi_segment_file *file_out, uint32_t *end_out,
+                                 const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+
 /* A file of transaction keys. */
 struct qsi_key_file_entry {
     uint64_t number;

@@ -193,6 +193,19 @@ static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *
     return qsi_buf_append(&checkpoint->states, &job, sizeof job);
 }
 
+static qs_status put_formers(struct checkpoint *checkpoint, struct qsi_segment *segment)
+{
+    for (uint32_t i = 0; i < segment->former_count; i++) {
+        struct qsi_former_file *former = &segment->formers[i];
+        struct former_entry entry = {former->file, former->end, former->is_dirty};
+        former->named = true;
+        if (!former->of_transients) {
+            QS_TRY(qsi_buf_append(&checkpoint->formers, &entry, sizeof entry));
+        }
+    }
+    return QS_OK;
+}
+
 static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *queue,
                              struct qsi_segment *segment, uint64_t base_seq)
 {
@@ -207,7 +220,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
     uint32_t entries = checkpoint->store->shared.entries;
     uint32_t end = below < entries ? (uint32_t)below : entries;
     uint32_t index = COUNT(checkpoint->entries, entry);
-    bool sync = segment->file_dirty;
+    struct entry_sync sync = {segment->file_dirty, segment->content_dirty};
 
     entry.live_count = live_below(&queue->core, segment, base_seq, &entry.delayed_count);
     entry.earliest_due = entry.delayed_count > 0 ? segment->earliest_due : 0;
@@ -223,9 +236,10 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
     }
     if (!is_told(segment, end)) {
         QS_TRY(begin_state(checkpoint, queue, segment, end, index));
-        sync = true;
+        sync.is_wanted = true;
     }
-    segment->file_dirty = false;
+    QS_TRY(put_formers(checkpoint, segment));
+    segment->file_dirty = segment->content_dirty = false;
     segment->named = true;
     segment->page_aligned = true;
     QS_TRY(qsi_buf_append(&checkpoint->syncs, &sync, sizeof sync));
@@ -267,7 +281,7 @@ static void find_entries(struct checkpoint *checkpoint, uint32_t first_job, uint
         for (uint32_t k = first_entry; k < entry_count; k++) {
             if (entries[k].file.number == jobs[i].flush.segment->number) {
                 jobs[i].entry = k;
-                ITEMS(checkpoint->syncs, bool)[k] = true;
+                ITEMS(checkpoint->syncs, struct entry_sync)[k].is_wanted = true;
             }
         }
     }

@@ -27,14 +27,44 @@ static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool
     qsi_mutex_unlock(&store->mutex);
 }
 
+/* What a segment is in does not change while a checkpoint tells of it: after all that could not be
+ * written to was left, the checkpoint begins again. */
+static bool leave_flush(struct checkpoint *checkpoint, struct qsi_flush *flush)
+{
+    bool left;
+
+    qsi_mutex_lock(&checkpoint->store->mutex);
+    left = qsi_flush_leave_file(flush) == QS_OK;
+    qsi_mutex_unlock(&checkpoint->store->mutex);
+    checkpoint->left_file = checkpoint->left_file || left;
+    return left;
+}
+
+static bool leave_state(struct checkpoint *checkpoint, struct qsi_state_write *write)
+{
+    bool left;
+
+    qsi_mutex_lock(&checkpoint->store->mutex);
+    left = qsi_state_write_leave_file(write) == QS_OK;
+    qsi_mutex_unlock(&checkpoint->store->mutex);
+    checkpoint->left_file = checkpoint->left_file || left;
+    return left;
+}
+
 static qs_status run_flushes(struct checkpoint *checkpoint, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
     struct flush_job *jobs = ITEMS(checkpoint->flushes, struct flush_job);
     struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+    const struct store_queue *waiting = NULL; /* its file was left */
 
     for (uint32_t i = 0; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
         qs_status status;
+        bool left;
+        if (jobs[i].queue == waiting) { /* what is flushed is so up to some sequence */
+            end_flush(checkpoint, &jobs[i], false);
+            continue;
+        }
         qsi_mutex_lock(&store->mutex);
         qsi_flush_refresh(&jobs[i].flush);
         store->stats.segments_written += jobs[i].flush.file.heap_end == 0 ? 1 : 0;
@@ -42,11 +72,17 @@ static qs_status run_flushes(struct checkpoint *checkpoint, qs_error *error)
         status = qsi_flush_run(&jobs[i].flush, store->index, store->transient_index, error);
         if (status == QS_OK && jobs[i].entry != UINT32_MAX) {
             entries[jobs[i].entry].file = jobs[i].flush.file;
+            ITEMS(checkpoint->syncs, struct entry_sync)
+            [jobs[i].entry].has_content |= jobs[i].flush.message_count > 0;
         }
+        left = status == QS_ECORRUPT && leave_flush(checkpoint, &jobs[i].flush);
+        waiting = left ? jobs[i].queue : waiting;
         end_flush(checkpoint, &jobs[i], status == QS_OK);
-        QS_TRY(status);
+        if (status != QS_OK && !left) {
+            return status;
+        }
     }
-    return QS_OK;
+    return checkpoint->left_file ? QS_ECORRUPT : QS_OK;
 }
 
 static qs_status encode_carried(struct checkpoint *checkpoint, qs_error *error)
@@ -85,49 +121,19 @@ static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
     for (uint32_t i = 0; i < COUNT(checkpoint->states, struct state_job); i++) {
         struct qsi_segment_entry *entry = &entries[jobs[i].entry];
         qs_status status;
+        bool left;
         jobs[i].write.file = entry->file; /* which may have been made since */
         status = qsi_state_write_run(&jobs[i].write, store->index, store->transient_index, error);
         if (status == QS_OK) {
-            entry->file.state_area = jobs[i].write.file.state_area;
-            entry->file.state_crc = jobs[i].write.file.state_crc;
+            entry->file = jobs[i].write.file;
         }
+        left = status == QS_ECORRUPT && leave_state(checkpoint, &jobs[i].write);
         end_state(checkpoint, &jobs[i], status == QS_OK);
-        QS_TRY(status);
-    }
-    return QS_OK;
-}
-
-/* A failed sync may have lost anything: the store has failed.  A file that could not even be opened
- * to be synced will be another time. */
-qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
-                                     const qs_error *error)
-{
-    if (status != QS_OK && !qsi_is_shortage(status)) {
-        qsi_mutex_lock(&store->mutex);
-        qsi_store_fail(store, error);
-        qsi_mutex_unlock(&store->mutex);
-    }
-    return status;
-}
-
-static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
-{
-    struct qs_store *store = checkpoint->store;
-    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-    qs_status status = QS_OK;
-
-    /* Files with packs settle only after this. */
-    QS_TRY(qsi_message_store_sync_packs(store->messages, error));
-    if (store->options.sync == QS_SYNC_NONE) {
-        return QS_OK;
-    }
-    for (uint32_t i = 0;
-         i < COUNT(checkpoint->entries, struct qsi_segment_entry) && status == QS_OK; i++) {
-        if (ITEMS(checkpoint->syncs, bool)[i]) {
-            status = qsi_segment_sync(store->index, &entries[i].file, error);
+        if (status != QS_OK && !left) {
+            return status;
         }
     }
-    return status == QS_OK ? qsi_index_sync(store->index, error) : status;
+    return checkpoint->left_file ? QS_ECORRUPT : QS_OK;
 }
 
 /* ---- the file ---- */
@@ -136,9 +142,14 @@ static qs_status put_queue_states(struct checkpoint *checkpoint, struct qsi_buf 
 {
     const struct carried_queue *queues = ITEMS(checkpoint->queues, struct carried_queue);
     const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+    const struct former_entry *formers = ITEMS(checkpoint->formers, struct former_entry);
 
     for (uint32_t i = 0; i < COUNT(checkpoint->queues, struct carried_queue); i++) {
         QS_TRY(qsi_queue_state_encode(out, &queues[i].state, entries + queues[i].first_entry));
+        checkpoint->record_count += 1;
+    }
+    for (uint32_t i = 0; i < COUNT(checkpoint->formers, struct former_entry); i++) {
+        QS_TRY(qsi_former_file_encode(out, &formers[i].file, formers[i].end));
         checkpoint->record_count += 1;
     }
     return QS_OK;
@@ -206,6 +217,11 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
         status = qsi_env_open(store->env, store->checkpoint_dir, name,
                               QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, error);
     }
+    if (status == QS_ENOENT) {
+        status = qsi_fail_corrupt(error, "checkpoint", 0,
+                                  "the directory was removed while the store was open: make it "
+                                  "again and open the store again");
+    }
     if (status == QS_OK) {
         status = write_file(checkpoint, &states, carried_at, file, bytes_out, crc_out, error);
     }
@@ -222,6 +238,9 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
             status = qsi_checkpoint_sync_failed(
                 store, qsi_dir_sync(store->env, store->checkpoint_dir, error), error);
         }
+    }
+    if (status == QS_OK) {
+        status = qsi_checkpoint_check_file(store, name, error);
     }
     store->env->close(store->env, file);
     if (qsi_is_shortage(status)) { /* its space may be what the next one needs */
@@ -277,7 +296,8 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     qsi_cond_broadcast(&store->paged);
     qsi_mutex_unlock(&store->mutex);
     if (status == QS_OK) {
-        status = qsi_checkpoint_sync_failed(store, sync_files(checkpoint, error), error);
+        status =
+            qsi_checkpoint_sync_failed(store, qsi_checkpoint_sync_files(checkpoint, error), error);
     }
     if (status == QS_OK) {
         qsi_mutex_lock(&store->mutex);
@@ -412,6 +432,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     qs_status status;
 
     note_durable_areas(store);
+    qsi_checkpoint_note_synced(checkpoint);
     store->checkpoint_lsn = checkpoint->lsn;
     store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
     store->checkpoint_failed_ns = 0;

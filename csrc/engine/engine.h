@@ -60,6 +60,7 @@ struct store_queue {
     struct qsi_list in_trimming, in_timed; /* of departures */
     uint64_t
         used_at_us; /* when it was last declared, read or consumed from, if it goes for want of use */
+    uint64_t unpaged_ns; /* when it could not be paged for want of its directory; 0: it can */
     uint64_t read_at_ns; /* when one last came for what was paged; 0: never */
     /* rates */
     uint64_t rate_at_ns, rate_in, rate_out, rate_settled; /* the last sample */
@@ -228,6 +229,7 @@ struct qs_store {
         rewriting; /* jobs under way that a snapshot waits for: bits and counts, or names and areas, differ meanwhile */
     bool pager_stuck;    /* over the budget, and nothing more can leave memory */
     bool space_is_short; /* a segment could not be written for want of space */
+    qs_error unpaged;    /* QS_ECORRUPT: the last that was to be paged could not be */
     bool
         garbage_is_much; /* message files hold far more garbage than bodies: publishers wait for compaction */
     uint64_t compacted_at_ns; /* when the pager last looked for garbage */
@@ -248,6 +250,8 @@ struct qs_store {
     struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
     uint64_t checkpoint_lsn;         /* of the last one; 0: none */
     uint64_t checkpoint_at_ns;       /* when it was */
+    bool is_held_up;                 /* one could not be made for want of a file: held_by tells */
+    qs_error held_by;
     uint64_t
         checkpoint_failed_ns; /* when one could not be made for want of space; 0: the last one went well */
     struct readers readers;
@@ -714,6 +718,8 @@ bool qsi_checkpoint_wants_begin(const struct qs_store *store);
 bool qsi_checkpoint_would_free(const struct qs_store *store);
 /* REQUIRES lock.  Does the journal grow faster than checkpoints can be made?  Publishers wait then. */
 bool qsi_checkpoint_is_behind(const struct qs_store *store);
+/* REQUIRES lock, and that is_held_up.  QS_ECORRUPT: publishers are refused, as the journal has grown to its bound. */
+qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void *qsi_run_checkpointer(void *store);
 
 /* ---- restore.c ---- */

@@ -18,9 +18,10 @@
 
 #define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
 #define TARGETS_NS 100000000u
-#define DROP_BYTES (8u << 20) /* in one step: others want the lock as well */
-#define IDLE_NS 1000000000u   /* between looks without anything to do */
-#define COMPACT_NS 50000000u  /* between looks for garbage while there is other work */
+#define DROP_BYTES (8u << 20)  /* in one step: others want the lock as well */
+#define UNPAGED_NS 1000000000u /* a queue that could not be paged is left alone */
+#define IDLE_NS 1000000000u    /* between looks without anything to do */
+#define COMPACT_NS 50000000u   /* between looks for garbage while there is other work */
 
 static uint64_t memory_used(const struct qs_store *store)
 {
@@ -65,18 +66,53 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     qsi_cond_broadcast(&store->paged);
 }
 
-/* A file could not be written.  In a shortage the store goes on with what is in memory; anything
- * else is the end of it. */
+/* A file could not be written.  In a shortage, or where something else in the directory is damaged or
+ * missing, the store goes on with what is in memory; a write that failed is the end of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
     if (qsi_is_shortage(status)) {
         store->space_is_short = store->space_is_short || status != QS_ENOMEM;
+    } else if (status == QS_ECORRUPT) {
+        store->unpaged = *error;
     } else if (status != QS_OK) {
         qsi_store_fail(store, error);
     }
 }
 
 /* ---- flushing ---- */
+
+/* Without the lock; takes it.  A segment whose file cannot be added to goes on in a new one. */
+static qs_status run_flush(struct qs_store *store, struct store_queue *queue,
+                           struct qsi_flush *flush, qs_error *error)
+{
+    struct qsi_index *index = qsi_index_of(store, queue);
+    qs_status status = qsi_flush_run(flush, index, store->transient_index, error);
+
+    qsi_mutex_lock(&store->mutex);
+    while (status == QS_ECORRUPT && qsi_flush_leave_file(flush) == QS_OK) {
+        qsi_mutex_unlock(&store->mutex);
+        status = qsi_flush_run(flush, index, store->transient_index, error);
+        qsi_mutex_lock(&store->mutex);
+    }
+    return status;
+}
+
+/* A queue that cannot be paged, because its directory is gone, is left alone for a while: others can. */
+static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
+                       const qs_error *error)
+{
+    qsi_pager_note_failure(store, status, error);
+    queue->unpaged_ns = status == QS_ECORRUPT ? store->env->monotonic_ns(store->env) : 0;
+    if (status == QS_OK) {
+        store->unpaged.status = QS_OK;
+    }
+}
+
+static bool is_left_alone(const struct qs_store *store, const struct store_queue *queue)
+{
+    return queue->unpaged_ns != 0 &&
+           store->env->monotonic_ns(store->env) - queue->unpaged_ns < UNPAGED_NS;
+}
 
 qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
@@ -111,15 +147,14 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     }
     store->flushing = true;
     qsi_pager_job_begin(store, queue);
-    status = qsi_flush_run(&flush, qsi_index_of(store, queue), store->transient_index, &detail);
-    qsi_mutex_lock(&store->mutex);
+    status = run_flush(store, queue, &flush, &detail);
     store->stats.messages_paged_out += status == QS_OK ? flush.message_count : 0;
     store->stats.segments_written +=
         status == QS_OK && flush.segment->file.heap_end == 0 && flush.file.heap_end > 0 ? 1 : 0;
     qsi_flush_end(&flush, status == QS_OK);
     store->flushing = false;
     store->space_is_short = store->space_is_short && status != QS_OK;
-    qsi_pager_note_failure(store, status, &detail);
+    note_paged(store, queue, status, &detail);
     if (status != QS_OK && error != NULL) {
         *error = detail;
     }
@@ -146,12 +181,15 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     qsi_pager_job_begin(store, queue);
     status = qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
     qsi_mutex_lock(&store->mutex);
-    store->rewriting -= 1;
-    segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
-    qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
-    if (status != QS_ECORRUPT) {                /* readers meet that */
-        qsi_pager_note_failure(store, status, &error);
+    while (status == QS_ECORRUPT && qsi_state_write_leave_file(&job) == QS_OK) {
+        qsi_mutex_unlock(&store->mutex);
+        status =
+            qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
+        qsi_mutex_lock(&store->mutex);
     }
+    store->rewriting -= 1;
+    qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
+    note_paged(store, queue, status, &error);
     qsi_queue_drop_states(&queue->core);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
@@ -183,7 +221,7 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
         struct store_queue *queue = cursor.value;
         double excess = (double)queue->core.ram_count - (by_size ? 0 : queue->target_ram_count);
         excess *= qsi_pager_average_bytes(queue);
-        if (excess > most) {
+        if (excess > most && !is_left_alone(store, queue)) {
             most = excess;
             chosen = queue;
         }
@@ -325,9 +363,9 @@ static bool page_lazy(struct qs_store *store)
     }
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (queue->lazy && !is_settled(queue)) {
+        if (queue->lazy && !is_settled(queue) && !is_left_alone(store, queue)) {
             qs_status status = qsi_pager_settle_queue(store, queue);
-            return status == QS_OK || status == QS_EEMPTY;
+            return status == QS_OK || status == QS_EEMPTY || status == QS_ECORRUPT;
         }
     }
     return false;
@@ -383,6 +421,17 @@ static qs_status check_open(const struct qs_store *store, qs_error *error)
     return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
 }
 
+static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
+{
+    if (error != NULL) {
+        *error = store->unpaged;
+        qsi_error_prefix(error,
+                         "memory_budget is used up and messages cannot be paged; nothing was "
+                         "accepted");
+    }
+    return QS_ECORRUPT;
+}
+
 /* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do no more for it. */
 static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
 {
@@ -407,6 +456,9 @@ static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_
 qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
     *released_out = false;
+    if (QS_UNLIKELY(store->is_held_up)) {
+        QS_TRY(qsi_checkpoint_check_held(store, error));
+    }
     if (!store->pager_running) {
         QS_TRY(qsi_check_may_wait(store));
         return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
@@ -418,6 +470,9 @@ qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_err
         qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(wait_for_memory(store, released_out, error));
+    if (is_over_budget(store) && store->unpaged.status == QS_ECORRUPT) {
+        return fail_unpaged(store, error);
+    }
     if (is_over_budget(store) && store->space_is_short) { /* which may be long ago */
         QS_TRY(qsi_check_may_wait(store));
         store->space_is_short = store->pager_stuck = false;

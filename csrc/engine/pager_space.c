@@ -59,6 +59,13 @@ static void collect_ref(void *context, uint32_t slot, const struct qsi_body_ref 
     release->refs[release->count++] = *ref;
 }
 
+/* What cannot be read refers to nothing: its bodies stay until somebody salvages the store.  Who
+ * verifies is told of a disk that fails. */
+static qs_status pass_over(const struct qs_store *store, qs_status status)
+{
+    return status == QS_ECORRUPT || (status == QS_EIO && !store->judges) ? QS_OK : status;
+}
+
 /* Which messages of a retired segment were settled without their state in memory. */
 static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
                           const struct qsi_segment_file *file, uint32_t given_end, uint64_t *wanted,
@@ -80,19 +87,83 @@ static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
     }
     qsi_free(state.settled);
     qsi_free(state.seen);
-    return status == QS_ECORRUPT ? QS_OK : status;
+    return pass_over(store, status);
 }
 
-/* What cannot be read refers to nothing: its bodies stay until somebody salvages the store. */
-static qs_status read_refs(struct qsi_index *index, const struct qsi_segment_file *file,
-                           const uint64_t *wanted, struct release *release, qs_error *error)
+static qs_status read_file_refs(struct qsi_index *index, const struct qsi_segment_file *file,
+                                const uint64_t *wanted, struct release *release, qs_error *error)
 {
     qs_status status = QS_OK;
 
     if (file->heap_end > 0) {
         status = qsi_segment_read_refs(index, file, wanted, collect_ref, release, error);
     }
-    return status == QS_ECORRUPT ? QS_OK : status;
+    return pass_over(release->store, status);
+}
+
+/* Copies of what a segment's files are: they may change while the lock is released. */
+struct segment_files {
+    struct qsi_segment_file file, transient_file;
+    struct qsi_former_file *formers;
+    uint32_t former_count;
+};
+
+static qs_status copy_files(struct segment_files *files, const struct qsi_segment *segment)
+{
+    size_t bytes = segment->former_count * sizeof *files->formers;
+
+    *files = (struct segment_files){.file = segment->file,
+                                    .transient_file = segment->transient_file,
+                                    .former_count = segment->former_count};
+    if (bytes > 0) {
+        files->formers = qsi_alloc(bytes);
+        if (files->formers == NULL) {
+            return QS_ENOMEM;
+        }
+        memcpy(files->formers, segment->formers, bytes);
+    }
+    return QS_OK;
+}
+
+/* Slots [from, to) alone. */
+static void cut_bitmap(uint64_t *bits, const uint64_t *all, uint32_t words, uint32_t from,
+                       uint32_t to)
+{
+    for (uint32_t i = 0; i < words; i++) {
+        uint32_t first = i * QSI_WORD_BITS;
+        bits[i] = all[i] & qsi_low_bits(to > first ? to - first : 0) &
+                  ~qsi_low_bits(from > first ? from - first : 0);
+    }
+}
+
+/* Of the segment's file and those that it had before, each of which has slots of its own; or of the
+ * transient ones. */
+static qs_status read_refs(struct qsi_index *index, const struct segment_files *files,
+                           bool of_transients, const uint64_t *wanted, uint32_t words,
+                           struct release *release, qs_error *error)
+{
+    uint64_t *some = qsi_alloc(words * sizeof *some);
+    qs_status status = QS_OK;
+    uint32_t from = 0;
+
+    if (some == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "references");
+    }
+    for (uint32_t i = 0; status == QS_OK && i < files->former_count; i++) {
+        const struct qsi_former_file *former = &files->formers[i];
+        if (former->of_transients == of_transients) {
+            cut_bitmap(some, wanted, words, from, former->end);
+            from = former->end > from ? former->end : from;
+            status = read_file_refs(index, &former->file, some, release, error);
+        }
+    }
+    if (status == QS_OK) {
+        cut_bitmap(some, wanted, words, from, words * QSI_WORD_BITS);
+        status = read_file_refs(index, of_transients ? &files->transient_file : &files->file, some,
+                                release, error);
+    }
+    qsi_free(some);
+    return status;
 }
 
 /* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and all
@@ -129,7 +200,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     struct qsi_index *index = is_durable ? store->index : store->transient_index;
     uint32_t words = qsi_bitmap_words(store->shared.entries);
     struct release release = {.store = store};
-    struct qsi_segment_file file, transient_file;
+    struct segment_files files;
     uint32_t durable_count = 0;
     uint64_t *wanted;
     qs_status status = QS_OK;
@@ -139,30 +210,33 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     if (!segment->has_releases && !segment->release_rest && !segment->release_transients) {
         return QS_OK;
     }
+    if (copy_files(&files, segment) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "references");
+    }
     wanted = take_releases(segment, words);
     if (wanted == NULL) {
+        qsi_free(files.formers);
         return qsi_fail(error, QS_ENOMEM, "references");
     }
     segment->busy += 1;
     store->releasing += 1;
-    file = segment->file;
-    transient_file = segment->transient_file;
     rest = segment->release_rest;
     transients = segment->release_transients;
     qsi_mutex_unlock(&store->mutex);
     if (rest) {
-        status = add_rest(store, index, &file, given_end, wanted, error);
+        status = add_rest(store, index, &files.file, given_end, wanted, error);
     }
     if (status == QS_OK && transients) {
-        status = add_rest(store, store->transient_index, &transient_file, 0, wanted, error);
+        status = add_rest(store, store->transient_index, &files.transient_file, 0, wanted, error);
     }
     if (status == QS_OK) {
-        status = read_refs(index, &file, wanted, &release, error);
+        status = read_refs(index, &files, false, wanted, words, &release, error);
         durable_count = is_durable ? release.count : 0;
     }
     if (status == QS_OK && is_durable) { /* the rest of a durable queue's ends with the process */
-        status = read_refs(store->transient_index, &transient_file, wanted, &release, error);
+        status = read_refs(store->transient_index, &files, true, wanted, words, &release, error);
     }
+    qsi_free(files.formers);
     qsi_mutex_lock(&store->mutex);
     segment->busy -= 1;
     store->releasing -= 1;
@@ -224,28 +298,70 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
     return status;
 }
 
+/* Memory to note that these files are dead: those that a checkpoint names. */
+static qs_status reserve_dead_files(struct qsi_list *reserve, const struct qsi_segment *segment)
+{
+    uint32_t count = segment->named && segment->file.heap_end > 0 ? 1 : 0;
+
+    for (uint32_t i = 0; i < segment->former_count; i++) {
+        count += segment->formers[i].named && !segment->formers[i].of_transients ? 1 : 0;
+    }
+    while (count-- > 0) {
+        struct dead_file *dead = qsi_zalloc(sizeof *dead);
+        if (dead == NULL) {
+            return QS_ENOMEM;
+        }
+        qsi_list_push_back(reserve, &dead->in_store);
+    }
+    return QS_OK;
+}
+
+static struct dead_file *take_reserved(struct qsi_list *reserve)
+{
+    struct dead_file *dead = QSI_LIST_OWNER(reserve->next, struct dead_file, in_store);
+
+    qsi_list_remove(&dead->in_store);
+    return dead;
+}
+
+/* REQUIRES lock; releases it meanwhile. */
+static void bury_all(struct qs_store *store, const struct qsi_segment *segment,
+                     struct qsi_list *reserve)
+{
+    struct qsi_index *index = segment->is_durable ? store->index : store->transient_index;
+    bool is_named = segment->named && segment->file.heap_end > 0;
+
+    bury(store, index, &segment->file, is_named ? take_reserved(reserve) : NULL);
+    bury(store, store->transient_index, &segment->transient_file, NULL);
+    for (uint32_t i = 0; i < segment->former_count; i++) {
+        const struct qsi_former_file *former = &segment->formers[i];
+        is_named = former->named && !former->of_transients;
+        bury(store, former->of_transients ? store->transient_index : index, &former->file,
+             is_named ? take_reserved(reserve) : NULL);
+    }
+}
+
 /* REQUIRES lock; releases it meanwhile.  Without memory all stays as it is, to be tried again. */
 static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_error *error)
 {
-    bool durable = segment->is_durable;
-    struct dead_file *dead = NULL;
+    struct qsi_list reserve;
     qs_status status;
 
-    if (segment->named && segment->file.heap_end > 0) {
-        dead = qsi_zalloc(sizeof *dead);
-        if (dead == NULL) {
-            return qsi_fail(error, QS_ENOMEM, "a segment without messages");
-        }
-    }
-    status = release_segment(store, segment, durable, error);
+    qsi_list_init(&reserve);
+    status = reserve_dead_files(&reserve, segment);
     if (status != QS_OK) {
-        qsi_free(dead);
-        return status;
+        qsi_fail(error, status, "a segment without messages");
+    } else {
+        status = release_segment(store, segment, segment->is_durable, error);
     }
-    bury(store, durable ? store->index : store->transient_index, &segment->file, dead);
-    bury(store, store->transient_index, &segment->transient_file, NULL);
-    qsi_segment_free(segment);
-    return QS_OK;
+    if (status == QS_OK) {
+        bury_all(store, segment, &reserve);
+        qsi_segment_free(segment);
+    }
+    while (!qsi_list_is_empty(&reserve)) {
+        qsi_free(take_reserved(&reserve));
+    }
+    return status;
 }
 
 /* REQUIRES lock; releases it meanwhile.  Of segments that have none, whose files go. */
@@ -286,6 +402,7 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
 
     return segment->file.heap_end > 0 && segment->busy == 0 && end <= queue->flushed_seq &&
            live_count > 0 && !segment->has_releases && !segment->is_damaged &&
+           segment->former_count == 0 &&
            (uint64_t)live_count * SPARSE_SHARE < segment->file.slot_count;
 }
 
@@ -373,6 +490,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
         state.file = to;
         segment->file = to;
         segment->named = false;
+        segment->content_dirty = true;
         segment->durable_area = 0;
     }
     segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
@@ -414,7 +532,7 @@ static bool compact_messages(struct qs_store *store, qs_error *error)
     status = qsi_message_store_compact_run(store->messages, job, &detail);
     qsi_mutex_lock(&store->mutex);
     qsi_message_store_compact_end(store->messages, job, status == QS_OK);
-    if (status != QS_ECORRUPT) {
+    if (status != QS_ECORRUPT && status != QS_EVERSION) { /* readers meet that */
         qsi_pager_note_failure(store, status, &detail);
     }
     store->garbage_is_much = store->garbage_is_much && status == QS_OK && is_much(store);

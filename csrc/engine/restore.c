@@ -217,6 +217,29 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
     return status;
 }
 
+static qs_status replay_former(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    struct qsi_segment_file file;
+    struct store_queue *queue;
+    struct qsi_segment *segment;
+    uint32_t end;
+
+    QS_TRY(qsi_former_file_decode(&file, &end, record, error));
+    queue = qsi_map_get_number(&store->queues_by_id, file.queue_id);
+    segment = queue != NULL && end <= store->shared.entries
+                  ? qsi_queue_find_segment(&queue->core, file.number)
+                  : NULL;
+    if (segment == NULL) { /* salvage may have dropped it */
+        return qsi_is_salvage(store)
+                   ? QS_OK
+                   : qsi_fail(error, QS_ECORRUPT, "a former file of segment %llu of queue %llu",
+                              (unsigned long long)file.number, (unsigned long long)file.queue_id);
+    }
+    return qsi_segment_restore_former(segment, &file, end) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "segments of a queue");
+}
+
 /* Messages are kept in memory that they share with nothing else. */
 static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_error *error)
 {
@@ -227,6 +250,8 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
     switch (qsi_record_type(record)) {
     case QSI_RECORD_QUEUE_STATE:
         return replay_queue_state(store, record, error);
+    case QSI_RECORD_FORMER_FILE:
+        return replay_former(store, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&store->next_queue_id, record, error);
     case QSI_RECORD_KEY_FILE:
@@ -296,6 +321,11 @@ static bool is_named(void *context, const struct qsi_segment_file *file)
     const struct qsi_segment *segment =
         queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
 
+    for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
+        if (segment->formers[i].file.generation == file->generation) {
+            return true;
+        }
+    }
     return segment != NULL && segment->file.heap_end > 0 &&
            segment->file.generation == file->generation;
 }

@@ -652,8 +652,8 @@ static bool has_unjournalled(const struct qs_store *store)
     return store->space.unjournalled != store->space.covered;
 }
 
-/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory or descriptors, is closed all
- * the same: the journal has everything. */
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory, descriptors or a file, is closed
+ * all the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
@@ -676,7 +676,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
         return QS_OK;
     }
     status = qsi_checkpoint(store, error);
-    return qsi_is_shortage(status) ? QS_OK : status;
+    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
 }
 
 /* Everything accepted becomes durable, and the manifest says that the journal ends there. */

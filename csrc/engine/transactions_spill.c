@@ -146,6 +146,12 @@ static bool is_needed(const struct spill *spill, const struct qsi_key *key)
     return spill->first > 0 || (!key->forgotten && key->time_us >= spill->forgotten_before_us);
 }
 
+/* What is there and cannot be read is damaged: QS_EIO is left to writes. */
+static qs_status fail_unread(qs_status status, qs_error *error)
+{
+    return qsi_fail_unread(error, status, "checkpoint");
+}
+
 static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer, bool *begun,
                               qs_error *error)
 {
@@ -155,7 +161,7 @@ static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer
                                   .readers = spill->readers,
                                   .reader_count = spill->reader_count};
 
-    QS_TRY(qsi_key_merge_next(&merge, error));
+    QS_TRY(fail_unread(qsi_key_merge_next(&merge, error), error));
     while (!merge.at_end) {
         if (is_needed(spill, &merge.key)) {
             if (!*begun) {
@@ -164,7 +170,7 @@ static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer
             }
             QS_TRY(qsi_key_writer_add(writer, &merge.key, error));
         }
-        QS_TRY(qsi_key_merge_next(&merge, error));
+        QS_TRY(fail_unread(qsi_key_merge_next(&merge, error), error));
     }
     spill->has_file = *begun;
     return *begun ? qsi_key_writer_end(writer, spill->store->options.sync == QS_SYNC_FDATASYNC,
@@ -180,7 +186,7 @@ static qs_status run_spill(struct spill *spill, qs_error *error)
     qs_status status = collect(spill, error);
 
     if (status == QS_OK) {
-        status = open_readers(spill, error);
+        status = fail_unread(open_readers(spill, error), error);
     }
     if (status == QS_OK) {
         status = write_merged(spill, &writer, &begun, error);

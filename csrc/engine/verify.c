@@ -122,9 +122,7 @@ static qs_status open_root(struct verify *verify, const char *path, qs_error *er
     QS_TRY(status);
     status =
         qsi_env_lock_shared(verify->env, verify->root, "LOCK", &verify->lock_file, &pid, error);
-    return status == QS_ESTORE_LOCKED
-               ? qsi_fail_owned(error, pid, path, "close it first")
-               : status;
+    return status == QS_ESTORE_LOCKED ? qsi_fail_owned(error, pid, path, "close it first") : status;
 }
 
 static qs_status load_manifest(struct verify *verify, qs_error *error)
@@ -212,6 +210,7 @@ static void end(struct verify *verify)
     qsi_index_close(verify->index);
     qsi_message_store_close(verify->messages);
     qsi_free(verify->checkpoint);
+    qsi_buf_fini(&verify->formers);
     qsi_free(verify->settled);
     qsi_free(verify->live);
     qsi_manifest_fini(&verify->manifest);

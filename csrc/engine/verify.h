@@ -18,6 +18,11 @@ struct known_queue {
     struct qsi_buf settled; /* struct range; in order once all were seen */
 };
 
+struct known_former { /* a file that a segment had before */
+    struct qsi_segment_file file;
+    uint32_t end;
+};
+
 struct verify {
     qs_env *env;
     const qs_verify_callbacks *callbacks;
@@ -34,6 +39,7 @@ struct verify {
     uint8_t *checkpoint;
     size_t checkpoint_bytes;
     struct qsi_checkpoint_header header;
+    struct qsi_buf formers;   /* struct known_former */
     uint64_t *settled, *live; /* bitmaps of a segment */
     uint64_t proven;          /* durable for certain: the journal says so */
     bool salvage;

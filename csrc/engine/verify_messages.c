@@ -198,6 +198,68 @@ static qs_status find_live_slots(struct verify *verify, const struct known_queue
     return QS_OK;
 }
 
+/* Slots and bodies of the live messages that are in this file. */
+static qs_status check_file(struct verify *verify, const struct qsi_segment_file *file,
+                            bool has_stored, qs_error *error)
+{
+    struct ref_visit visit = {verify, QS_OK, error};
+    qs_error detail = {0};
+    qs_status status = qsi_segment_check(verify->index, file, verify->live, &detail);
+
+    if (status == QS_ECORRUPT) {
+        status = check_words(verify, file, error);
+    } else {
+        status = qsi_verify_found(verify, status, &detail, error);
+    }
+    QS_TRY(status);
+    qsi_verify_progress(verify, qsi_segment_disk_bytes(verify->index, file));
+    if (has_stored) {
+        status =
+            qsi_segment_read_refs(verify->index, file, verify->live, visit_ref, &visit, &detail);
+        QS_TRY(visit.status);
+        /* Damaged slots were told of. */
+        return qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error);
+    }
+    return QS_OK;
+}
+
+/* Files that the segment had before: each has slots of its own, which are no business of the others. */
+static qs_status check_formers(struct verify *verify, const struct qsi_segment_entry *entry,
+                               qs_error *error)
+{
+    const struct known_former *formers =
+        (const struct known_former *)(const void *)verify->formers.data;
+    uint32_t words = qsi_bitmap_words(verify->manifest.segment_entries);
+    size_t bytes = words * sizeof(uint64_t);
+    uint64_t *rest = qsi_alloc(bytes);
+    qs_status status = QS_OK;
+
+    if (rest == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "checking a segment");
+    }
+    memcpy(rest, verify->live, bytes);
+    for (size_t i = 0; status == QS_OK && i < verify->formers.bytes / sizeof *formers; i++) {
+        bool has_live = false;
+        if (formers[i].file.queue_id != entry->file.queue_id ||
+            formers[i].file.number != entry->file.number) {
+            continue;
+        }
+        for (uint32_t word = 0; word < words; word++) {
+            uint32_t first = word * WORD_BITS;
+            uint64_t here = qsi_low_bits(formers[i].end > first ? formers[i].end - first : 0);
+            verify->live[word] = rest[word] & here;
+            rest[word] &= ~here;
+            has_live = has_live || verify->live[word] != 0;
+        }
+        if (has_live) {
+            status = check_file(verify, &formers[i].file, entry->has_stored, error);
+        }
+    }
+    memcpy(verify->live, rest, bytes);
+    qsi_free(rest);
+    return status;
+}
+
 static qs_status check_segment(struct verify *verify, const struct known_queue *queue,
                                const struct qsi_segment_entry *entry, uint64_t base_seq,
                                qs_error *error)
@@ -205,7 +267,6 @@ static qs_status check_segment(struct verify *verify, const struct known_queue *
     uint32_t entries = verify->manifest.segment_entries;
     uint64_t first_seq = entry->file.number * entries;
     uint64_t end = first_seq + entries < base_seq ? first_seq + entries : base_seq;
-    struct ref_visit visit = {verify, QS_OK, error};
     qs_error detail = {0};
     qs_status status;
 
@@ -217,22 +278,8 @@ static qs_status check_segment(struct verify *verify, const struct known_queue *
     if (status != QS_OK) {
         return qsi_verify_found(verify, status, &detail, error);
     }
-    status = qsi_segment_check(verify->index, &entry->file, verify->live, &detail);
-    if (status == QS_ECORRUPT) {
-        status = check_words(verify, &entry->file, error);
-    } else {
-        status = qsi_verify_found(verify, status, &detail, error);
-    }
-    QS_TRY(status);
-    qsi_verify_progress(verify, qsi_segment_disk_bytes(verify->index, &entry->file));
-    if (entry->has_stored) {
-        status = qsi_segment_read_refs(verify->index, &entry->file, verify->live, visit_ref, &visit,
-                                       &detail);
-        QS_TRY(visit.status);
-        /* Damaged slots were told of. */
-        return qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error);
-    }
-    return QS_OK;
+    QS_TRY(check_formers(verify, entry, error));
+    return check_file(verify, &entry->file, entry->has_stored, error);
 }
 
 qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record, qs_error *error)

@@ -25,6 +25,19 @@ static qs_status check_key_file(struct verify *verify, const uint8_t *record, qs
     return qsi_verify_found(verify, status, &detail, error);
 }
 
+static qs_status note_former(struct verify *verify, const uint8_t *record, qs_error *error)
+{
+    struct known_former former;
+
+    QS_TRY(qsi_former_file_decode(&former.file, &former.end, record, error));
+    if (former.end > verify->manifest.segment_entries) {
+        return qsi_fail(error, QS_ECORRUPT, "former file of a segment with %u slots", former.end);
+    }
+    return qsi_buf_append(&verify->formers, &former, sizeof former) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "files of segments");
+}
+
 static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *record,
                                         qs_error *error)
 {
@@ -35,6 +48,8 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
     switch (qsi_record_type(record)) {
     case QSI_RECORD_QUEUE_STATE:
         return qsi_queue_state_decode(&state, record, error);
+    case QSI_RECORD_FORMER_FILE:
+        return note_former(verify, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&next_queue_id, record, error);
     case QSI_RECORD_KEY_FILE:

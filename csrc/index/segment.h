@@ -86,7 +86,8 @@ qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage
 struct qsi_segment_writer;
 /* Begins to write to a file, which is created when heap_end is 0 (queue_id, number and generation say which; salt, heap_end,
  * slot_count are set).  page_aligned: bodies begin on a page of their own, because a checkpoint names what is before.
- * One writer per index at a time: its buffers belong to the index.  QS_ESTORE_FULL: no space, nothing lost. */
+ * One writer per index at a time: its buffers belong to the index.  QS_ESTORE_FULL: no space, nothing lost.  QS_ECORRUPT: the file
+ * that is there cannot be read, and nothing was written. */
 qs_status qsi_segment_writer_begin(struct qsi_segment_writer **writer_out, struct qsi_index *index,
                                    struct qsi_segment_file *file, bool page_aligned,
                                    qs_error *error) QS_MUST_CHECK;
@@ -151,7 +152,8 @@ struct qsi_segment_state {
     uint32_t wanted;     /* QSI_STATE_* that reading makes (qsi_alloc) where the file has them */
 };
 /* Writes the state into the area that file does not name; file names it from then on.  A file that a checkpoint names in
- * durable_area keeps that one: when both are in use, the one that is not durable_area is overwritten. */
+ * durable_area keeps that one: when both are in use, the one that is not durable_area is overwritten.  A file that is not there yet
+ * (heap_end 0) is made.  QS_ECORRUPT: the file cannot be read, and nothing was written. */
 qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
                                   uint8_t durable_area, const struct qsi_segment_state *state,
                                   qs_error *error) QS_MUST_CHECK;
@@ -165,12 +167,15 @@ qs_status qsi_segment_read_state(struct qsi_index *index, const struct qsi_segme
 /* ---- space ---- */
 
 /* Writes the live messages to a new file of the next generation, packed, with the state (in area 1).  from stays.
- * Damaged messages are copied as they are.  On failure the new file is removed again. */
+ * Damaged messages are copied as they are.  On failure the new file is removed again; QS_ECORRUPT: from cannot be read. */
 qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_file *from,
                               const uint64_t *live, const struct qsi_segment_state *state,
                               struct qsi_segment_file *to_out, qs_error *error) QS_MUST_CHECK;
-/* fdatasync.  The name is durable after qsi_index_sync. */
+/* fdatasync.  The name is durable after qsi_index_sync.  QS_ECORRUPT: the file cannot be read; QS_EIO: the sync failed. */
 qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_file *file,
+                           qs_error *error) QS_MUST_CHECK;
+/* Is it there, and what it should be?  QS_ECORRUPT. */
+qs_status qsi_segment_find(struct qsi_index *index, const struct qsi_segment_file *file,
                            qs_error *error) QS_MUST_CHECK;
 qs_status qsi_index_sync(struct qsi_index *index, qs_error *error) QS_MUST_CHECK;
 /* Removes the name; QS_OK when there is none. */

@@ -20,6 +20,9 @@ qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_s
     char path[QSI_SEGMENT_PATH_BYTES];
 
     qsi_segment_path(path, file);
+    if (status == QS_ENOENT) { /* of a file that was to be made */
+        return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
+    }
     if (error != NULL) {
         qsi_error_prefix(error, "%s", path);
     }
@@ -50,6 +53,15 @@ qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage
     qsi_segment_path(path, &file);
     return qsi_fail_corrupt(error, path, damage->offset, "the message in slot %u is damaged",
                             damage->slot);
+}
+
+qs_status qsi_segment_fail_unread(qs_error *error, qs_status status,
+                                  const struct qsi_segment_file *file)
+{
+    char path[QSI_SEGMENT_PATH_BYTES];
+
+    qsi_segment_path(path, file);
+    return qsi_fail_unread(error, status, path);
 }
 
 /* -- bitmaps ---------------------------------------------------------------------------------- */
@@ -286,6 +298,14 @@ qs_status qsi_segment_view_open(struct qsi_segment_view *view_out, struct qsi_in
         qsi_segment_view_close(view_out);
     }
     return status;
+}
+
+qs_status qsi_segment_view_open_to_write(struct qsi_segment_view *view_out, struct qsi_index *index,
+                                         const struct qsi_segment_file *file, qs_error *error)
+{
+    qs_status status = qsi_segment_view_open(view_out, index, file, QS_OPEN_WRITE, error);
+
+    return qsi_segment_fail_unread(error, status, file);
 }
 
 void qsi_segment_view_close(struct qsi_segment_view *view)

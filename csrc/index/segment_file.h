@@ -35,6 +35,10 @@ qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_s
 qs_status qsi_segment_fail_damaged(qs_error *error, const struct qsi_segment_file *file,
                                    uint64_t offset, const char *what);
 
+/* A job that writes could not read what is there: qsi_fail_unread. */
+qs_status qsi_segment_fail_unread(qs_error *error, qs_status status,
+                                  const struct qsi_segment_file *file);
+
 /* The 64 bits of words from `word` on that are below `bits`. */
 static inline uint64_t qsi_bitmap_mask(uint32_t bits, uint32_t word)
 {
@@ -65,6 +69,10 @@ struct qsi_segment_view {
 qs_status qsi_segment_view_open(struct qsi_segment_view *view_out, struct qsi_index *index,
                                 const struct qsi_segment_file *file, uint32_t flags,
                                 qs_error *error) QS_MUST_CHECK;
+/* To be written to: QS_ECORRUPT when it cannot be read, for whatever reason. */
+qs_status qsi_segment_view_open_to_write(struct qsi_segment_view *view_out, struct qsi_index *index,
+                                         const struct qsi_segment_file *file,
+                                         qs_error *error) QS_MUST_CHECK;
 void qsi_segment_view_close(struct qsi_segment_view *view);
 /* QS_ECORRUPT when the file ends before. */
 qs_status qsi_segment_view_read(const struct qsi_segment_view *view, void *data, size_t bytes,
@@ -180,6 +188,9 @@ qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
 
 /* Begins a file with the slots of present (file: identity and generation; the rest is set), which are then put in ascending
  * order.  REQUIRES buffers that nobody else uses. */
+/* A file without messages. */
+qs_status qsi_segment_make(struct qsi_index *index, struct qsi_segment_file *file,
+                           qs_error *error) QS_MUST_CHECK;
 qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out,
                                           struct qsi_index *index, struct qsi_segment_file *file,
                                           const uint64_t *present,

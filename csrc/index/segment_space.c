@@ -28,7 +28,11 @@ static qs_status copy_slot(struct rewrite *rewrite, const struct qsi_row *row, q
     uint32_t difference = 0;
 
     if (row->kind == QSI_ROW_NO_SLOT) {
-        QS_TRY(qsi_segment_view_read(&rewrite->from, bytes, sizeof bytes, row->where, error));
+        qs_status status =
+            qsi_segment_view_read(&rewrite->from, bytes, sizeof bytes, row->where, error);
+        if (status != QS_OK) {
+            return qsi_segment_fail_unread(error, status, rewrite->from.file);
+        }
         difference = qs_crc32c(row->identity, bytes, QSI_SLOT_BYTES - 4) ^
                      qsi_get_u32(bytes + QSI_SLOT_BYTES - 4);
         /* A right check over impossible lengths: they might be possible in the new file. */
@@ -92,6 +96,7 @@ static qs_status copy_live(struct rewrite *rewrite, qs_error *error)
         if (status == QS_OK) {
             status = qsi_gather_heap(&gather, &rewrite->from, error);
         }
+        status = qsi_segment_fail_unread(error, status, rewrite->from.file);
         if (status == QS_OK) {
             status = copy_rows(rewrite, &gather, error);
         }
@@ -156,7 +161,10 @@ qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_
     if (from->generation == UINT32_MAX) {
         return qsi_segment_fail(error, qsi_fail(error, QS_EINVAL, "no generation is left"), from);
     }
-    QS_TRY(qsi_segment_view_open(&rewrite.from, index, from, QS_OPEN_READ, error));
+    status = qsi_segment_view_open(&rewrite.from, index, from, QS_OPEN_READ, error);
+    if (status != QS_OK) {
+        return qsi_segment_fail_unread(error, status, from);
+    }
     status = take_live(&rewrite, live, error);
     if (status == QS_OK) {
         status = write_packed(&rewrite, &to, error);
@@ -185,7 +193,7 @@ qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_fil
     struct qsi_segment_view view;
     qs_status status;
 
-    QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_WRITE, error));
+    QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = qsi_file_sync(index->env, view.handle, error);
     if (status != QS_OK && error != NULL) {
         /* Not qsi_segment_fail(): whatever the reason, a sync that failed is not to be tried again. */
@@ -194,6 +202,16 @@ qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_fil
     }
     qsi_segment_view_close(&view);
     return status;
+}
+
+qs_status qsi_segment_find(struct qsi_index *index, const struct qsi_segment_file *file,
+                           qs_error *error)
+{
+    struct qsi_segment_view view;
+
+    QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
+    qsi_segment_view_close(&view);
+    return QS_OK;
 }
 
 qs_status qsi_index_sync(struct qsi_index *index, qs_error *error)

@@ -62,17 +62,38 @@ static qs_status write_encoded(const struct qsi_segment_view *view, struct qsi_s
     return status;
 }
 
-qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
-                                  uint8_t durable_area, const struct qsi_segment_state *state,
-                                  qs_error *error)
+static qs_status write_state(struct qsi_index *index, struct qsi_segment_file *file,
+                             uint8_t durable_area, const struct qsi_segment_state *state,
+                             qs_error *error)
 {
     struct qsi_segment_view view;
     qs_status status;
 
-    QS_ASSERT(durable_area <= 2);
-    QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_WRITE, error));
+    QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = write_encoded(&view, file, area_to_write(file, durable_area), state, error);
     qsi_segment_view_close(&view);
+    return status;
+}
+
+qs_status qsi_segment_write_state(struct qsi_index *index, struct qsi_segment_file *file,
+                                  uint8_t durable_area, const struct qsi_segment_state *state,
+                                  qs_error *error)
+{
+    struct qsi_segment_file before = *file;
+    qs_status status = QS_OK;
+
+    QS_ASSERT(durable_area <= 2);
+    if (file->heap_end == 0) {
+        status = qsi_segment_make(index, file, error);
+    }
+    if (status == QS_OK) {
+        status = write_state(index, file, durable_area, state, error);
+    }
+    if (status != QS_OK && before.heap_end == 0 && file->heap_end > 0) {
+        /* If this fails the file stays until its name is taken again, or nobody keeps it. */
+        (void)!qsi_segment_remove(index, file, NULL);
+        *file = before;
+    }
     return status;
 }
 

@@ -86,7 +86,7 @@ static qs_status begin_old(struct qsi_segment_writer *writer, qs_error *error)
 {
     struct qsi_segment_view view;
 
-    QS_TRY(qsi_segment_view_open(&view, writer->index, writer->file, QS_OPEN_WRITE, error));
+    QS_TRY(qsi_segment_view_open_to_write(&view, writer->index, writer->file, error));
     writer->handle = view.handle;
     view.handle = NULL;
     qsi_segment_view_close(&view);
@@ -178,6 +178,25 @@ qs_status qsi_segment_writer_begin(struct qsi_segment_writer **writer_out, struc
     }
     start(writer, page_aligned);
     *writer_out = writer;
+    return QS_OK;
+}
+
+qs_status qsi_segment_make(struct qsi_index *index, struct qsi_segment_file *file, qs_error *error)
+{
+    struct qsi_segment_writer *writer;
+    qs_status status;
+
+    QS_ASSERT(file->heap_end == 0);
+    QS_TRY(writer_create(&writer, index, file, error));
+    file->packed = false;
+    file->slot_count = index->entries;
+    status = begin_new(writer, NULL, error);
+    if (status != QS_OK) {
+        status = qsi_segment_fail(error, status, file);
+        qsi_segment_writer_abandon(writer);
+        return status;
+    }
+    writer_free(writer);
     return QS_OK;
 }
 

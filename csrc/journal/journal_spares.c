@@ -367,8 +367,11 @@ static int compare_use(const void *a, const void *b)
 static qs_status find_old(struct qsi_journal *journal, struct release *release, qs_error *error)
 {
     struct qsi_journal_numbers numbers;
+    qs_status status = qsi_journal_list(&numbers, journal->env, journal->dir, error);
 
-    QS_TRY(qsi_journal_list(&numbers, journal->env, journal->dir, error));
+    if (status != QS_OK) {
+        return qsi_fail_unread(error, status, "journal");
+    }
     release->files = qsi_alloc((numbers.count + 1) * sizeof *release->files);
     if (release->files == NULL) {
         qsi_journal_numbers_fini(&numbers);

@@ -21,8 +21,9 @@ struct qsi_flush {
     struct qsi_segment *segment;
     struct qsi_segment_file file, transient_file;
     uint64_t end_seq;
-    uint64_t message_count; /* that are written */
-    uint32_t from, to;      /* slots */
+    uint64_t message_count;                  /* that are written */
+    uint32_t from, to;                       /* slots */
+    bool cannot_read, cannot_read_transient; /* the file to be added to */
     bool page_aligned;
     bool
         is_named; /* by the checkpoint that is being made: what comes behind shares no page with it */
@@ -44,6 +45,9 @@ void qsi_flush_refresh(struct qsi_flush *flush);
 /* index: of the queue's kind; transient_index: for transient messages in a durable queue. */
 qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
                         struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock: after run failed.  A file that could not be read is left, and run may be tried
+ * again, which makes a new one.  QS_ECORRUPT: that was not it. */
+qs_status qsi_flush_leave_file(struct qsi_flush *flush) QS_MUST_CHECK;
 /* Instead: the same messages as records of the journal, appended to out, for a checkpoint that carries them itself: messages, and
  * for each earlier delivery of one a settle record that requeues it.  What is transient is left out. */
 qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
@@ -109,8 +113,9 @@ struct qsi_state_write {
     struct qsi_segment_file file;
     struct qsi_segment_file transient_file;
     struct qsi_segment_state state; /* as file tells it: what is transient counts as settled */
-    uint64_t *transient_settled;    /* as transient_file tells it; NULL: that one is not written */
-    bool of_file;                   /* file is written */
+    bool cannot_read, cannot_read_transient; /* the file that it was to be written to */
+    uint64_t *transient_settled; /* as transient_file tells it; NULL: that one is not written */
+    bool of_file;                /* file is written */
     uint32_t version;
     uint32_t told_end; /* it tells slots below; all, unless whoever writes it leaves some out */
     uint8_t durable_area;
@@ -127,6 +132,8 @@ qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_q
                                      struct qsi_segment *segment) QS_MUST_CHECK;
 qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
                               struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock: as of flush, after run returned QS_ECORRUPT. */
+qs_status qsi_state_write_leave_file(struct qsi_state_write *write) QS_MUST_CHECK;
 void qsi_state_write_end(struct qsi_state_write *write, bool done);
 
 /* ---- what RabbitMQ would show ---- */

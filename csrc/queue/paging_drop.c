@@ -241,7 +241,7 @@ qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue 
                                 struct qsi_segment *segment)
 {
     return begin_state_write(write, queue, segment,
-                             segment->file.heap_end > 0 && segment->state_dirty,
+                             qsi_segment_has_own_file(segment) && segment->state_dirty,
                              segment->transient_count > 0 && segment->transients_dirty);
 }
 
@@ -255,16 +255,45 @@ qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *i
                               struct qsi_index *transient_index, qs_error *error)
 {
     struct qsi_segment_state transients = write->state;
+    qs_status status = QS_OK;
 
+    write->cannot_read = write->cannot_read_transient = false;
     if (write->of_file) {
-        QS_TRY(qsi_segment_write_state(index, &write->file, write->durable_area, &write->state,
-                                       error));
+        status =
+            qsi_segment_write_state(index, &write->file, write->durable_area, &write->state, error);
+        write->cannot_read = status == QS_ECORRUPT;
     }
     transients.settled = write->transient_settled;
-    return write->transient_settled != NULL
-               ? qsi_segment_write_state(transient_index, &write->transient_file, 0, &transients,
-                                         error)
-               : QS_OK;
+    if (status == QS_OK && write->transient_settled != NULL) {
+        status =
+            qsi_segment_write_state(transient_index, &write->transient_file, 0, &transients, error);
+        write->cannot_read_transient = status == QS_ECORRUPT;
+    }
+    return status;
+}
+
+qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
+{
+    struct qsi_segment *segment = write->segment;
+    const struct qsi_queue *queue = write->queue;
+    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint64_t flushed = queue->flushed_seq > first_seq ? queue->flushed_seq - first_seq : 0;
+    uint32_t entries = queue->shared->entries;
+    bool of_transients = write->cannot_read_transient;
+
+    if ((of_transients ? segment->transient_file : segment->file).heap_end == 0) {
+        return QS_ECORRUPT; /* a new one could not be made */
+    }
+    QS_TRY(qsi_segment_leave_file(segment, of_transients,
+                                  flushed < entries ? (uint32_t)flushed : entries));
+    write->version = segment->state_version;
+    if (of_transients) {
+        write->transient_file = segment->transient_file;
+    } else {
+        write->file = segment->file;
+        write->durable_area = 0;
+    }
+    return QS_OK;
 }
 
 void qsi_state_write_end(struct qsi_state_write *write, bool done)
@@ -278,6 +307,9 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
         segment->told_end = 0; /* what was not written to its end may have spoiled the area */
     }
     if (done && write->of_file) {
+        if (segment->file.heap_end == 0) {
+            segment->file = write->file;
+        }
         segment->file.state_area = write->file.state_area;
         segment->file.state_crc = write->file.state_crc;
         segment->file_dirty = segment->file_dirty || !write->is_named;
@@ -285,6 +317,9 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
         segment->told_end = changed ? 0 : write->told_end;
     }
     if (done && write->transient_settled != NULL) {
+        if (segment->transient_file.heap_end == 0) {
+            segment->transient_file = write->transient_file;
+        }
         segment->transient_file.state_area = write->transient_file.state_area;
         segment->transient_file.state_crc = write->transient_file.state_crc;
         segment->transients_dirty = changed;

@@ -316,18 +316,29 @@ static bool wants_writer(const struct qsi_flush *flush, bool transient)
     return false;
 }
 
+static qs_status begin_writer(struct qsi_segment_writer **writer_out, struct qsi_index *index,
+                              struct qsi_segment_file *file, bool page_aligned,
+                              bool *cannot_read_out, qs_error *error)
+{
+    bool is_there = file->heap_end > 0;
+    qs_status status = qsi_segment_writer_begin(writer_out, index, file, page_aligned, error);
+
+    *cannot_read_out = is_there && status == QS_ECORRUPT;
+    return status;
+}
+
 static qs_status begin_writers(struct flushing *flushing, struct qsi_index *index,
                                struct qsi_index *transient_index, qs_error *error)
 {
     struct qsi_flush *flush = flushing->flush;
 
     if (wants_writer(flush, false)) {
-        QS_TRY(qsi_segment_writer_begin(&flushing->writer, index, &flush->file, flush->page_aligned,
-                                        error));
+        QS_TRY(begin_writer(&flushing->writer, index, &flush->file, flush->page_aligned,
+                            &flush->cannot_read, error));
     }
     return wants_writer(flush, true)
-               ? qsi_segment_writer_begin(&flushing->transient_writer, transient_index,
-                                          &flush->transient_file, false, error)
+               ? begin_writer(&flushing->transient_writer, transient_index, &flush->transient_file,
+                              false, &flush->cannot_read_transient, error)
                : QS_OK;
 }
 
@@ -365,6 +376,19 @@ qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
     return status;
 }
 
+qs_status qsi_flush_leave_file(struct qsi_flush *flush)
+{
+    bool of_transients = flush->cannot_read_transient;
+
+    if (!flush->cannot_read && !of_transients) {
+        return QS_ECORRUPT;
+    }
+    flush->cannot_read = flush->cannot_read_transient = false;
+    QS_TRY(qsi_segment_leave_file(flush->segment, of_transients, flush->from));
+    qsi_flush_refresh(flush);
+    return QS_OK;
+}
+
 void qsi_flush_end(struct qsi_flush *flush, bool done)
 {
     struct qsi_queue *queue = flush->queue;
@@ -378,6 +402,7 @@ void qsi_flush_end(struct qsi_flush *flush, bool done)
                 : 0;
         if (flush->message_count > 0 && wants_writer(flush, false)) {
             segment->file_dirty = !flush->is_named; /* slots, even if there are no new bodies */
+            segment->content_dirty = segment->file_dirty;
         }
         if (flush->file.heap_end != segment->file.heap_end) {
             segment->page_aligned = flush->is_named;

@@ -151,7 +151,8 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
                                uint64_t bytes_max)
 {
     uint64_t *wanted = qsi_zalloc(qsi_queue_words(queue) * sizeof *wanted);
-    bool mixed = queue->durable && segment->transient_file.heap_end > 0;
+    bool mixed =
+        queue->durable && (segment->transient_file.heap_end > 0 || segment->former_count > 0);
 
     memset(page_in, 0, sizeof *page_in);
     if (wanted == NULL) {
@@ -162,7 +163,7 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
     page_in->of_transients =
         mixed &&
         (qsi_segment_transient(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0;
-    page_in->file = page_in->of_transients ? segment->transient_file : segment->file;
+    page_in->file = *qsi_segment_file_of(segment, slot, page_in->of_transients, &end);
     for (uint32_t word = slot / QSI_WORD_BITS; word < qsi_bitmap_words(end); word++) {
         uint64_t live = qsi_segment_live(queue, segment, word) & qsi_word_range(word, slot, end);
         uint64_t transient = qsi_segment_transient(segment, word);

@@ -134,6 +134,9 @@ void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *in
         if (segment->file.heap_end > 0) {
             measure_out->disk_bytes += qsi_segment_disk_bytes(index, &segment->file);
         }
+        for (uint32_t k = 0; k < segment->former_count; k++) {
+            measure_out->disk_bytes += qsi_segment_disk_bytes(index, &segment->formers[k].file);
+        }
         if (segment->transient_file.heap_end > 0) {
             measure_out->disk_bytes += qsi_segment_disk_bytes(index, &segment->transient_file);
         }

@@ -70,6 +70,15 @@ struct qsi_delays {
     bool is_ordered; /* the heap has what is delayed and nothing else; if not, it is made again */
 };
 
+/* A file that a segment had before: what is in it is nowhere else. */
+struct qsi_former_file {
+    struct qsi_segment_file file; /* without a state: that is in the file that came after it */
+    uint32_t end;                 /* slots below that are in no earlier one are in it */
+    bool of_transients;           /* the segment's transient file it was */
+    bool is_dirty;                /* something was written to it since the last checkpoint */
+    bool named;                   /* as of the segment */
+};
+
 /* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words [word_base, word_base + word_count);
  * what is before them is settled, what is behind was not given out yet. */
 struct qsi_segment {
@@ -102,6 +111,7 @@ struct qsi_segment {
     bool state_dirty;         /* the state area of file does not tell the present state */
     bool transients_dirty;    /* nor does that of transient_file */
     bool file_dirty;          /* written since its last sync */
+    bool content_dirty;       /* and not its state alone */
     bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
     const void *
         aside_for; /* who learned that its state cannot be read: nobody knows which messages it has, and others are served
@@ -117,6 +127,8 @@ struct qsi_segment {
     /* Of transient messages in a durable queue.  It is never synced, and gone at the next open.  Each of the
      * two files tells the state of its own messages, and takes the others for settled. */
     struct qsi_segment_file transient_file;
+    struct qsi_former_file *formers; /* in the order in which they were left */
+    uint32_t former_count;
     /* Settled messages whose content was not in memory.  The bitmap is there before content that refers
      * to the message store leaves memory, and before a state comes that has such content on the disk:
      * settling needs no memory.  NULL: no such content is on the disk only. */
@@ -375,6 +387,20 @@ struct qsi_passed {
 /* The first segment with ready messages that is not damaged, as far as anybody knows; those before
  * it are added to *passed_io. */
 struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io);
+
+/* ---- files that cannot be written to any more (former_files.c) ---- */
+
+/* REQUIRES state.  The file, or the transient one, is left with slots below end in it; the next
+ * write makes a new one. */
+qs_status qsi_segment_leave_file(struct qsi_segment *segment, bool of_transients,
+                                 uint32_t end) QS_MUST_CHECK;
+/* Recovery, in the order in which they were left. */
+qs_status qsi_segment_restore_former(struct qsi_segment *segment,
+                                     const struct qsi_segment_file *file,
+                                     uint32_t end) QS_MUST_CHECK;
+/* Which file a slot was written to, and as far as *end_io is lowered those behind it. */
+const struct qsi_segment_file *qsi_segment_file_of(const struct qsi_segment *segment, uint32_t slot,
+                                                   bool of_transients, uint32_t *end_io);
 
 /* ---- settling: masks of messages that are out, in one word (slot / 64) of a segment ---- */
 

@@ -91,10 +91,12 @@ static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, 
                ? segment->transient[at]
                : 0;
 }
+/* Has it messages in a file that is not the transient one, or had it before that was left? */
+bool qsi_segment_has_own_file(const struct qsi_segment *segment);
 /* The files tell the present state: it may leave memory. */
 static inline bool qsi_segment_is_told(const struct qsi_segment *segment)
 {
-    return (segment->file.heap_end == 0 || !segment->state_dirty) &&
+    return (!qsi_segment_has_own_file(segment) || !segment->state_dirty) &&
            (segment->transient_count == 0 || !segment->transients_dirty);
 }
 /* budget: from which its bytes go; NULL: nobody counts them any more. */
@@ -116,6 +118,10 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Room for count more pointers at the end of an array that gives up its front. */
 qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
                                uint32_t *capacity_io, uint32_t count) QS_MUST_CHECK;
+
+/* ---- former files (former_files.c) ---- */
+
+void qsi_segment_free_formers(struct qsi_segment *segment);
 
 /* ---- runs (queue_runs.c) ---- */
 

@@ -41,6 +41,7 @@ void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment
     queue->retired_number = segment->number; /* what comes into it later gets another file */
     queue->retired_generation = segment->file.generation + 1;
     segment->file.heap_end = 0; /* so that nobody removes it */
+    qsi_segment_free_formers(segment);
     segment->has_stored = false;
     qsi_queue_settle_unloaded(queue, segment);
 }

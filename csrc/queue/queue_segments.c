@@ -211,6 +211,7 @@ void qsi_segment_free(struct qsi_segment *segment)
 {
     qsi_list_remove(&segment->in_shared);
     qsi_segment_free_state(NULL, segment);
+    qsi_segment_free_formers(segment);
     qsi_free(segment->releases);
     qsi_free(segment);
 }
@@ -392,6 +393,12 @@ qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
 
 /* ---- retiring ---- */
 
+static bool has_file(const struct qsi_segment *segment)
+{
+    return segment->file.heap_end > 0 || segment->transient_file.heap_end > 0 ||
+           segment->former_count > 0;
+}
+
 void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     struct qsi_queue_shared *shared = queue->shared;
@@ -409,7 +416,7 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
     qsi_segment_free_state(shared->budget, segment);
     qsi_segment_leave_releases(queue, segment);
     qsi_list_remove(&segment->in_shared);
-    if (segment->file.heap_end == 0 && segment->transient_file.heap_end == 0) {
+    if (!has_file(segment)) {
         qsi_segment_free(segment);
         return;
     }
@@ -438,9 +445,7 @@ void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *seg
         return;
     }
     /* One that is being filled stays, unless its file holds space; one that is about to be stays in any case. */
-    if (end > queue->next_seq &&
-        ((segment->file.heap_end == 0 && segment->transient_file.heap_end == 0) ||
-         is_reserved(queue, segment))) {
+    if (end > queue->next_seq && (!has_file(segment) || is_reserved(queue, segment))) {
         return;
     }
     qsi_segment_retire(queue, segment);

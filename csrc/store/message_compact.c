@@ -260,7 +260,10 @@ static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *ou
         bool wanted;
         bool copied = false;
 
-        QS_TRY(qsi_walk_next(walk, &ref, &found, error));
+        qs_status status = qsi_walk_next(walk, &ref, &found, error);
+        if (status != QS_OK) {
+            return qsi_message_file_fail_unread(error, status, job->from->id);
+        }
         if (!found) {
             break;
         }
@@ -277,6 +280,12 @@ static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *ou
     return QS_OK;
 }
 
+static qs_status fail_unread(const struct qsi_compaction *job, qs_status status, qs_error *error)
+{
+    status = qsi_message_file_fail(error, status, job->from->id);
+    return qsi_message_file_fail_unread(error, status, job->from->id);
+}
+
 /* Slots [first, first + *count_out) of the old file's table, into the buffer.  *count_out 0: the
  * table or the file ends here. */
 static qs_status read_table(const struct qsi_compaction *job, struct qsi_message_output *output,
@@ -291,7 +300,7 @@ static qs_status read_table(const struct qsi_compaction *job, struct qsi_message
                                      view->header.table_offset + (uint64_t)first * 8, &read, error);
 
     *count_out = (uint32_t)(read / 8);
-    return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, job->from->id);
+    return status == QS_OK ? QS_OK : fail_unread(job, status, error);
 }
 
 static qs_status is_table_whole(const struct qsi_compaction *job, struct qsi_message_output *output,
@@ -313,7 +322,7 @@ static qs_status is_table_whole(const struct qsi_compaction *job, struct qsi_mes
     } while (count > 0);
     status = qsi_file_read(output->env, view->handle, stored, sizeof stored, end, &read, error);
     if (status != QS_OK) {
-        return qsi_message_file_fail(error, status, job->from->id);
+        return fail_unread(job, status, error);
     }
     *whole_out =
         slot == view->header.table_slots && read == sizeof stored && qsi_get_u32(stored) == crc;
@@ -489,6 +498,8 @@ qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct 
     if (status == QS_OK) {
         status = rewrite(store, job, &view, error);
         qsi_message_file_release(store, view.file);
+    } else {
+        status = qsi_message_file_fail_unread(error, status, job->from->id);
     }
     job->is_hopeless = status == QS_ECORRUPT || status == QS_EVERSION;
     return status;

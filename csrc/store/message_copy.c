@@ -47,7 +47,8 @@ static qs_status read_piece(struct qsi_message_output *output, const struct qsi_
         qsi_file_read(output->env, view->handle, data, bytes, ref->offset + done, &read, error);
 
     if (status != QS_OK) {
-        return qsi_message_file_fail(error, status, view->file->id);
+        status = qsi_message_file_fail(error, status, view->file->id);
+        return qsi_message_file_fail_unread(error, status, view->file->id);
     }
     *whole_out = read == bytes;
     if (!*whole_out) {

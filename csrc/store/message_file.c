@@ -20,6 +20,9 @@ qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_me
     char path[QSI_MESSAGE_PATH_BYTES];
 
     qsi_message_path(path, id);
+    if (status == QS_ENOENT) { /* of a file that was to be made */
+        return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
+    }
     if (error != NULL) {
         qsi_error_prefix(error, "%s", path);
     }
@@ -30,6 +33,14 @@ qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_me
         }
     }
     return status;
+}
+
+qs_status qsi_message_file_fail_unread(qs_error *error, qs_status status, struct qsi_message_id id)
+{
+    char path[QSI_MESSAGE_PATH_BYTES];
+
+    qsi_message_path(path, id);
+    return qsi_fail_unread(error, status, path);
 }
 
 qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id)

@@ -150,6 +150,8 @@ qs_status qsi_message_strays_remove(struct qsi_message_store *store, bool *remov
 /* "messages/0000000001.msg: " in front; a full disk becomes QS_ESTORE_FULL. */
 qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_message_id id);
 /* QS_ECORRUPT: there is no such file. */
+/* A job that writes could not read what is there: qsi_fail_unread. */
+qs_status qsi_message_file_fail_unread(qs_error *error, qs_status status, struct qsi_message_id id);
 qs_status qsi_message_file_fail_missing(qs_error *error, struct qsi_message_id id);
 /* REQUIRES the mutex.  Nobody refers to the file and nobody will. */
 bool qsi_message_file_is_dead(const struct qsi_message_store *store,

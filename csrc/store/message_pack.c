@@ -6,6 +6,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "env_call.h"
 #include "envelope.h"
 #include "error.h"
 #include "file.h"
@@ -143,6 +144,10 @@ static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message
     file->refs++;
     qsi_mutex_unlock(&store->mutex);
     status = qsi_message_file_sync(store, file->id, file->handle, error);
+    if (status == QS_OK) { /* else the journal is to keep what was packed */
+        status = qsi_env_check_linked(store->env, file->handle, error);
+        status = qsi_message_file_fail_unread(error, status, file->id);
+    }
     qsi_mutex_lock(&store->mutex);
     if (status == QS_OK) {
         file->pack_syncs = marks;
@@ -150,6 +155,20 @@ static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message
     /* Never a handle to close: what has a pack to sync is unsettled. */
     (void)qsi_message_file_unref(store, file);
     return status;
+}
+
+bool qsi_message_store_written_name(struct qsi_message_store *store,
+                                    char name_out[QSI_MESSAGE_NAME_BYTES])
+{
+    bool is_any;
+
+    qsi_mutex_lock(&store->mutex);
+    is_any = store->current != NULL;
+    if (is_any) {
+        qsi_message_name(name_out, store->current->id);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return is_any;
 }
 
 qs_status qsi_message_store_sync_packs(struct qsi_message_store *store, qs_error *error)

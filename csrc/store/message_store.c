@@ -369,6 +369,10 @@ qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dir
     for (struct qsi_message_file *file = set->first; file != NULL && status == QS_OK;
          file = file->next_taken) {
         status = qsi_message_file_sync(store, file->id, file->handle, error);
+        if (status == QS_OK) { /* what is synced into a file without a name is lost */
+            status = qsi_env_check_linked(store->env, file->handle, error);
+            status = status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, file->id);
+        }
     }
     qsi_message_store_release(store, set);
     return status;

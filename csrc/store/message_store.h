@@ -239,9 +239,12 @@ qs_status qsi_message_store_write_pack(struct qsi_message_store *store,
                                        const struct qsi_pack_body *bodies, uint32_t count,
                                        struct qsi_body_ref *refs_out, struct qsi_place *place_out,
                                        qs_error *error) QS_MUST_CHECK;
+/* The name of the file that takes the next record; false: there is none. */
+bool qsi_message_store_written_name(struct qsi_message_store *store,
+                                    char name_out[QSI_MESSAGE_NAME_BYTES]);
 /* Without the owner's lock: fdatasync of each file with packs that were marked and not synced.  No
  * commit's set has them, so before a checkpoint names them, and before settle, this is to be
- * called.  A failure is final. */
+ * called.  A failure is final; QS_ECORRUPT: a file with packs has no name any more. */
 qs_status qsi_message_store_sync_packs(struct qsi_message_store *store,
                                        qs_error *error) QS_MUST_CHECK;
 

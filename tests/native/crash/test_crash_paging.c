@@ -10,7 +10,7 @@ static const struct {
     struct crash_run_options options;
     uint32_t percent; /* of the states */
 } kinds[] = {
-    {"long lives", {.generations = 1, .ops = 120, .cut_percent = 5, .random_cuts = 2}, 30},
+    {"long lives", {.generations = 1, .ops = 120, .cut_percent = 5, .random_cuts = 2}, 20},
     {"short lives",
      {.generations = 4, .ops = 40, .cut_percent = 5, .random_cuts = 2, .end_steps = 400},
      30},
@@ -19,6 +19,14 @@ static const struct {
      20},
     {"first commits of sessions",
      {.generations = 12, .ops = 8, .cut_percent = 3, .random_cuts = 2, .end_syncs = 3},
+     10},
+    {"segments that cannot be read",
+     {.generations = 4,
+      .ops = 80,
+      .cut_percent = 5,
+      .random_cuts = 2,
+      .end_steps = 600,
+      .unread_percent = 10},
      10},
     {"failing calls",
      {.generations = 3,

@@ -10,6 +10,8 @@
 
 #include "qstore/env.h"
 
+#include "splitmix.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -49,6 +51,8 @@ struct crash_env {
     qs_env env;
     qs_env *inner;
     enum crash_bug bug;
+    uint32_t unread_percent; /* of the segment files that are opened to be written cannot be read */
+    uint64_t unread_random;
     bool is_dead;         /* the process is gone: nothing it still does reaches the disk */
     uint64_t syncs_begun; /* of files */
     struct {
@@ -139,18 +143,21 @@ static inline enum crash_bug crash_bug_of(qs_env *env)
     return ((struct crash_env *)env->data)->bug;
 }
 
-/* QS_EIO in a dead process, which reports errors to nobody. */
-static inline qs_status crash_alive(qs_env *env, qs_error *error)
+static inline qs_status crash_fail(qs_error *error, const char *why)
 {
-    if (!((struct crash_env *)env->data)->is_dead) {
-        return QS_OK;
-    }
     if (error != NULL) {
         memset(error, 0, sizeof *error);
         error->status = QS_EIO;
-        strcpy(error->text, "the process is dead");
+        strcpy(error->text, why);
     }
     return QS_EIO;
+}
+
+/* QS_EIO in a dead process, which reports errors to nobody. */
+static inline qs_status crash_alive(qs_env *env, qs_error *error)
+{
+    return ((struct crash_env *)env->data)->is_dead ? crash_fail(error, "the process is dead")
+                                                    : QS_OK;
 }
 
 #define CRASH_ALIVE(env, error)                 \
@@ -229,12 +236,22 @@ static inline qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name,
 
 /* -- files ------------------------------------------------------------------------------------ */
 
+static inline bool crash_cannot_read(struct crash_env *crash, const char *name, uint32_t flags)
+{
+    return crash->unread_percent > 0 && (flags & QS_OPEN_WRITE) != 0 &&
+           (flags & QS_OPEN_CREATE_NEW) == 0 && crash_thing_named(name) == CRASH_SEGMENT &&
+           qsi_splitmix_below(&crash->unread_random, 100) < crash->unread_percent;
+}
+
 static inline qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
                                    qs_file **file_out, qs_error *error)
 {
     qs_status status;
 
     CRASH_ALIVE(env, error);
+    if (crash_cannot_read(env->data, name, flags)) {
+        return crash_fail(error, "the disk cannot be read");
+    }
     status = crash_inner(env)->open(crash_inner(env), dir, name, flags, file_out, error);
     if (status == QS_OK && crash_bug_of(env) != CRASH_NO_BUG) {
         crash_note_handle(env, *file_out, crash_thing_named(name));

@@ -27,14 +27,15 @@
 
 struct crash_run_options {
     enum crash_bug bug;
-    uint32_t generations; /* 1 at least */
-    uint32_t ops;         /* of one generation, about */
-    uint32_t cut_percent; /* of the steps at which cuts are taken */
-    uint32_t random_cuts; /* at each such step, beside the two simple ones */
-    bool has_faults;      /* one call of each generation fails, most often a sync */
-    uint32_t end_steps;   /* a generation that is cut off ends within so many steps */
-    uint32_t end_syncs;   /* not 0: or at one of the first syncs of its work, mid-commit */
-    bool pages;           /* crash_paging_options, and work to go with it */
+    uint32_t generations;    /* 1 at least */
+    uint32_t ops;            /* of one generation, about */
+    uint32_t cut_percent;    /* of the steps at which cuts are taken */
+    uint32_t random_cuts;    /* at each such step, beside the two simple ones */
+    uint32_t unread_percent; /* of the segment files that are to be written to cannot be read */
+    bool has_faults;         /* one call of each generation fails, most often a sync */
+    uint32_t end_steps;      /* a generation that is cut off ends within so many steps */
+    uint32_t end_syncs;      /* not 0: or at one of the first syncs of its work, mid-commit */
+    bool pages;              /* crash_paging_options, and work to go with it */
 };
 
 struct crash_run {
@@ -249,7 +250,9 @@ static inline void crash_finish(struct crash_run *run, struct crash_work *work)
 {
     if (work->pages && !work->is_over && !run->has_ended && !work->has_faults &&
         crash_run_below(run, 2) == 0) {
+        run->env.unread_percent = 0;
         crash_check_empty(work);
+        run->env.unread_percent = run->options->unread_percent;
     }
     if (!work->is_over && crash_run_below(run, 3) == 0) {
         crash_close_store(work);
@@ -345,6 +348,8 @@ static inline void crash_run_init(struct crash_run *run, const struct crash_run_
     run->fault = qsi_env_fault_create(run->sim);
     QS_CHECK(run->fault != NULL);
     crash_env_init(&run->env, run->fault, options->bug);
+    run->env.unread_percent = options->unread_percent;
+    run->env.unread_random = seed;
     qsi_env_sim_on_step(run->sim, crash_on_step, run);
 }
 

@@ -1,8 +1,8 @@
-/* Descriptors and memory run short: the call that met it says so, the store goes on, and nothing is
- * lost.
+/* Descriptors and memory run short, or the disk cannot be read for a while: the call that met it says
+ * so, the store goes on, and nothing is lost.
  *
- * Every operation has its n-th opening of a file refused, for n = 1, 2, ... until none is; in
- * memory, without threads. */
+ * Every operation has its n-th opening of a file refused, or its n-th read failed, for n = 1, 2, ...
+ * until none is; in memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_fields.h"
@@ -99,7 +99,8 @@ static void check_goes_on(struct engine *engine, uint64_t n)
     *engine = dead;
 }
 
-static void sweep_openings(qs_status (*operation)(struct engine *engine))
+static void sweep(enum qsi_fault_kind kind, enum qsi_fault_how how, bool sticky,
+                  qs_status (*operation)(struct engine *engine))
 {
     uint64_t n = 1;
 
@@ -113,17 +114,35 @@ static void sweep_openings(qs_status (*operation)(struct engine *engine))
         faulty = engine.env;
         declare(&engine, "other", 0);
         settle_half(&engine);
-        qsi_env_fault_arm(faulty, QSI_FAULT_OPEN, QSI_FAULT_EMFILE, n, false);
+        qsi_env_fault_arm(faulty, kind, how, n, sticky);
         status = operation(&engine);
         has_fired = qsi_env_fault_fired(faulty);
-        QS_CHECK(status == QS_OK || status == QS_EMFILE || status == QS_ESTORE_FULL);
-        qsi_env_fault_arm(faulty, QSI_FAULT_OPEN, QSI_FAULT_EMFILE, 0, false);
+        QS_CHECK(status == QS_OK || status == QS_ESTORE_FULL ||
+                 status == (how == QSI_FAULT_EMFILE ? QS_EMFILE : QS_ECORRUPT));
+        qsi_env_fault_arm(faulty, kind, how, 0, false);
         check_goes_on(&engine, n);
         engine.env = faulty;
         stop(&engine);
     }
-    printf("%" PRIu64 " openings refused\n", n - 2);
+    printf("%" PRIu64 " calls failed\n", n - 2);
     QS_CHECK(n > 5);
+}
+
+static void sweep_openings(qs_status (*operation)(struct engine *engine))
+{
+    sweep(QSI_FAULT_OPEN, QSI_FAULT_EMFILE, false, operation);
+}
+
+static void test_a_read_that_failed_in_a_checkpoint_failed_the_store(void)
+{
+    sweep(QSI_FAULT_READ, QSI_FAULT_EIO, false, make_checkpoint);
+    sweep(QSI_FAULT_READ, QSI_FAULT_EIO, true, make_checkpoint);
+}
+
+static void test_a_read_that_failed_in_paging_failed_the_store(void)
+{
+    sweep(QSI_FAULT_READ, QSI_FAULT_EIO, false, requeue_and_page);
+    sweep(QSI_FAULT_READ, QSI_FAULT_EIO, true, requeue_and_page);
 }
 
 static void test_checkpoint_without_descriptors_does_not_fail_the_store(void)
@@ -183,6 +202,8 @@ static void test_checkpoint_without_memory_does_not_fail_the_store(void)
         start(&engine);
         faulty = engine.env;
         settle_half(&engine);
+        /* The memory of the disk counts as well, and a write to the journal that fails is final. */
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         qs_test_alloc_arm(&state, n, false);
         status = make_checkpoint(&engine);
         has_failed = state.has_failed;
@@ -346,5 +367,7 @@ int main(void)
     test_checkpoint_without_memory_does_not_fail_the_store();
     test_segments_that_ended_without_memory_go_with_a_later_checkpoint();
     test_what_leaves_without_memory_leaves_later();
+    test_a_read_that_failed_in_a_checkpoint_failed_the_store();
+    test_a_read_that_failed_in_paging_failed_the_store();
     return 0;
 }

@@ -147,7 +147,8 @@ static qs_status run_recovery(qs_env *env, struct state *state, qs_error *error)
 static bool is_expected(qs_status status)
 {
     return status == QS_EIO || status == QS_ESTORE_FULL || status == QS_ENOSPC ||
-           status == QS_EINTR || status == QS_ESTORE_FAILED;
+           status == QS_EINTR || status == QS_ESTORE_FAILED ||
+           status == QS_ECORRUPT; /* the file could not be read */
 }
 
 static void fini(struct state *state)

@@ -1,0 +1,241 @@
+/* Segment files that are damaged or removed while the store is open, and a disk that cannot be read.
+ *
+ * Method: messages of a lazy queue are in a file, which is damaged in each way; then whatever writes to it comes: a flush, a state, a
+ * checkpoint.  Others are served, what is lost is told, checkpoints go on where the journal is not needed for what was lost, and where
+ * it is nothing of it goes. */
+#include "engine_damage.h"
+#include "engine_fixture.h"
+#include "qs_test_fields.h"
+
+#define ENTRIES 1024u
+#define FIRST 100u /* messages that are in the file */
+
+static void declare_lazy(struct engine *engine, const char *queue)
+{
+    struct qs_test_fields fields = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_text(&fields, "x-queue-mode", "lazy");
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+}
+
+static void publish_numbers(struct engine *engine, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        publish(engine, "q", body);
+    }
+}
+
+static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        get(engine, "q", body);
+    }
+}
+
+/* Each of them is refused, and the file is named. */
+static void get_damaged(struct engine *engine, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        qs_message message;
+        QS_CHECK_STATUS(QS_ECORRUPT,
+                        qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+        QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
+    }
+}
+
+static void check_others_are_served(struct engine *engine)
+{
+    publish(engine, "served", "yes");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    ack(engine, get(engine, "served", "yes").delivery_tag, 0);
+}
+
+/* The messages are in the one segment there is; a checkpoint has them as well, or only the journal. */
+static void make_store(struct engine *engine, enum place place, bool has_checkpoint)
+{
+    engine_init(engine, place);
+    engine->options.segment_entries = ENTRIES;
+    engine->options.checkpoint_interval_ms = 0;
+    engine->options.checkpoint_bytes = 1u << 20;
+    engine->options.journal_file_bytes = 64u << 10;
+    engine_open(engine);
+    declare_lazy(engine, "q");
+    declare(engine, "other", QS_DURABLE);
+    declare(engine, "served", QS_DURABLE);
+    publish_numbers(engine, 0, FIRST);
+    check_counts(engine, "q", FIRST, 0); /* who asks waits until they are in segments */
+    if (has_checkpoint) {
+        QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    }
+}
+
+static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place place)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct engine engine;
+
+        if (kind == STATE) {
+            continue;
+        }
+        make_store(&engine, place, true);
+        damage_segment(&engine, 0, (enum damage_kind)kind);
+        publish_numbers(&engine, FIRST, 2 * FIRST);
+        check_counts(&engine, "q", 2 * FIRST, 0);
+        check_others_are_served(&engine);
+        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        get_damaged(&engine, FIRST);
+        get_numbers(&engine, FIRST, 2 * FIRST);
+        get_nothing(&engine, "q");
+        engine_new_channel(&engine);
+        for (int round = 0; round < 2; round++) {
+            check_counts(&engine, "q", 2 * FIRST, 0);
+            engine_reopen(&engine);
+            check_counts(&engine, "q", 2 * FIRST, 0);
+            get_damaged(&engine, FIRST);
+            get_numbers(&engine, FIRST, 2 * FIRST);
+            engine_new_channel(&engine);
+        }
+        get_damaged(&engine, FIRST);
+        get_numbers(&engine, FIRST, 2 * FIRST);
+        ack(&engine, 2 * FIRST, QS_MULTIPLE);
+        engine_new_channel(&engine);
+        check_counts(&engine, "q", FIRST, 0); /* no ack finds what was not delivered */
+        engine_reopen(&engine);
+        check_counts(&engine, "q", FIRST, 0);
+        {
+            uint64_t count;
+            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+            QS_CHECK(count == FIRST);
+        }
+        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        {
+            qs_queue_status status;
+            QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &status, QS_ERROR));
+            QS_CHECK(status.disk_bytes == 0);
+        }
+        engine_stop(&engine);
+    }
+}
+
+/* The file is damaged, and then the one that came after it: each has the messages that were written to
+ * it. */
+static void test_a_segment_that_was_damaged_twice(enum place place)
+{
+    struct engine engine;
+
+    make_store(&engine, place, true);
+    damage_segment(&engine, 0, HEADER);
+    publish_numbers(&engine, FIRST, FIRST + 10);
+    check_counts(&engine, "q", FIRST + 10, 0);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    damage(&engine, "index", "-000000000000-00000001", "QSSEGMT\n", 8);
+    publish_numbers(&engine, FIRST + 10, FIRST + 20);
+    check_counts(&engine, "q", FIRST + 20, 0);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    check_others_are_served(&engine);
+    for (int round = 0; round < 2; round++) {
+        get_damaged(&engine, FIRST + 10);
+        QS_CHECK(strstr(QS_ERROR->path, "-00000001.seg") != NULL);
+        get_numbers(&engine, FIRST + 10, FIRST + 20);
+        get_nothing(&engine, "q");
+        engine_new_channel(&engine);
+        engine_reopen(&engine);
+    }
+    /* The same bytes are changed back. */
+    damage(&engine, "index", "-000000000000-00000001", "QSSEGMT\n", 8);
+    get_damaged(&engine, FIRST);
+    get_numbers(&engine, FIRST, FIRST + 20);
+    engine_stop(&engine);
+}
+
+static void test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment(enum place place)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct engine engine;
+
+        if (kind == STATE) {
+            continue;
+        }
+        make_store(&engine, place, true);
+        get_numbers(&engine, 0, FIRST);
+        ack(&engine, FIRST / 2, QS_MULTIPLE);
+        damage_segment(&engine, 0, (enum damage_kind)kind);
+        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        check_others_are_served(&engine);
+        engine_new_channel(&engine);
+        check_counts(&engine, "q", FIRST / 2, 0);
+        engine_reopen(&engine);
+        check_counts(&engine, "q", FIRST / 2, 0);
+        get_damaged(&engine, FIRST / 2);
+        get_nothing(&engine, "q");
+        engine_stop(&engine);
+    }
+}
+
+/* What only the journal has stays there: no checkpoint counts before it is settled, and publishers are
+ * refused when the journal has grown to its bound. */
+static void
+test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(enum place place)
+{
+    static const uint8_t publish_much[4000];
+
+    for (int way = 0; way < 2; way++) {
+        struct engine engine;
+        qs_status status = QS_OK;
+        qs_receipt receipt;
+        uint32_t accepted = 0;
+
+        make_store(&engine, place, false);
+        damage_segment(&engine, 0, FILE_GONE);
+        for (int round = 0; round < 2; round++) {
+            QS_CHECK_STATUS(QS_ECORRUPT, qs_store_checkpoint(engine.store, QS_ERROR));
+            QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
+        }
+        check_others_are_served(&engine);
+        publish(&engine, "other", "to be acked");
+        while (accepted < 4096 && status == QS_OK) {
+            status = qs_channel_publish(engine.channel, text(""), text("other"), PERSISTENT,
+                                        (qs_slice){publish_much, sizeof publish_much}, 0, &receipt,
+                                        QS_ERROR);
+            accepted += status == QS_OK;
+        }
+        QS_CHECK(status == QS_ECORRUPT && accepted > 700 && accepted < 2000);
+        QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
+        QS_CHECK(strstr(QS_ERROR->text, "put the file back") != NULL);
+        ack(&engine, get(&engine, "other", "to be acked").delivery_tag, 0);
+        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+        if (way == 0) { /* nobody needs it any more */
+            uint64_t count;
+            QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), &count, QS_ERROR));
+            QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+            check_others_are_served(&engine);
+        } else { /* the journal has it */
+            engine_reopen(&engine);
+            get_numbers(&engine, 0, FIRST);
+            check_counts(&engine, "other", accepted, 0);
+            engine_new_channel(&engine);
+            QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        }
+        engine_stop(&engine);
+    }
+}
+
+int main(void)
+{
+    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
+        test_a_flush_into_a_damaged_segment_failed_the_store((enum place)place);
+        test_a_segment_that_was_damaged_twice((enum place)place);
+        test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment((enum place)place);
+        test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
+            (enum place)place);
+    }
+    return 0;
+}
