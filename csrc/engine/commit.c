@@ -629,9 +629,10 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet)
     return quiet->is_quiet;
 }
 
-/* REQUIRES lock; releases it meanwhile.  A step of zeros ahead of the journal, if it is quiet and there is space
- * enough: on a file system that takes new blocks to overwrite old ones zeros need some.  Returns when to
- * come again.  While somebody leads, the leader does it behind the commit. */
+/* REQUIRES lock; releases it meanwhile.  A step of zeros ahead of the journal, if it is quiet
+ * and there is space enough: on a file system that takes new blocks to overwrite old ones zeros
+ * need some.  Returns when to come again.  While somebody leads, the leader does it behind the
+ * commit. */
 static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
 {
     store->looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);

@@ -184,8 +184,8 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
     return QS_OK;
 }
 
-/* May release the lock, unless the caller must not wait: then a queue whose head is on the disk stays
- * for the timer.  So does one for which memory or descriptors do not suffice. */
+/* May release the lock, unless the caller must not wait: then a queue whose head is on the disk
+ * stays for the timer.  So does one for which memory or descriptors do not suffice. */
 void qsi_trim(struct qs_store *store)
 {
     struct departures *departures = &store->departures;
@@ -332,7 +332,8 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
     }
 }
 
-/* May release the lock.  waits: for others who are about to bring a state; else the timer comes again. */
+/* May release the lock.  waits: for others who are about to bring a state; else the timer comes
+ * again. */
 static void expire_level(struct qs_store *store, struct store_queue *queue, bool waits)
 {
     struct qsi_segment *lacks_state;
@@ -392,8 +393,8 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 
 /* ---- seeing off ---- */
 
-/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure the messages
- * stay held, and go with a later try. */
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure
+ * the messages stay held, and go with a later try. */
 static qs_status drop(struct qs_store *store, const struct departure *departure)
 {
     struct qs_channel *holder = store->departures.holder;
@@ -440,8 +441,8 @@ static struct departure first_fate(struct qs_store *store, const struct departur
     return first;
 }
 
-/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has left.  Nor has it after QS_ENOMEM: there
- * was none to note what could not leave. */
+/* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has
+ * left.  Nor has it after QS_ENOMEM: there was none to note what could not leave. */
 static qs_status leave(struct qs_store *store, const struct departure *departure, bool dead_letters)
 {
     struct qsi_buf *stuck = &store->departures.stuck;
@@ -466,8 +467,9 @@ static qs_status leave(struct qs_store *store, const struct departure *departure
     return QS_OK;
 }
 
-/* May release the lock.  The first of what is leaving, up to *letters_left_io dead letters of it, which are counted; whatever fails is
- * kept for a later try.  False: the rest is the timer's. */
+/* May release the lock.  The first of what is leaving, up to *letters_left_io dead letters of
+ * it, which are counted; whatever fails is kept for a later try.  False: the rest is the
+ * timer's. */
 static bool see_off_first(struct qs_store *store, uint64_t *letters_left_io)
 {
     struct departures *departures = &store->departures;
@@ -520,8 +522,8 @@ static bool is_retry_due(const struct qs_store *store)
            now_us(store) - store->departures.tried_at_us >= RETRY_US;
 }
 
-/* How many dead letters the caller moves: a few where the timer can go on with the others, none where the
- * caller must not wait. */
+/* How many dead letters the caller moves: a few where the timer can go on with the others, none
+ * where the caller must not wait. */
 static uint64_t letters_of_caller(const struct qs_store *store)
 {
     return !store->timer_running ? UINT64_MAX : store->must_not_wait ? 0 : LETTERS_AT_ONCE;

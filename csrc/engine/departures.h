@@ -37,15 +37,16 @@ static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *q
 {
     return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
 }
-/* What is too much is nobody's any more: before others get the lock.  May release it, to read what is on the
- * disk. */
+/* What is too much is nobody's any more: before others get the lock.  May release it, to read
+ * what is on the disk. */
 void qsi_trim(struct qs_store *store);
-/* The same, and what is on the disk as well: before anybody is told how many messages there are.  May release
- * the lock. */
+/* The same, and what is on the disk as well: before anybody is told how many messages there
+ * are.  May release the lock. */
 void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue);
-/* May release the lock.  What is to leave does, in its order, as far as it can: what cannot is tried again.  Of dead letters a few at a
- * time where a timer can go on with the others, else all.  With a caller who must not wait the lock is kept: what is too much is nobody's
- * any more, and dead letters are the timer's. */
+/* May release the lock.  What is to leave does, in its order, as far as it can: what cannot is
+ * tried again.  Of dead letters a few at a time where a timer can go on with the others, else
+ * all.  With a caller who must not wait the lock is kept: what is too much is nobody's any more,
+ * and dead letters are the timer's. */
 void qsi_see_off(struct qs_store *store);
 /* Is there anything to see off?  What could not leave is the timer's business, if there is one. */
 static inline bool qsi_has_departures(const struct qs_store *store)

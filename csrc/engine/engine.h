@@ -442,8 +442,8 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
 /* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who
  * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
 void qsi_commit_mark(struct qs_store *store);
-/* Some zeros ahead of the journal.  REQUIRES the lock, nobody who leads, and no failure; releases the lock
- * meanwhile. */
+/* Some zeros ahead of the journal.  REQUIRES the lock, nobody who leads, and no failure;
+ * releases the lock meanwhile. */
 void qsi_commit_fill(struct qs_store *store);
 /* REQUIRES lock.  After an append: somebody will commit it. */
 void qsi_commit_kick(struct qs_store *store);
@@ -691,7 +691,8 @@ void qsi_reader_end(struct qs_store *store, uint32_t reader);
 /* Counts from now on. */
 void qsi_begin_rates(struct qs_store *store, struct store_queue *queue);
 void qsi_update_rates(struct qs_store *store, struct store_queue *queue);
-/* Once a second, by the pager: queues that moved are sampled, so that rates are right whenever somebody looks. */
+/* Once a second, by the pager: queues that moved are sampled, so that rates are right whenever
+ * somebody looks. */
 void qsi_sample_rates(struct qs_store *store);
 static inline double qsi_rate(const struct store_queue *queue, double sum)
 {

@@ -195,8 +195,8 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     return status == QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  The state of any queue: one whose content has left memory is
- * chosen by nobody, and its states may be all that is left to go. */
+/* REQUIRES lock; releases it meanwhile.  The state of any queue: one whose content has left
+ * memory is chosen by nobody, and its states may be all that is left to go. */
 static bool write_any_state(struct qs_store *store)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);

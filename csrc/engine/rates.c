@@ -27,8 +27,8 @@ void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
     note_counts(queue, store->env->monotonic_ns(store->env));
 }
 
-/* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a minute would tell too
- * little, the weights so far are summed up as well. */
+/* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a
+ * minute would tell too little, the weights so far are summed up as well. */
 static void blend(struct store_queue *queue, double in, double out, double settled, double seconds)
 {
     double old, weight;

@@ -101,11 +101,11 @@ qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error)
 bool qsi_journal_has_unmarked(const struct qsi_journal *journal);
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
-/* A file that was made in a hurry is reserved and not written: each commit into it has the file system
- * write down which blocks it has now.  fill writes zeros ahead of the blocks, some at a time, when the
- * journal is quiet; where nothing was written they are what is read anyway, whatever a power cut leaves
- * of them.  wants_fill and note_fill REQUIRE the lock, fill that nothing is sealed.  A fill that fails
- * was the file's last one, and harmless. */
+/* A file that was made in a hurry is reserved and not written: each commit into it has the file
+ * system write down which blocks it has now.  fill writes zeros ahead of the blocks, some at a
+ * time, when the journal is quiet; where nothing was written they are what is read anyway,
+ * whatever a power cut leaves of them.  wants_fill and note_fill REQUIRE the lock, fill that
+ * nothing is sealed.  A fill that fails was the file's last one, and harmless. */
 bool qsi_journal_wants_fill(const struct qsi_journal *journal);
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
                            qs_error *error) QS_MUST_CHECK;

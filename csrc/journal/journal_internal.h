@@ -55,8 +55,7 @@ struct qsi_journal {
     uint64_t written_lsn;
     uint64_t room_bytes;      /* usable for what comes after written_lsn */
     uint64_t entry_bytes_max; /* of the appends since written_lsn */
-    uint64_t
-        fill_left; /* of the file, behind what is written: reserved, and not written yet */
+    uint64_t fill_left; /* of the file, behind what is written: reserved, and not written yet */
     uint64_t last_spare_bytes;
     uint64_t last_spare_ns; /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;

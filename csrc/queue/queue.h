@@ -124,8 +124,9 @@ struct qsi_segment {
     uint8_t durable_area;         /* the state area that the last checkpoint names; 0: none */
     uint32_t busy;                /* jobs under way: it is not freed before they end */
     struct qsi_segment_file file; /* heap_end 0: none */
-    /* Of transient messages in a durable queue.  It is never synced, and gone at the next open.  Each of the
-     * two files tells the state of its own messages, and takes the others for settled. */
+    /* Of transient messages in a durable queue.  It is never synced, and gone at the next open.
+     * Each of the two files tells the state of its own messages, and takes the others for
+     * settled. */
     struct qsi_segment_file transient_file;
     struct qsi_former_file *formers; /* in the order in which they were left */
     uint32_t former_count;

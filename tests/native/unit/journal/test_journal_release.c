@@ -772,8 +772,8 @@ static void fill_ahead(struct cuts *cuts, uint64_t bytes)
     }
 }
 
-/* What a cut leaves of zeros ahead of the head, torn or garbage, is neither a block nor damage, and what was durable is
- * there. */
+/* What a cut leaves of zeros ahead of the head, torn or garbage, is neither a block nor damage,
+ * and what was durable is there. */
 static void test_power_cuts_around_zeros_ahead(uint64_t seed)
 {
     struct fixture fixture;
