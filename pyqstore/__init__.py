@@ -11,6 +11,8 @@
         channel.basic_ack(message.delivery_tag)
 """
 
+import logging as _logging
+
 # ruff: noqa: E402 - the compiled modules must be found before what imports them
 from ._compiled import extend as _extend
 
@@ -45,6 +47,8 @@ from .errors import (
     UnknownArgument,
     UnsafeFilesystem,
 )
+from .fields import FieldTable, FieldValue
+from .figures import Latency, QueueStatus, Stats
 from .iteration import Messages
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -62,6 +66,8 @@ from .store import (
 )
 from .threadsafe import Settler
 
+_logging.getLogger("pyqstore").addHandler(_logging.NullHandler())
+
 __all__ = [
     "AccessRefused",
     "Binding",
@@ -76,7 +82,10 @@ __all__ = [
     "Empty",
     "Error",
     "ExchangeInfo",
+    "FieldTable",
+    "FieldValue",
     "ForkedStore",
+    "Latency",
     "Message",
     "MessageReturned",
     "Messages",
@@ -87,11 +96,13 @@ __all__ = [
     "Properties",
     "PublishRefused",
     "Queue",
+    "QueueStatus",
     "Receipt",
     "RecoveryReport",
     "ResourceLocked",
     "ReturnedMessage",
     "Settler",
+    "Stats",
     "Store",
     "StoreClosed",
     "StoreCorrupt",

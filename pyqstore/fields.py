@@ -26,12 +26,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-__all__ = ["FieldValue", "decode_table", "encode_table"]
+__all__ = ["FieldTable", "FieldValue", "decode_table", "encode_table"]
 
 FieldValue: TypeAlias = (
     "str | bytes | bytearray | memoryview | bool | int | float | Decimal | datetime"
     " | Sequence[FieldValue] | Mapping[str, FieldValue] | None"
 )
+FieldTable: TypeAlias = "Mapping[str, FieldValue]"
 
 _DEPTH_MAX = 128  # tables and arrays inside each other, the outermost table being the first
 _NAME_BYTES_MAX = 255

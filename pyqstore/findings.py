@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from .figures import Figures
 
 __all__ = ["Damage", "RecoveryReport", "Verification"]
 
 
-class RecoveryReport(dict[str, Any]):
+class RecoveryReport(Figures):
     """What opening the store found: a dict, whose values are attributes too."""
 
     records: int
@@ -39,12 +41,6 @@ class RecoveryReport(dict[str, Any]):
     """Ready messages of each queue, by its name, sorted."""
     ms: float
     """How long it took, in milliseconds."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name, name=name, obj=self) from None
 
 
 class Damage(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import operator
 import os
 import sys
@@ -18,6 +19,7 @@ from .channel import Channel
 from .connection import Connection
 from .errors import ClockJump, Error, StoreCorrupt, UnsafeFilesystem
 from .fields import FieldValue, decode_table
+from .figures import Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification
 from .message import Message
 from .options import SYNC, StoreOptions, decoded, encoded, number_of, word_of
@@ -60,6 +62,8 @@ class Binding(NamedTuple):
     to_exchange: bool
 
 
+_log = logging.getLogger("pyqstore")
+_LOSSES = ("torn_bytes", "lost_ranges", "lost_bytes", "lost_segments", "lost_messages")
 _DAMAGE_MOST = 10_000
 _BROWSE_ROWS = 65_536
 _BROWSE_BYTES = 16 << 20
@@ -137,6 +141,7 @@ class Store(_core.Store):
         self._create = arguments["create"]
         self._faces = weakref.WeakSet()
         self._recovery_report = self._report()
+        self._log_open(options)
         _open_stores.add(self)
         if not arguments["read_only"]:
             self._warn()
@@ -171,10 +176,29 @@ class Store(_core.Store):
         could not be made durable, StoreFull when there was no space to note that it is: the next
         open recovers it, as after a crash.  The store is closed all the same.
         """
-        if not self._forked:
-            for face in list(getattr(self, "_faces", ())):
-                face.close()
-        super().close()
+        if self._forked or self.closed:
+            super().close()
+            return
+        for face in list(getattr(self, "_faces", ())):
+            face.close()
+        try:
+            super().close()
+        except Error as error:
+            _log.error("%s: closed: %s", self._path, error)
+            raise
+        if hasattr(self, "_recovery_report"):
+            _log.info("%s: closed", self._path)
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint: the journal's files are used again, and opening begins here.
+
+        What queues and messages are comes to stand in other files; publishers and consumers go on
+        meanwhile. Space of messages that were consumed comes back.  Blocks until everything
+        published before is on the disk.  Raises StoreFull (no space: the journal still has
+        everything), StoreFailed.
+        """
+        super().checkpoint()
+        _log.debug("%s: checkpoint", self._path)
 
     def channel(self) -> Channel:
         """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""
@@ -251,7 +275,7 @@ class Store(_core.Store):
         ]
         return sorted(bindings, key=lambda binding: binding[:3])
 
-    def queue_status(self, name: str) -> dict[str, int | float | bool]:
+    def queue_status(self, name: str) -> QueueStatus:
         """Counts and rates of one queue.  Raises NotFound.
 
         - ``messages_ready``, ``messages_unacked``, ``messages_delayed`` (not due yet),
@@ -267,7 +291,7 @@ class Store(_core.Store):
 
         Of a lazy queue this waits until what was published has left memory.
         """
-        return self._queue_status(name)
+        return QueueStatus(self._queue_status(name))
 
     def browse(
         self,
@@ -359,7 +383,7 @@ class Store(_core.Store):
             raise ValueError(f"older_than must be 0 seconds or more, not {older_than!r}")
         return self._forget_older(int(seconds * 1_000_000))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:
         """Counters since the store was opened.
 
         - ``durable_lsn``, ``appended_lsn``: journal positions in bytes; ``commits``,
@@ -394,19 +418,36 @@ class Store(_core.Store):
         """
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
-            numbers[f"{name}_us"] = {
-                part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")
-            }
+            numbers[f"{name}_us"] = Latency(
+                {part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")}
+            )
         numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
         numbers["clock_ahead_s"] = numbers.pop("clock_ahead_us") / 1e6
         numbers["filesystem"], numbers["filesystem_kind"] = _filesystem(numbers.pop("file_system"))
         numbers["sync"] = word_of(SYNC, numbers["sync"])
-        return numbers
+        return Stats(numbers)
 
     @property
     def recovery_report(self) -> RecoveryReport:
         """What opening the store found; always the same dict."""
         return self._recovery_report
+
+    def _log_open(self, options: StoreOptions) -> None:
+        report = self._recovery_report
+        given = ", ".join(f"{name}={value!r}" for name, value in sorted(options.items()))
+        _log.info("%s: opened%s", self._path, f" with {given}" if given else "")
+        lost = {name: report[name] for name in _LOSSES if report[name]}
+        if report.records or lost:
+            _log.log(
+                logging.WARNING if lost.keys() - {"torn_bytes"} else logging.INFO,
+                "%s: recovered %d records of %d bytes, %d messages, in %.0f ms%s",
+                self._path,
+                report.records,
+                report.bytes,
+                report.messages,
+                report.ms,
+                "".join(f", {name} {count}" for name, count in lost.items()),
+            )
 
     def _warn(self) -> None:
         """Of what surrounds the store."""

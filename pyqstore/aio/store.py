@@ -17,6 +17,7 @@ from .. import _core
 from .. import store as synchronous
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
+from ..figures import QueueStatus, Stats
 from ..queue import Codec
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
@@ -231,7 +232,7 @@ class Store:
         self._channels.check()
         return self._store.bindings()
 
-    async def queue_status(self, name: str) -> dict[str, int | float | bool]:
+    async def queue_status(self, name: str) -> QueueStatus:
         """As :meth:`pyqstore.Store.queue_status`."""
         return await self._threads.run(partial(self._store.queue_status, name))
 
@@ -264,7 +265,7 @@ class Store:
             partial(self._store.forget_transaction, key, older_than=older_than)
         )
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self) -> Stats:
         """As :meth:`pyqstore.Store.stats`."""
         self._channels.check()
         return self._store.stats()

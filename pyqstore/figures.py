@@ -1,0 +1,109 @@
+"""What a store tells of itself: dicts whose values are attributes too, with types."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Never
+
+__all__ = ["Figures", "Latency", "QueueStatus", "Stats"]
+
+
+class Figures(dict[str, Any]):
+    """A dict whose values are attributes too.  The attributes are read only."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name, name=name, obj=self) from None
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError(f"{type(self).__name__} is read only", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
+
+class QueueStatus(Figures):
+    """What ``Store.queue_status`` tells: see there."""
+
+    messages_ready: int
+    messages_unacked: int
+    messages_delayed: int
+    consumers: int
+    alpha: int
+    beta: int
+    gamma: int
+    delta: int
+    q1: int
+    q2: int
+    delta_len: int
+    q3: int
+    q4: int
+    ram_bytes: int
+    disk_bytes: int
+    target_ram_count: float
+    ingress_rate: float
+    egress_rate: float
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    lazy: bool
+
+
+class Latency(Figures):
+    """Microseconds."""
+
+    p50: int
+    p99: int
+    max: int
+
+
+class Stats(Figures):
+    """What ``Store.stats`` tells: see there."""
+
+    durable_lsn: int
+    appended_lsn: int
+    commits: int
+    fdatasyncs: int
+    bytes_journalled: int
+    bytes_stored: int
+    bytes_checkpointed: int
+    messages_published: int
+    messages_routed: int
+    messages_confirmed: int
+    messages_returned: int
+    messages_delivered: int
+    messages_acked: int
+    messages_requeued: int
+    messages_expired: int
+    messages_dead_lettered: int
+    messages_refused: int
+    ram_bytes: int
+    checkpoints: int
+    checkpoint_lsn: int
+    segments_written: int
+    messages_paged_out: int
+    messages_paged_in: int
+    message_files: int
+    message_bytes_live: int
+    message_bytes_total: int
+    sync: Literal["fdatasync", "none"]
+    failed: bool
+    recovered_lsn: int
+    recovered_messages: int
+    recovered_records: int
+    recovered_bytes: int
+    torn_bytes: int
+    lost_ranges: int
+    lost_bytes: int
+    lost_segments: int
+    lost_messages: int
+    recovered_queues: int
+    commit_running_ms: int
+    commit_stalls: int
+    commit_latency_us: Latency
+    confirm_latency_us: Latency
+    recovery_ms: float
+    clock_ahead_s: float
+    filesystem: str
+    filesystem_kind: Literal["local", "volatile", "network", "unknown"]

@@ -1,0 +1,81 @@
+"""What a store tells of itself: typed figures, and a log."""
+
+import copy
+import json
+import logging
+import pickle
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import pyqstore
+
+from ..support import PERSISTENT
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_figures_are_dicts_and_typed_attributes(store: pyqstore.Store, queue: str) -> None:
+    for figures in (store.queue_status(queue), store.stats(), store.stats().commit_latency_us):
+        assert set(get_type_hints(type(figures))) == set(figures)  # no name without a type
+        for name, value in figures.items():
+            assert getattr(figures, name) == value
+        assert json.loads(json.dumps(figures)) == dict(figures)
+        assert copy.copy(figures) == pickle.loads(pickle.dumps(figures)) == figures
+    status = store.queue_status(queue)
+    assert status.messages_ready == status["messages_ready"] == status.get("messages_ready") == 0
+    assert "alpha" in status
+    with pytest.raises(AttributeError, match="read only"):
+        status.alpha = 1
+    with pytest.raises(AttributeError):
+        status.omega  # noqa: B018 - it raises
+
+
+def test_tables_of_fields_have_a_type(channel: pyqstore.Channel) -> None:
+    arguments: pyqstore.FieldTable = {"x-max-length": 5}
+    channel.queue_declare("q2", arguments=arguments)
+
+
+def test_the_log_tells_of_opening_recovery_and_closing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "pyqstore"):
+        with pyqstore.open(path, embed_below=100) as store, store.channel() as channel:
+            channel.queue_declare("q", durable=True)
+            channel.confirm_select()
+            for _ in range(100):
+                channel.basic_publish("", "q", b"x", PERSISTENT)
+            assert channel.wait_for_confirms(60)
+            store.checkpoint()
+            assert channel.basic_get("q", auto_ack=True) is not None
+        told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"{path}: opened with embed_below=100",
+        f"{path}: checkpoint",
+        f"{path}: closed",
+    ]
+
+
+def test_the_log_tells_what_was_recovered(
+    path: Path, run_python: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = """
+import os, sys
+import pyqstore
+store = pyqstore.open(sys.argv[1])
+channel = store.channel()
+channel.queue_declare("q", durable=True)
+channel.basic_publish("", "q", b"x", pyqstore.Properties(delivery_mode=2))
+store.sync()
+os._exit(0)
+"""
+    result = run_python(program, path)
+    assert (result.returncode, result.stderr) == (0, "")
+    with caplog.at_level(logging.INFO, "pyqstore"), pyqstore.open(path):
+        told = [record.getMessage() for record in caplog.records]
+    assert told[0] == f"{path}: opened"
+    assert " 1 messages, in " in told[1]
+    assert caplog.records[1].levelno == logging.INFO
