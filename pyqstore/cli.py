@@ -294,7 +294,7 @@ def _message(message: Message) -> dict[str, Any]:
         "routing_key": message.routing_key,
         "redelivered": message.redelivered,
         "delivery_count": message.delivery_count,
-        "properties": _finite({name: value for name, value in given if value is not None}),
+        "properties": _finite({name: value for name, value in given if value not in (None, {})}),
     }
     try:
         line["body"] = message.body.decode()
