@@ -10,6 +10,7 @@
  * Arguments: seed, number of runs. */
 #include "qstore/qstore.h"
 
+#include "check.h"
 #include "env_test.h"
 #include "qs_crash_model.h"
 
@@ -217,8 +218,7 @@ static void settle(struct run *run)
         known->dues[0] = known->delay_lsn <= run->durable_lsn ? known->dues[1] : 0;
         known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
         known->delay_lsn = CRASH_UNDER_WAY;
-        QS_CHECK_OK(
-            qs_channel_nack_delayed(run->channel, known->tag, QS_REQUEUE, delay, QS_ERROR));
+        QS_CHECK_OK(qs_channel_nack_delayed(run->channel, known->tag, QS_REQUEUE, delay, QS_ERROR));
         qs_store_stats(run->store, &stats);
         known->delay_lsn = stats.appended_lsn;
     }
@@ -320,6 +320,131 @@ static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
     free(run);
 }
 
+/* ---- failing calls ---- */
+
+#define SCRIPT_MESSAGES 100u /* over two segments */
+
+/* Publishes one; what fails was perhaps published all the same. */
+static qs_status try_publish(struct run *run, uint64_t delay)
+{
+    static const uint8_t persistent[] = {0x10, 0, 2};
+    struct known *known = &run->known[run->count];
+    uint8_t body[40] = {0};
+    qs_receipt receipt;
+
+    memcpy(body, &run->count, sizeof run->count);
+    *known = (struct known){.publish_lsn = CRASH_UNDER_WAY};
+    known->dues[0] = known->dues[1] = delay > 0 ? wall_us(run->sim) + delay : 0;
+    run->count += 1;
+    QS_TRY(qs_channel_publish_delayed(run->channel, text(""), text("q"),
+                                      (qs_slice){persistent, sizeof persistent},
+                                      (qs_slice){body, sizeof body}, 0, delay, &receipt, QS_ERROR));
+    known->publish_lsn = receipt.lsn;
+    return QS_OK;
+}
+
+static qs_status try_nack(struct run *run)
+{
+    qs_message message;
+    uint32_t number;
+    struct known *known;
+    qs_status status;
+
+    QS_TRY(qs_channel_get(run->channel, text("q"), 0, &message, QS_ERROR));
+    memcpy(&number, message.body.data, sizeof number);
+    known = &run->known[number];
+    known->dues[0] = known->dues[1];
+    known->dues[1] = wall_us(run->sim) + 40 * SECOND_US;
+    known->delay_lsn = CRASH_UNDER_WAY;
+    status = qs_channel_nack_delayed(run->channel, message.delivery_tag, QS_REQUEUE, 40 * SECOND_US,
+                                     QS_ERROR);
+    qs_message_release(&message);
+    return status;
+}
+
+static qs_status try_sync(struct run *run)
+{
+    QS_TRY(qs_store_sync(run->store, QS_ERROR));
+    note_durable(run);
+    for (uint32_t i = 0; i < run->count; i++) { /* whatever was under way is durable */
+        if (run->known[i].delay_lsn == CRASH_UNDER_WAY) {
+            run->known[i].delay_lsn = run->durable_lsn;
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status try_all(struct run *run)
+{
+    qs_declare_ok ok;
+
+    QS_TRY(qs_channel_queue_declare(run->channel, text("q"), QS_DURABLE, (qs_slice){0}, &ok,
+                                    QS_ERROR));
+    for (uint32_t i = 0; i < SCRIPT_MESSAGES; i++) {
+        QS_TRY(try_publish(run, i % 3 * 30 * SECOND_US));
+    }
+    QS_TRY(try_sync(run));
+    for (uint32_t i = 0; i < 10; i++) {
+        QS_TRY(try_nack(run));
+    }
+    QS_TRY(try_sync(run));
+    QS_TRY(qs_store_checkpoint(run->store, QS_ERROR));
+    QS_TRY(try_nack(run));
+    QS_TRY(try_publish(run, 50 * SECOND_US));
+    QS_TRY(try_sync(run));
+    return qs_store_checkpoint(run->store, QS_ERROR);
+}
+
+/* The n-th call fails: as much as was durable is there behind a power cut, and nothing comes early. */
+static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
+{
+    struct run *run = calloc(1, sizeof *run);
+    qs_env *fault;
+    bool fired;
+
+    QS_CHECK(run != NULL);
+    run->sim = qsi_env_sim_create(seed);
+    QS_CHECK(run->sim != NULL);
+    fault = qsi_env_fault_create(run->sim);
+    QS_CHECK(fault != NULL);
+    qs_options_default(&run->options);
+    run->options.background = false;
+    run->options.segment_entries = 64;
+    run->options.journal_file_bytes = 64 << 10;
+    run->options.message_file_bytes = 64 << 10;
+    QS_CHECK_OK(qs_store_open(&run->store, "store", &run->options, fault, QS_ERROR));
+    QS_CHECK_OK(qs_channel_open(&run->channel, run->store, QS_ERROR));
+    qsi_env_fault_arm(fault, QSI_FAULT_ANY, how, n, false);
+    (void)!try_all(run);
+    fired = qsi_env_fault_fired(fault);
+    qs_channel_close(run->channel);
+    (void)qs_store_close(run->store, NULL);
+    take_cut(run, QSI_CUT_KEEP_ALL, seed + n);
+    take_cut(run, QSI_CUT_DROP_ALL, seed + n);
+    take_cut(run, QSI_CUT_RANDOM, seed + n);
+    qsi_env_fault_destroy(fault);
+    qsi_env_sim_destroy(run->sim);
+    free(run);
+    return fired;
+}
+
+static void test_delays_behind_a_call_that_failed(uint64_t seed)
+{
+    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_ENOSPC, QSI_FAULT_SHORT_EIO,
+                                              QSI_FAULT_SYNC_LOST};
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
+        uint64_t n = 1;
+        while (fail_one(seed, n, hows[i])) {
+            n += 1;
+        }
+        count += n - 1;
+    }
+    printf("%" PRIu64 " failing calls\n", count);
+    QS_CHECK(count > 50);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
@@ -330,5 +455,6 @@ int main(int argc, char **argv)
     }
     printf("%" PRIu64 " cuts, %" PRIu64 " deliveries\n", cuts, delivered);
     QS_CHECK(cuts > 10 * runs && delivered > runs);
+    test_delays_behind_a_call_that_failed(seed);
     return 0;
 }
