@@ -403,7 +403,7 @@ def is_arrow(data: object) -> bool:
 
 def only_messages(data: object) -> object:
     """Arrow data without columns that would lead elsewhere, or let messages go at a close."""
-    import pyarrow
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
 
     table = pyarrow.table(data)
     others = {"exchange", "routing_key", "delivery_mode"}

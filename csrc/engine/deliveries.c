@@ -93,6 +93,30 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
     return QS_OK;
 }
 
+qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queue *queue,
+                                       qs_error *error)
+{
+    struct qsi_stretch stretch;
+    uint32_t worn;
+
+    for (;;) {
+        if (qsi_depart_reserve(store, 1) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "messages that were delivered too often");
+        }
+        if (qsi_queue_take(&queue->core, QSI_WORD_BITS, &stretch) != QSI_TAKE_TAKEN) {
+            return QS_OK;
+        }
+        worn = first_alike(queue, &stretch, true);
+        if (worn < stretch.count) {
+            qsi_queue_untake(&queue->core, &stretch, worn);
+        }
+        if (worn == 0) {
+            return QS_OK;
+        }
+        qsi_depart(store, queue, &stretch, QSI_DELIVERY_LIMIT);
+    }
+}
+
 /* ---- records ---- */
 
 /* A record for each run of a word's journalled messages.  REQUIRES a place in the arena and in

@@ -32,6 +32,10 @@ static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel
  * may be taken.  A failure leaves nothing. */
 qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_stretch *stretch, qs_error *error) QS_MUST_CHECK;
+/* After recovery: what a crash left at the head of a queue that counts, delivered too often,
+ * departs before anybody asks for it.  What lies on the disk, or behind, does when it comes. */
+qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queue *queue,
+                                       qs_error *error) QS_MUST_CHECK;
 /* REQUIRES a stretch that was screened, or the beginning of it. */
 void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
                           const struct qsi_stretch *stretch);

@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "bell.h"
 #include "check.h"
+#include "deliveries.h"
 #include "error.h"
 #include "pager.h"
 
@@ -727,6 +728,9 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
     while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their levels counted */
         struct store_queue *queue = cursor.value;
         qsi_note_growth(store, queue);
+        if (queue->core.counts_deliveries) {
+            QS_TRY(qsi_deliveries_hold_worn_out(store, queue, error));
+        }
         if (queue->parent == NULL) {
             QS_TRY(refuse_excess(store, queue, error));
         }

@@ -91,7 +91,8 @@ static void test_a_message_that_ends_its_process_was_delivered_for_ever(void)
             for (uint32_t i = 0; i <= LIMIT; i++) {
                 QS_CHECK(take_first(&engine, (enum way)way) == i);
                 die(&engine);
-                check_counts(&engine, "q", 1, 0);
+                /* Worn out, it departs before anybody asks for it. */
+                check_counts(&engine, "q", i < LIMIT ? 1 : 0, i < LIMIT ? 0 : 1);
             }
             QS_CHECK(take_first(&engine, (enum way)way) == UINT32_MAX);
             check_counts(&engine, "q", 0, 0);
