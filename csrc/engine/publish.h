@@ -76,7 +76,13 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
 void qsi_letter_pass_on(struct qs_store *store, struct store_queue *queue,
                         const struct qsi_run *letter);
 /* How many there are, and the first rows, for who published them. */
-void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt);
+void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt);
+static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt)
+{
+    if (QS_UNLIKELY(refusals->count > 0)) {
+        qsi_refusals_tell_rows(refusals, receipt);
+    }
+}
 void qsi_refusals_fini(struct refusals *refusals);
 /* REQUIRES lock and qsi_pieces_reserve.  A transaction is refused as a whole: QS_PRECONDITION_FAILED. */
 qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces,

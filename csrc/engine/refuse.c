@@ -135,14 +135,11 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
     return records; /* the run may be gone */
 }
 
-void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt)
+void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt)
 {
     uint32_t told = 0;
 
     receipt->refused_count = refusals->count;
-    if (QS_LIKELY(refusals->count == 0)) {
-        return;
-    }
     for (uint64_t row = 0; row < refusals->row_count && told < QS_RECEIPT_ROWS; row++) {
         if ((refusals->rows[row / 64] >> (row % 64) & 1) != 0) {
             receipt->refused_rows[told++] = row;

@@ -24,8 +24,7 @@ static void destroy_nothing(struct qsi_router *router, void *matcher)
 static qs_status lookup_default(struct qsi_router *router, struct qsi_exchange *exchange,
                                 struct qsi_slice key, const struct qsi_route **route_out)
 {
-    const struct qsi_destination *destination =
-        qsi_map_get(&router->destinations, key.data, key.bytes);
+    const struct qsi_destination *destination = qsi_router_find_destination(router, key);
 
     (void)exchange;
     *route_out = destination != NULL ? &destination->own_route : &qsi_route_empty;
@@ -34,7 +33,7 @@ static qs_status lookup_default(struct qsi_router *router, struct qsi_exchange *
 
 static qs_status collect_named(struct qsi_router *router, struct qsi_slice name)
 {
-    struct qsi_destination *destination = qsi_map_get(&router->destinations, name.data, name.bytes);
+    struct qsi_destination *destination = qsi_router_find_destination(router, name);
 
     return destination != NULL ? qsi_collect_destination(router, destination) : QS_OK;
 }

@@ -450,6 +450,7 @@ void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destina
 
     drop_bindings_to(router, destination);
     delete_done(router);
+    router->recent_destination = NULL;
     removed = qsi_map_remove(&router->destinations, name.data, name.bytes);
     QS_ASSERT(removed == destination);
     router->version++;
@@ -458,7 +459,15 @@ void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destina
 struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,
                                                     struct qsi_slice name)
 {
-    return qsi_map_get(&router->destinations, name.data, name.bytes);
+    struct qsi_destination *destination = router->recent_destination;
+
+    if (destination == NULL || !same_bytes(destination->name, name)) {
+        destination = qsi_map_get(&router->destinations, name.data, name.bytes);
+        if (destination != NULL) {
+            router->recent_destination = destination;
+        }
+    }
+    return destination;
 }
 
 /* -- bindings --------------------------------------------------------------------------------- */

@@ -123,7 +123,8 @@ struct qsi_router {
     struct qsi_map destinations;   /* name -> queue: the bindings of the default exchange */
     struct qsi_map bindings;       /* exchange, destination, key, arguments -> qsi_binding */
     struct qsi_exchange *recent;   /* last one found by name, or NULL: the next is often the same */
-    qsi_exchange_deleted *deleted; /* may be NULL */
+    struct qsi_destination *recent_destination; /* likewise */
+    qsi_exchange_deleted *deleted;              /* may be NULL */
     void *deleted_context;
     bool keeps_auto_delete; /* while a history is replayed that tells of those deletions itself */
     uint64_t next_order;
