@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
-__all__ = ["SYNC", "StoreOptions", "decoded", "encoded", "number_of", "word_of"]
+__all__ = ["SYNC", "StoreOptions", "decoded", "encoded", "number_of", "signature_of", "word_of"]
 
 
 class StoreOptions(TypedDict, total=False):
@@ -114,6 +115,29 @@ def encoded(options: Mapping[str, Any]) -> dict[str, Any]:
         **flags,
         "progress": progress,
     }
+
+
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
+    """A function's signature with the options and their defaults in the place of ``**options``."""
+    defaults = {
+        **{name: what.default for name, what in _NUMBERS.items()},
+        "checkpoint_interval": _INTERVAL,
+        **{name: next(iter(known)) for name, known in _WORDS.items()},
+        **_FLAGS,
+        "progress": None,
+    }
+    signature = inspect.signature(function)
+    *parameters, _ = signature.parameters.values()
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults[name],
+            annotation=StoreOptions.__annotations__[name],
+        )
+        for name in _KNOWN
+    ]
+    return signature.replace(parameters=[*parameters, *options])
 
 
 def decoded(numbers: Mapping[str, int]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .fields import FieldValue, decode_table
 from .figures import Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification
 from .message import Message
-from .options import SYNC, StoreOptions, decoded, encoded, number_of, word_of
+from .options import SYNC, StoreOptions, decoded, encoded, number_of, signature_of, word_of
 from .queue import Codec, Queue
 
 if TYPE_CHECKING:
@@ -81,7 +81,17 @@ def open(  # noqa: A001 - pyqstore.open
     With the path ":memory:" it is a new store in this process's memory, which makes no files and
     ends when it is closed: for tests, and for what need not outlive the process.
 
-    The options are those of :class:`StoreOptions`.  Opening takes time in proportion to the journal
+    The options, which :class:`StoreOptions` describes, and what they are without being given:
+    sizes in bytes, or as "64MiB":
+
+    - ``memory_budget`` 256 MiB, ``body_bytes_max`` 128 MiB, ``embed_below`` 4096;
+      ``segment_entries`` 16384 messages of an index segment, fixed when the store is made;
+      ``journal_file_bytes`` and ``message_file_bytes`` 64 MiB;
+    - ``checkpoint_bytes`` 256 MiB of journal, ``checkpoint_interval`` 60 s; ``commit_delay_us`` 0;
+    - ``sync`` "fdatasync" (or "none", for benchmarks), ``recovery`` "strict" (or "salvage"),
+      ``create`` True, ``read_only`` False, ``progress`` None.
+
+    Opening takes time in proportion to the journal
     since the last checkpoint, which is replayed.  ``progress`` is called meanwhile, in this thread;
     what it raises comes out of here once the replay has ended, and the store is closed again.
 
@@ -95,6 +105,9 @@ def open(  # noqa: A001 - pyqstore.open
     Warns of UnsafeFilesystem and ClockJump, but not with ``read_only``.
     """
     return Store(path, **options)
+
+
+open.__signature__ = signature_of(open)  # type: ignore[attr-defined]
 
 
 def verify(

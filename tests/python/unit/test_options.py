@@ -1,5 +1,7 @@
 """Options of open(): what is taken, what Store.options keeps, what is refused, in which words."""
 
+import inspect
+import pydoc
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,12 @@ def test_segment_entries_are_fixed_at_creation(path: Path) -> None:
         assert store.options["segment_entries"] == 512
     with pytest.raises(ValueError, match=r"segment_entries is 1024.*created with 512"):
         pyqstore.open(path, segment_entries=1024)
+
+
+def test_help_of_open_shows_the_options_with_their_defaults() -> None:
+    shown = inspect.signature(pyqstore.open).parameters
+    assert shown["memory_budget"].default == 256 << 20
+    assert shown["sync"].default == "fdatasync"
+    assert set(shown) == {"path", *pyqstore.StoreOptions.__annotations__}
+    text = pydoc.render_doc(pyqstore.open)
+    assert all(name in text for name in shown)
