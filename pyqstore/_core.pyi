@@ -18,6 +18,8 @@ IF_UNUSED: int
 IF_EMPTY: int
 NO_ACK: int
 
+DELAY_S_MAX: int
+
 EVENT_RETURN: int
 EVENT_ACK: int
 EVENT_NACK: int

@@ -24,15 +24,16 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Union
 
 __all__ = ["FieldTable", "FieldValue", "decode_table", "encode_table"]
 
-FieldValue: TypeAlias = (
-    "str | bytes | bytearray | memoryview | bool | int | float | Decimal | datetime"
-    " | Sequence[FieldValue] | Mapping[str, FieldValue] | None"
-)
-FieldTable: TypeAlias = "Mapping[str, FieldValue]"
+# Union: what refers to itself is a string, which has no "|".
+FieldValue: TypeAlias = Union[
+    str, bytes, bytearray, memoryview, bool, int, float, Decimal, datetime,
+    "Sequence[FieldValue]", "Mapping[str, FieldValue]", None,
+]  # fmt: skip
+FieldTable: TypeAlias = Mapping[str, FieldValue]
 
 _DEPTH_MAX = 128  # tables and arrays inside each other, the outermost table being the first
 _NAME_BYTES_MAX = 255
