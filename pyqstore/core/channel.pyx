@@ -639,8 +639,9 @@ cdef class Channel:
         return False
 
     def basic_reject(self, delivery_tag, bint requeue=True):
-        """Refuse one delivery: back to its place in the queue or, unless ``requeue``, dead-lettered,
-        or dropped.  AMQP's field has no default; here it is ``requeue`` wherever one refuses."""
+        """Refuse one delivery: back to its place in the queue or, unless ``requeue``,
+        dead-lettered or dropped.  AMQP's field has no default; here it is ``requeue`` everywhere.
+        """
         cdef uint64_t tag
         number_of(delivery_tag, "delivery_tag", UINT64_MAX, &tag)
         self.settle(tag, QS_REQUEUE if requeue else 0, False)

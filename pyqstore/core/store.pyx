@@ -268,7 +268,8 @@ cdef class Store:
             status = qs_store_peek(self.handle, name, &position, &state, &source, &error)
         self.leave()
         if status != QS_OK:
-            return position, None, "ready", None if status == QS_EEMPTY else error_of(status, &error)
+            ended = None if status == QS_EEMPTY else error_of(status, &error)
+            return position, None, "ready", ended
         try:
             message = Message.__new__(Message)
             message.delivery_tag = source.delivery_tag
