@@ -40,10 +40,11 @@ class Settler:
         """See ``Channel.threadsafe``."""
         self._channel = channel
         self._asked: deque[tuple[Future[None], Callable[[], None]]] = deque()
-        self._mutex = threading.Lock()  # of _is_closed and _wake
+        self._mutex = threading.Lock()  # of _is_closed, _is_waiting and the descriptors
         self._is_closed = False
         self._is_waiting = False
-        self._bell = channel._event_fd()
+        # Of our own: the store closes the channel's with the channel, and its number is another's.
+        self._bell = os.dup(channel._event_fd())
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._bell, select.POLLIN)
@@ -86,6 +87,8 @@ class Settler:
         """As ``Channel._next_event``, making the calls that are asked for meanwhile."""
         receive = partial(_core.Channel._next_event, self._channel)
         self.settle()
+        if self._is_closed:
+            return receive(kinds, timeout_ns)
         event: _Event | None = receive(kinds, 0)
         if event is not None or timeout_ns == 0:
             return event
@@ -99,15 +102,21 @@ class Settler:
         return receive(kinds, 0)
 
     def _wait(self, timeout_ns: int) -> None:
-        self._is_waiting = True
+        with self._mutex:
+            if self._is_closed or self._asked:
+                return
+            self._is_waiting = True  # whoever asks from here on sees that somebody waits
         try:
-            if not self._asked:  # whoever asks from here on sees that somebody waits
-                self._poll.poll(timeout_ns / 1e6)
+            self._poll.poll(timeout_ns / 1e6)
         finally:
-            self._is_waiting = False
-            for bell in (self._bell, self._wake):
-                with suppress(BlockingIOError):
-                    os.eventfd_read(bell)
+            with self._mutex:
+                self._is_waiting = False
+                if self._is_closed:
+                    self._close_descriptors()
+                else:
+                    for bell in (self._bell, self._wake):
+                        with suppress(BlockingIOError):
+                            os.eventfd_read(bell)
 
     def settle(self) -> None:
         """Make the calls that were asked for.  Raises what closed the channel."""
@@ -130,8 +139,15 @@ class Settler:
             if self._is_closed:
                 return
             self._is_closed = True
-            os.close(self._wake)
+            if self._is_waiting:  # and closes them when it wakes
+                os.eventfd_write(self._wake, 1)
+            else:
+                self._close_descriptors()
         while self._asked:
             future, _ = self._asked.popleft()
             if future.set_running_or_notify_cancel():
                 future.set_exception(ChannelClosed("the channel is closed"))
+
+    def _close_descriptors(self) -> None:
+        os.close(self._bell)
+        os.close(self._wake)

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -148,3 +149,20 @@ def test_iterating_with_a_pool_behind(channel: pyqstore.Channel, queue: str) -> 
     channel.process_events()
     assert seen == list(range(500))
     assert channel.basic_get("q") is None
+
+
+def test_waiting_while_the_store_is_closed_said_bad_file_descriptor(path: Path) -> None:
+    store = pyqstore.open(path)
+    channel = store.channel()
+    settler = channel.threadsafe()
+    closing = threading.Timer(0.1, store.close)
+    closing.start()
+    with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
+        while True:
+            channel.process_events(timeout=5)
+    closing.join()
+    with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
+        channel.process_events(timeout=0.01)
+    channel.close()
+    with pytest.raises(pyqstore.ChannelClosed):
+        settler.basic_ack(1).result(timeout=5)

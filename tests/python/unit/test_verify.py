@@ -155,7 +155,7 @@ def test_checkpoint_of_another_length_and_one_with_another_checksum(paged: Path)
     file = first(paged, "checkpoint/*")
     contents = file.read_bytes()
     damage(file, 200)
-    assert pyqstore.verify(paged).damage[0].text.endswith(": checksum mismatch")
+    assert ": checksum mismatch" in pyqstore.verify(paged).damage[0].text
     file.write_bytes(contents[:-1])
     text = pyqstore.verify(paged).damage[0].text
     assert f"{len(contents) - 1} bytes; MANIFEST says {len(contents)}" in text
