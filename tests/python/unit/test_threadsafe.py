@@ -158,8 +158,7 @@ def test_waiting_while_the_store_is_closed_said_bad_file_descriptor(path: Path) 
     closing = threading.Timer(0.1, store.close)
     closing.start()
     with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
-        while True:
-            channel.process_events(timeout=5)
+        channel.process_events(timeout=None)
     closing.join()
     with pytest.raises((pyqstore.ChannelClosed, pyqstore.StoreClosed)):
         channel.process_events(timeout=0.01)
