@@ -23,6 +23,8 @@ qs_status qsi_posix_check_regular(int fd, const char *name, struct stat *stat_ou
 /* The umask may have taken bits away from a file that was just made. */
 qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *stat,
                                   qs_error *error) QS_MUST_CHECK;
+/* Only what is certain counts: not that a call fails. */
+bool qsi_posix_is_unlinked(int fd);
 
 /* ---- the lock of a directory: env_posix_lock.c ---- */
 

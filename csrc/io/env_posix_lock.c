@@ -257,13 +257,6 @@ static void note_entry(struct qsi_posix_lock *lock)
     }
 }
 
-static bool is_unlinked(int fd)
-{
-    struct stat stat;
-
-    return fd != NO_FD && fstat(fd, &stat) == 0 && stat.st_nlink == 0;
-}
-
 /* Only what is certain counts: a call that fails for another reason says nothing about the
  * directory.  Where the directory itself is locked, the file may go: nobody gets in. */
 qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *error)
@@ -273,12 +266,12 @@ qs_status qsi_posix_lock_check(const struct qsi_posix_lock *lock, qs_error *erro
     if (lock->is_dir_locked && lock->entry[0] != '\0' && is_entry(lock)) {
         return QS_OK; /* one system call for each commit */
     }
-    if (is_unlinked(lock->dir_fd)) {
+    if (qsi_posix_is_unlinked(lock->dir_fd)) {
         return qsi_fail(error, QS_EIO,
                         "the store's directory was removed while it was open: what is written now "
                         "is lost when the store is closed");
     }
-    if (!lock->is_dir_locked && is_unlinked(lock->file_fd)) {
+    if (!lock->is_dir_locked && qsi_posix_is_unlinked(lock->file_fd)) {
         return qsi_fail(error, QS_EIO,
                         "the store's file LOCK was removed while it was open, and this file system "
                         "locks no directories: another process may have opened the store");
