@@ -1,5 +1,5 @@
-# A floor is one folder of csrc/ built as one static library.  It sees the public headers, its own folder and
-# the floors named after USES; anything else does not compile or does not link.
+# A floor is one folder of csrc/, or those named after FOLDERS, built as one static library.  It sees the public
+# headers, its own folders and the floors named after USES; anything else does not compile or does not link.
 set(QS_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
     -Wold-style-definition -Wundef -Wvla -Wwrite-strings -Werror=implicit-function-declaration
     -Werror=incompatible-pointer-types -Werror=int-conversion -Werror=return-type)
@@ -26,11 +26,15 @@ function(qs_test source)
 endfunction()
 
 function(qs_floor name)
-  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${name}/*.c)
+  cmake_parse_arguments(ARG "" "" "FOLDERS;USES;LIBRARIES" ${ARGN})
+  if(NOT ARG_FOLDERS)
+    set(ARG_FOLDERS ${name})
+  endif()
+  list(TRANSFORM ARG_FOLDERS APPEND /*.c OUTPUT_VARIABLE patterns)
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(TRANSFORM ARG_USES PREPEND qs_)
   add_library(qs_${name} STATIC ${sources})
-  target_include_directories(qs_${name} PUBLIC include ${name})
+  target_include_directories(qs_${name} PUBLIC include ${ARG_FOLDERS})
   # GCC's -O2 leaves loops of unknown length unvectorised otherwise: offsets, bitmaps, copies.
   target_compile_options(qs_${name} PRIVATE ${QS_WARNINGS} $<$<C_COMPILER_ID:GNU>:-fvect-cost-model=dynamic>)
   target_link_libraries(qs_${name} PUBLIC ${ARG_USES} ${ARG_LIBRARIES})
