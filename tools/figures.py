@@ -1,0 +1,124 @@
+"""Print how the C sources are made, as a table: lengths, comments, asserts, circles."""
+
+import re
+from statistics import median, quantiles
+
+import floors
+
+LONG_FILE = 800
+COLUMNS = 100
+# Disks that lose power and calls that fail: what tests need and the library does not.
+TEST_ENVIRONMENT = re.compile(r"env_(?!posix|call)|ram_|image|splitmix|sim|fault")
+
+
+def comment_share(text: str) -> tuple[int, int]:
+    """The lines that are comment and nothing else, and all lines."""
+    bare = floors.code(text).splitlines()
+    lines = text.splitlines()
+    full = sum(
+        bool(line.strip()) and not code.strip() for line, code in zip(lines, bare, strict=True)
+    )
+    return full, len(lines)
+
+
+def struct_fields(text: str, name: str) -> tuple[int, int]:
+    """The fields of a struct and those that are bools."""
+    found = re.search(rf"^struct {name} \{{\n(.*?)^\}}", floors.code(text), re.M | re.S)
+    if found is None:
+        return 0, 0
+    fields = 0
+    bools = 0
+    for declaration in re.split(r";", re.sub(r"\([^()]*\)(?=;)", "", found[1])):
+        if declaration.strip():
+            names = declaration.count(",") + 1
+            fields += names
+            bools += names if re.search(r"\bbool\b", declaration) else 0
+    return fields, bools
+
+
+def main() -> None:
+    sources = floors.Sources()
+    lengths = []
+    asserts = 0
+    engine_asserts = 0
+    engine_functions = 0
+    for path, text in sources.code.items():
+        bodies = [found[0] for found in floors.DEFINITION.finditer(text)]
+        lengths += [body.strip().count("\n") + 1 for body in bodies]
+        count = len(re.findall(r"\bQS_D?(?:ASSERT|CHECK)\w*\s*\(", text))
+        asserts += count
+        if sources.name(path).startswith("engine/"):
+            engine_functions += len(bodies)
+            engine_asserts += count
+    public = {path: path.read_text() for path in (sources.csrc / "include").rglob("*.h")}
+    texts = sources.text | public
+    shares = {}
+    for suffix in (".c", ".h"):
+        pairs = [comment_share(text) for path, text in texts.items() if path.suffix == suffix]
+        shares[suffix] = (sum(full for full, _ in pairs), sum(lines for _, lines in pairs))
+    full = sum(pair[0] for pair in shares.values())
+    lines = sum(pair[1] for pair in shares.values())
+    engine = [path for path in sources.text if sources.name(path).startswith("engine/")]
+    engine_lines = sum(sources.text[path].count("\n") for path in engine)
+    circles = floors.modules_in_circles(sources, "engine")
+    store = [struct_fields(text, "qs_store") for text in sources.text.values()]
+    fields, bools = max(store)
+    wide_c = sum(len(line) > COLUMNS for text in texts.values() for line in text.splitlines())
+    documents = [
+        path
+        for pattern in ("*.md", "docs/*.md", "benchmarks/**/*.md", "examples/*.md")
+        for path in floors.ROOT.glob(pattern)
+    ]
+    wide_md = sum(
+        len(line) > COLUMNS and not line.startswith("|")
+        for path in documents
+        for line in path.read_text().splitlines()
+    )
+    in_io = sum(
+        text.count("\n")
+        for path, text in sources.text.items()
+        if sources.floor_of[path] == "io" and TEST_ENVIRONMENT.match(path.stem)
+    )
+    functions = len(lengths)
+    rows = [
+        (
+            "lines of a function: median, p90, max",
+            f"{median(lengths):.0f}, {quantiles(lengths, n=10)[-1]:.0f}, {max(lengths)}"
+            f" ({functions:,} functions)",
+        ),
+        (
+            f"`.c` files over {LONG_FILE} lines",
+            str(
+                sum(
+                    text.count("\n") > LONG_FILE
+                    for path, text in sources.text.items()
+                    if path.suffix == ".c"
+                )
+            ),
+        ),
+        (
+            "lines that are comment (`.c`, `.h`)",
+            f"{100 * full / lines:.1f} %"
+            f" ({100 * shares['.c'][0] / shares['.c'][1]:.1f},"
+            f" {100 * shares['.h'][0] / shares['.h'][1]:.1f})",
+        ),
+        (
+            "asserts for each function (of `engine`)",
+            f"{asserts / functions:.2f} ({engine_asserts} in {engine_functions})",
+        ),
+        (
+            "`csrc/engine`",
+            f"{len(engine)} files, {engine_lines:,} lines,"
+            f" circles of {', '.join(str(len(circle)) for circle in circles) or 'none'} modules",
+        ),
+        ("fields of `struct qs_store`, bools among them", f"{fields}, {bools}"),
+        ("lines of test environments in `csrc/io`", str(in_io)),
+        ("lines over 100 columns: C, Markdown without tables", f"{wide_c}, {wide_md}"),
+    ]
+    print("| | |\n|---|---|")
+    for name, value in rows:
+        print(f"| {name} | {value} |")
+
+
+if __name__ == "__main__":
+    main()
