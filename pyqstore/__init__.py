@@ -9,6 +9,11 @@
         channel.wait_for_confirms(timeout=5)          # durable now
         message = channel.basic_get("orders")
         channel.basic_ack(message.delivery_tag)
+
+The logger ``pyqstore`` tells of what no call does: DEBUG each checkpoint; INFO that a store was
+opened, recovered, closed, and that a full disk has space again; WARNING what a recovery lost, a
+commit that has waited for the disk for 30 s, a clock that was set, a full disk, a checkpoint that
+cannot be made; ERROR that a store has failed.  Nothing for each message.
 """
 
 import logging as _logging

@@ -61,8 +61,8 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool background
         void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total) noexcept nogil
         void *progress_context
-        void (*warn)(void *context, const char *text) noexcept nogil
-        void *warn_context
+        void (*note)(void *context, uint32_t level, const char *text) noexcept nogil
+        void *note_context
     void qs_options_default(qs_options *options_out)
     qs_status qs_store_open(qs_store **store_out, const char *path, const qs_options *options,
                             qs_env *env, qs_error *error)

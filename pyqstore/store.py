@@ -211,7 +211,6 @@ class Store(_core.Store):
         everything), StoreFailed.
         """
         super().checkpoint()
-        _log.debug("%s: checkpoint", self._path)
 
     def channel(self) -> Channel:
         """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""

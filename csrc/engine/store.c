@@ -151,6 +151,7 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     }
     store->failed = true;
     store->failure = *cause;
+    qsi_watch_wake(store);
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->prepared);
     qsi_cond_broadcast(&store->paged);

@@ -44,7 +44,7 @@ cdef class Store:
         options.recovery = recovery
         options.create = create
         options.read_only = read_only
-        options.warn = log_warning
+        options.note = log_note
         if progress is not None:
             told = Progress.__new__(Progress)
             told.callback = progress

@@ -290,6 +290,7 @@ static bool find_space(struct qs_store *store)
 qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
+    uint64_t began_ns;
     bool left_file;
     qs_status status;
 
@@ -298,6 +299,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     }
     store->checkpointing = true;
     store->checkpoint_wanted = false;
+    began_ns = store->env->monotonic_ns(store->env);
     do {
         status = try_checkpoint(store, &left_file, &detail);
     } while (left_file || (qsi_is_full(status) && find_space(store)));
@@ -316,7 +318,9 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
         qsi_store_fail(store, &detail);
     }
     qsi_checkpoint_note_held(store, status, &detail);
-    if (status != QS_OK) {
+    if (status == QS_OK) {
+        qsi_watch_checkpoint_end(store, began_ns);
+    } else {
         detail.status = status;
         qsi_error_prefix(&detail, "checkpoint");
         if (error != NULL) {

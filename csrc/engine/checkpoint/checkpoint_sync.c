@@ -211,6 +211,7 @@ void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs
     store->is_held_up = status == QS_ECORRUPT;
     if (store->is_held_up) {
         store->held_by = *error;
+        qsi_watch_wake(store);
     }
 }
 

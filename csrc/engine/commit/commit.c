@@ -597,6 +597,9 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         }
         status = make_another_file(store, bytes, entry_bytes, use, may_regain, error);
         if (status == QS_ENOSPC && use != QSI_ROOM_SETTLE) {
+            if (publishes) {
+                qsi_watch_full(store);
+            }
             return qsi_space_fail_full(error);
         }
         if (status == QS_ENOSPC) {

@@ -416,12 +416,16 @@ qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain
                          bool *released_out, qs_error *error)
 {
     if (qsi_space_is_whole(store) && open_publishing(store, bytes)) {
+        qsi_watch_admitted(store);
         return QS_OK;
     }
-    if (!may_regain) {
-        return qsi_space_fail_full(error);
+    if (may_regain) {
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        if (qsi_space_regain(store)) {
+            return QS_OK;
+        }
     }
-    QS_TRY(qsi_check_may_wait(store));
-    *released_out = true;
-    return qsi_space_regain(store) ? QS_OK : qsi_space_fail_full(error);
+    qsi_watch_full(store);
+    return qsi_space_fail_full(error);
 }

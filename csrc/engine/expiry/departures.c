@@ -627,7 +627,7 @@ void *qsi_run_timer(void *argument)
         uint64_t now, next, watch_us;
         departures->wakes_at_us = QSI_NEVER;
         departures->is_stirred = false;
-        qsi_watch(store);
+        qsi_watch_tell(store);
         next = keep_time(store);
         if ((qsi_has_departures(store) || is_retry_due(store)) && !store->failed &&
             !departures->is_busy) {
@@ -648,6 +648,7 @@ void *qsi_run_timer(void *argument)
                       : next - now > watch_us ? watch_us * NS_PER_US
                                               : (next - now) * NS_PER_US);
     }
+    qsi_watch_tell(store); /* what happened last */
     qsi_mutex_unlock(&store->mutex);
     return NULL;
 }

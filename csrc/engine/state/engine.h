@@ -25,6 +25,7 @@
 #include "route.h"
 #include "transactions.h"
 #include "unacked.h"
+#include "watch.h"
 
 #include <pthread.h>
 
@@ -194,11 +195,10 @@ struct qs_store {
     bool fill_is_due;     /* and would now: whoever leads does a step of it behind the commit */
     uint64_t
         commit_began_ns; /* the commit under way, or the last one, went to the disk; 0: not yet */
-    uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
     struct {
         _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
-        int64_t ahead_told_us;      /* how far the wall clock was ahead when that was last told */
     } clock;
+    struct qsi_watch watch;
     bool failed;
     bool closing;
     bool closed;
@@ -278,15 +278,6 @@ void qsi_clock_start(struct qs_store *store);
 uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
 /* How far the machine's wall clock is ahead of it. */
 int64_t qsi_clock_ahead_us(const struct qs_store *store);
-/* REQUIRES lock.  How long the commit under way has been at the disk; 0: none is. */
-uint64_t qsi_commit_running_ns(const struct qs_store *store);
-/* REQUIRES lock, which is released while somebody is told.  Tells of commits that stall and of
- * clocks that are set. */
-void qsi_watch(struct qs_store *store);
-/* REQUIRES lock.  How long the watch may sleep: a commit that stalls is told in time. */
-uint64_t qsi_watch_again_us(const struct qs_store *store);
-/* REQUIRES lock, and to lead.  A stall that ends before anybody told of it counts all the same. */
-void qsi_watch_commit_end(struct qs_store *store);
 
 struct store_consumer {
     struct qsi_list in_channel;

@@ -37,6 +37,8 @@ typedef struct qs_slice {
 enum { QS_SYNC_FDATASYNC = 0, QS_SYNC_NONE = 1 };
 enum { QS_RECOVERY_STRICT = 0, QS_RECOVERY_SALVAGE = 1 };
 
+enum { QS_NOTE_DEBUG = 10, QS_NOTE_INFO = 20, QS_NOTE_WARNING = 30, QS_NOTE_ERROR = 40 };
+
 typedef struct qs_options {
     uint64_t memory_budget; /* bytes */
     uint64_t embed_below;   /* properties + body smaller than this stay in the journal; 0: never */
@@ -57,10 +59,13 @@ typedef struct qs_options {
     /* Called now and then while the journal is replayed: bytes of files that were read, and that there are.  NULL: nobody is told. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
-    /* Called when something is wrong that no call tells: a commit that has waited for the disk for 30 s (it is told while it waits),
-     * a clock that was set.  From a thread of the store, which holds no lock; until qs_store_close returned.  NULL: nobody is told. */
-    void (*warn)(void *context, const char *text);
-    void *warn_context;
+    /* Called with what no call tells, level being a QS_NOTE_*: a commit that has waited for the
+     * disk for 30 s (while it waits), a clock that was set, that the disk is full and that it is no
+     * longer, that no checkpoint can be made and that one can, each checkpoint, that the store has
+     * failed.  From a thread of the store that holds no lock, never from one that others wait for;
+     * until qs_store_close has returned, and only with background.  NULL: nobody is told. */
+    void (*note)(void *context, uint32_t level, const char *text);
+    void *note_context;
 } qs_options;
 
 /* qs_options_default - the values of API.md. */

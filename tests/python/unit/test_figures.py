@@ -13,7 +13,7 @@ import pytest
 
 import pyqstore
 
-from ..support import PERSISTENT
+from ..support import PERSISTENT, wait_until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,11 +52,9 @@ def test_the_log_tells_of_opening_recovery_and_closing(
             store.checkpoint()
             assert channel.basic_get("q", auto_ack=True) is not None
         told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        f"{path}: opened with embed_below=100",
-        f"{path}: checkpoint",
-        f"{path}: closed",
-    ]
+    assert told[0] == f"{path}: opened with embed_below=100"
+    assert told[1].startswith(f"{path}: checkpoint 1, up to LSN ")
+    assert told[-1] == f"{path}: closed"
 
 
 def test_the_log_tells_what_was_recovered(
@@ -79,3 +77,37 @@ os._exit(0)
     assert told[0] == f"{path}: opened"
     assert " 1 messages, in " in told[1]
     assert caplog.records[1].levelno == logging.INFO
+
+
+def test_the_log_tells_of_checkpoints_that_nobody_asked_for(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.DEBUG, "pyqstore"),
+        pyqstore.open(path, checkpoint_bytes=1 << 20) as store,
+        store.channel() as channel,
+    ):
+        channel.queue_declare("q", durable=True)
+        channel.confirm_select()
+        for _ in range(200):
+            channel.basic_publish("", "q", bytes(4000), PERSISTENT)
+            channel.basic_publish("", "q", bytes(4000), PERSISTENT)
+        assert channel.wait_for_confirms(60)
+        wait_until(lambda: f"{path}: checkpoint 1, up to LSN " in caplog.text)
+
+
+def test_the_log_tells_of_a_failure_though_nobody_calls(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "pyqstore"):
+        store = pyqstore.open(path)
+        channel = store.channel()
+        channel.queue_declare("q", durable=True)
+        path.rename(path.with_name("moved"))
+        channel.basic_publish("", "q", b"x", PERSISTENT)
+        wait_until(lambda: "the store has failed" in caplog.text)
+        (error,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+        assert error.getMessage().startswith(f"{path}: the store has failed")
+        assert "was moved away while it was open" in error.getMessage()
+        with pytest.raises(pyqstore.StoreFailed):
+            store.close()

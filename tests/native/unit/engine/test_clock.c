@@ -44,9 +44,12 @@ static qs_status stuck_sync(qs_env *env, qs_file *file, qs_error *error)
     return inner->sync(inner, file, error);
 }
 
-static void note_warning(void *context, const char *what)
+static void note_warning(void *context, uint32_t level, const char *what)
 {
     QS_CHECK(context == &warning);
+    if (level != QS_NOTE_WARNING) {
+        return;
+    }
     pthread_mutex_lock(&mutex);
     snprintf(warning, sizeof warning, "%s", what);
     warning_count += 1;
@@ -65,8 +68,8 @@ static void start(struct engine *engine, bool background)
     warning_count = 0;
     engine->env = &turned;
     engine->options.background = background;
-    engine->options.warn = note_warning;
-    engine->options.warn_context = &warning;
+    engine->options.note = note_warning;
+    engine->options.note_context = &warning;
     engine_open(engine);
     declare(engine, "q", QS_DURABLE);
 }
@@ -228,7 +231,7 @@ static void test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed
     qsi_env_mem_advance(inner, 31 * SECOND);
     publish_for_an_hour(&engine, "wakes the timer");
     await_warning(1);
-    QS_CHECK(strstr(warning, "store 'store': a commit has waited for the disk for 31 s") != NULL);
+    QS_CHECK(strstr(warning, "store: a commit has waited for the disk for 31 s") != NULL);
     QS_CHECK(stats_of(&engine).commit_running_ms >= 31000 && stats_of(&engine).commit_stalls == 1);
     QS_CHECK(qs_store_durable_lsn(engine.store) < receipt.lsn);
     set_stuck(false);

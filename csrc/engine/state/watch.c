@@ -1,0 +1,206 @@
+#include "watch.h"
+
+#include "departures.h"
+#include "engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+#define US_PER_S INT64_C(1000000)
+#define JUMP_US (3600 * US_PER_S) /* clocks that differ by so much */
+#define STALL_NS (30 * NS_PER_S)
+#define WATCH_US (10 * US_PER_S) /* the timer never sleeps longer */
+#define EASE_NS NS_PER_S         /* without a refusal: a disk at its edge is not told each time */
+#define TEXT_BYTES (512 + QS_ERROR_TEXT_BYTES)
+
+void qsi_watch_wake(struct qs_store *store)
+{
+    qsi_departures_look_again(store);
+}
+
+/* Releases the lock meanwhile. */
+__attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, uint32_t level,
+                                                       const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    int bytes = snprintf(text, sizeof text, "%s: ", store->path);
+    va_list arguments;
+
+    if (store->options.note == NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    (void)vsnprintf(text + bytes, sizeof text - (size_t)bytes, format, arguments);
+    va_end(arguments);
+    qsi_mutex_unlock(&store->mutex);
+    store->options.note(store->options.note_context, level, text);
+    qsi_mutex_lock(&store->mutex);
+}
+
+/* ---- a disk that does not answer ---- */
+
+uint64_t qsi_commit_running_ns(const struct qs_store *store)
+{
+    return store->leading && store->commit_began_ns != 0
+               ? store->env->monotonic_ns(store->env) - store->commit_began_ns
+               : 0;
+}
+
+static bool is_stall_untold(const struct qs_store *store)
+{
+    return store->leading && store->watch.stall_told_ns != store->commit_began_ns &&
+           qsi_commit_running_ns(store) >= STALL_NS;
+}
+
+static void count_stall(struct qs_store *store)
+{
+    store->watch.stall_told_ns = store->commit_began_ns;
+    store->stats.commit_stalls += 1;
+}
+
+void qsi_watch_commit_end(struct qs_store *store)
+{
+    if (is_stall_untold(store)) {
+        count_stall(store);
+    }
+}
+
+static void tell_stall(struct qs_store *store)
+{
+    if (is_stall_untold(store)) {
+        count_stall(store);
+        tell(store, QS_NOTE_WARNING,
+             "a commit has waited for the disk for %llu s; nothing is confirmed meanwhile",
+             (unsigned long long)(qsi_commit_running_ns(store) / NS_PER_S));
+    }
+}
+
+/* ---- a clock that is set ---- */
+
+static void tell_jump(struct qs_store *store)
+{
+    int64_t ahead_us = qsi_clock_ahead_us(store);
+    int64_t moved_us = ahead_us - store->watch.ahead_told_us;
+
+    if (moved_us > JUMP_US || moved_us < -JUMP_US) {
+        store->watch.ahead_told_us = ahead_us;
+        tell(store, QS_NOTE_WARNING,
+             "the machine's clock was set: it differs from the store's by %lld s; messages expire "
+             "by the store's until accept_clock()",
+             (long long)(ahead_us / US_PER_S));
+    }
+}
+
+/* ---- a full disk ---- */
+
+void qsi_watch_full(struct qs_store *store)
+{
+    store->watch.refused_ns = store->env->monotonic_ns(store->env);
+    store->watch.is_full = true;
+    if (!store->watch.is_full_told) {
+        qsi_watch_wake(store);
+    }
+}
+
+void qsi_watch_admitted(struct qs_store *store)
+{
+    if (store->watch.is_full) {
+        store->watch.is_full = false;
+        qsi_watch_wake(store);
+    }
+}
+
+static void tell_space(struct qs_store *store)
+{
+    struct qsi_watch *watch = &store->watch;
+
+    if (watch->is_full && !watch->is_full_told) {
+        watch->is_full_told = true;
+        tell(store, QS_NOTE_WARNING,
+             "the disk is full: who publishes is refused (StoreFull) until messages are consumed "
+             "or purged, or some space is freed");
+    }
+    if (!watch->is_full && watch->is_full_told &&
+        store->env->monotonic_ns(store->env) - watch->refused_ns >= EASE_NS) {
+        watch->is_full_told = false;
+        tell(store, QS_NOTE_INFO, "there is space on the disk again: who publishes is admitted");
+    }
+}
+
+/* ---- checkpoints and failure ---- */
+
+void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
+{
+    struct qsi_watch *watch = &store->watch;
+
+    watch->checkpoint.number = store->manifest.checkpoint_number;
+    watch->checkpoint.lsn = store->checkpoint_lsn;
+    watch->checkpoint.bytes = store->space.named_bytes;
+    watch->checkpoint.took_ns = store->env->monotonic_ns(store->env) - began_ns;
+    watch->checkpoint.is_told = false;
+    qsi_watch_wake(store);
+}
+
+static void tell_checkpoint(struct qs_store *store)
+{
+    struct qsi_watch *watch = &store->watch;
+
+    if (watch->checkpoint.number != 0 && !watch->checkpoint.is_told) {
+        watch->checkpoint.is_told = true;
+        tell(store, QS_NOTE_DEBUG, "checkpoint %llu, up to LSN %llu: %llu bytes, in %llu ms",
+             (unsigned long long)watch->checkpoint.number,
+             (unsigned long long)watch->checkpoint.lsn, (unsigned long long)watch->checkpoint.bytes,
+             (unsigned long long)(watch->checkpoint.took_ns / NS_PER_MS));
+    }
+}
+
+static void tell_held(struct qs_store *store)
+{
+    if (store->is_held_up && !store->watch.is_held_told) {
+        qs_error held_by = store->held_by;
+        store->watch.is_held_told = true;
+        tell(store, QS_NOTE_WARNING, "no checkpoint can be made, so the journal grows: %s",
+             held_by.text);
+    }
+    if (!store->is_held_up && store->watch.is_held_told) {
+        store->watch.is_held_told = false;
+        tell(store, QS_NOTE_INFO, "checkpoints can be made again");
+    }
+}
+
+static void tell_failure(struct qs_store *store)
+{
+    if (store->failed && !store->watch.is_failure_told) {
+        qs_error failure = store->failure;
+        store->watch.is_failure_told = true;
+        tell(store, QS_NOTE_ERROR, "the store has failed, and must be opened again: %s",
+             failure.text);
+    }
+}
+
+/* ---- all of it ---- */
+
+void qsi_watch_tell(struct qs_store *store)
+{
+    tell_failure(store);
+    tell_stall(store);
+    tell_jump(store);
+    tell_space(store);
+    tell_held(store);
+    tell_checkpoint(store);
+}
+
+uint64_t qsi_watch_again_us(const struct qs_store *store)
+{
+    uint64_t running_ns = qsi_commit_running_ns(store);
+
+    if (store->watch.is_full_told && !store->watch.is_full) {
+        return EASE_NS / NS_PER_US;
+    }
+    return running_ns > 0 && running_ns < STALL_NS && STALL_NS - running_ns < WATCH_US * NS_PER_US
+               ? (STALL_NS - running_ns) / NS_PER_US + 1
+               : WATCH_US;
+}

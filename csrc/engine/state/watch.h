@@ -1,0 +1,41 @@
+/* What no call tells: commits that stall, a clock that is set, a full disk, checkpoints, failure.
+ *
+ * Whoever meets something notes it under the lock.  The timer tells it, without a lock, to the
+ * host's function (qs_options.note): no thread that others wait for ever calls the host. */
+#ifndef QSI_WATCH_H
+#define QSI_WATCH_H
+
+#include "qstore/qstore.h"
+
+struct qsi_watch {
+    int64_t ahead_told_us;  /* how far the wall clock was ahead when that was last told */
+    uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
+    uint64_t refused_ns;    /* a publisher was last refused for want of space */
+    bool is_full, is_full_told;
+    bool is_held_told; /* that no checkpoint can be made */
+    bool is_failure_told;
+    struct {
+        uint64_t number, lsn, bytes, took_ns;
+        bool is_told;
+    } checkpoint; /* the last one; number 0: none yet */
+};
+
+/* All of them REQUIRE the lock. */
+
+/* Releases the lock while somebody is told. */
+void qsi_watch_tell(struct qs_store *store);
+/* How long it may sleep: what goes on is told in time. */
+uint64_t qsi_watch_again_us(const struct qs_store *store);
+/* How long the commit under way has been at the disk; 0: none is. */
+uint64_t qsi_commit_running_ns(const struct qs_store *store);
+
+/* By the leader.  A stall that ends before anybody told of it counts all the same. */
+void qsi_watch_commit_end(struct qs_store *store);
+void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns);
+/* A publisher was refused for want of space; is admitted. */
+void qsi_watch_full(struct qs_store *store);
+void qsi_watch_admitted(struct qs_store *store);
+/* Something that wants telling has happened. */
+void qsi_watch_wake(struct qs_store *store);
+
+#endif

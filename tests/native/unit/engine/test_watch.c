@@ -1,0 +1,168 @@
+/* What no call tells, told to the host: checkpoints, a full disk, a checkpoint that cannot be made,
+ * failure.  Stalls and clocks that are set: test_clock.c. */
+#include "engine_fixture.h"
+
+#include <pthread.h>
+
+enum { NOTES_MAX = 64, WAIT_TRIES = 5000 };
+
+struct note {
+    uint32_t level;
+    char text[512];
+};
+
+static struct note notes[NOTES_MAX];
+static unsigned note_count;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* A note may call the store: no lock is held.  NULL: it is being closed. */
+static struct engine *noting;
+
+static void take_note(void *context, uint32_t level, const char *text)
+{
+    QS_CHECK(context == notes);
+    if (noting != NULL) {
+        (void)stats_of(noting);
+    }
+    pthread_mutex_lock(&mutex);
+    QS_CHECK(note_count < NOTES_MAX);
+    notes[note_count].level = level;
+    snprintf(notes[note_count].text, sizeof notes[note_count].text, "%s", text);
+    note_count += 1;
+    pthread_mutex_unlock(&mutex);
+}
+
+static unsigned count_of(uint32_t level, const char *part)
+{
+    unsigned count = 0;
+
+    pthread_mutex_lock(&mutex);
+    for (unsigned i = 0; i < note_count; i++) {
+        count += notes[i].level == level && strstr(notes[i].text, part) != NULL;
+    }
+    pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+static void await(uint32_t level, const char *part)
+{
+    for (unsigned tries = 0; count_of(level, part) == 0; tries++) {
+        if (tries == WAIT_TRIES) {
+            fprintf(stderr, "never told: %s\n", part);
+            for (unsigned i = 0; i < note_count; i++) {
+                fprintf(stderr, "told: %u %s\n", notes[i].level, notes[i].text);
+            }
+        }
+        QS_CHECK(tries < WAIT_TRIES);
+        usleep(2000);
+    }
+}
+
+static void start(struct engine *engine, bool faulty)
+{
+    engine_init(engine, IN_MEMORY);
+    note_count = 0;
+    if (faulty) {
+        engine->env = qsi_env_fault_create(engine->env);
+        QS_CHECK(engine->env != NULL);
+    }
+    engine->options.background = true;
+    engine->options.journal_file_bytes = 64u << 10;
+    engine->options.note = take_note;
+    engine->options.note_context = notes;
+    engine_open(engine);
+    noting = engine;
+    declare(engine, "q", QS_DURABLE);
+}
+
+static void stop(struct engine *engine)
+{
+    noting = NULL;
+    engine_stop(engine);
+}
+
+static qs_status try_publish(struct engine *engine)
+{
+    char *body = make_body(3000, 1);
+    qs_receipt receipt;
+    qs_status status = qs_channel_publish(engine->channel, NONE, text("q"), PERSISTENT, text(body),
+                                          0, &receipt, QS_ERROR);
+
+    free(body);
+    return status;
+}
+
+static void test_each_checkpoint_is_told_whoever_made_it(void)
+{
+    struct engine engine;
+
+    start(&engine, false);
+    publish(&engine, "q", "a");
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    await(QS_NOTE_DEBUG, "store: checkpoint 1, up to LSN ");
+    noting = NULL;
+    engine_close(&engine);
+    engine.options.checkpoint_bytes = 64u << 10;
+    engine_open(&engine);
+    noting = &engine;
+    for (unsigned i = 0; i < 40; i++) {
+        QS_CHECK_OK(try_publish(&engine));
+    }
+    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
+    await(QS_NOTE_DEBUG, "checkpoint 2, up to LSN ");
+    stop(&engine);
+}
+
+static void test_full_disk_is_told_once_and_so_is_its_end(void)
+{
+    struct engine engine;
+    unsigned count = 0;
+
+    start(&engine, false);
+    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
+    while (try_publish(&engine) == QS_OK) {
+        QS_CHECK(++count < 2000);
+    }
+    await(QS_NOTE_WARNING, "the disk is full");
+    QS_CHECK(try_publish(&engine) == QS_ESTORE_FULL);
+    QS_CHECK(count_of(QS_NOTE_INFO, "there is space") == 0);
+    qsi_env_ram_limit(engine.memory, UINT64_MAX);
+    while (try_publish(&engine) != QS_OK) { /* the disk is looked at now and then */
+        qsi_env_mem_advance(engine.memory, SECOND / 10);
+    }
+    qsi_env_mem_advance(engine.memory, 2 * SECOND);
+    QS_CHECK_OK(try_publish(&engine));
+    for (unsigned i = 0; count_of(QS_NOTE_INFO, "there is space on the disk again") == 0; i++) {
+        QS_CHECK(i < WAIT_TRIES);
+        qsi_env_mem_advance(engine.memory, SECOND);
+        usleep(2000);
+    }
+    QS_CHECK(count_of(QS_NOTE_WARNING, "the disk is full") == 1);
+    stop(&engine);
+}
+
+static void test_failure_is_told_at_its_moment(void)
+{
+    struct engine engine;
+    qs_env *env;
+
+    start(&engine, true);
+    env = engine.env;
+    qsi_env_fault_arm(env, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
+    QS_CHECK_OK(try_publish(&engine)); /* nobody waits for it, and nobody calls again */
+    await(QS_NOTE_ERROR, "the store has failed");
+    QS_CHECK(count_of(QS_NOTE_ERROR, "") == 1);
+    qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+    noting = NULL;
+    qs_channel_close(engine.channel);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
+    engine_fini(&engine);
+    qsi_env_fault_destroy(env);
+}
+
+int main(void)
+{
+    test_each_checkpoint_is_told_whoever_made_it();
+    test_full_disk_is_told_once_and_so_is_its_end();
+    test_failure_is_told_at_its_moment();
+    return 0;
+}
