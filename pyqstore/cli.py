@@ -180,9 +180,9 @@ def stats(directory: Path, as_json: bool) -> None:
     """Show the store's numbers: of its recovery, its files, its memory."""
     with _opened(directory) as store:
         report = {
-            **store.stats(),
+            **store.stats().to_dict(),
             "options": dict(store.options),
-            "recovery_report": dict(store.recovery_report),
+            "recovery_report": store.recovery_report.to_dict(),
         }
     if as_json:
         _print_json(report)
@@ -278,7 +278,7 @@ def _progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, in
 
 
 def _queue(store: _store.Store, name: str) -> dict[str, Any]:
-    return dict(store.queue_status(name))
+    return store.queue_status(name).to_dict()
 
 
 def _count(folder: Path) -> tuple[int, int]:

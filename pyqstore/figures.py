@@ -1,28 +1,40 @@
-"""What a store tells of itself: dicts whose values are attributes too, with types."""
+"""What a store tells of itself: dataclasses whose fields are found by name too, as in a dict."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Never
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, asdict, dataclass
+from typing import Any, ClassVar, Literal
 
 __all__ = ["Figures", "Latency", "QueueStatus", "Stats"]
 
 
-class Figures(dict[str, Any]):
-    """A dict whose values are attributes too.  The attributes are read only."""
+class Figures(Mapping[str, Any]):
+    """A dataclass whose fields are a mapping as well: ``stats.commits`` is ``stats["commits"]``.
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name, name=name, obj=self) from None
+    Equal to every mapping of the same names and values, a dict among them.
+    """
 
-    def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError(f"{type(self).__name__} is read only", name=name, obj=self)
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # of the classes below
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
+    def __getitem__(self, name: str) -> Any:
+        if name in self.__dataclass_fields__:
+            return getattr(self, name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        return len(self.__dataclass_fields__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict, and so the figures in it: for ``json`` and the like."""
+        return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueueStatus(Figures):
     """What ``Store.queue_status`` tells: see there."""
 
@@ -50,6 +62,7 @@ class QueueStatus(Figures):
     lazy: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Latency(Figures):
     """Microseconds."""
 
@@ -58,6 +71,7 @@ class Latency(Figures):
     max: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stats(Figures):
     """What ``Store.stats`` tells: see there."""
 

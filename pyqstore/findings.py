@@ -10,8 +10,9 @@ from .figures import Figures
 __all__ = ["Damage", "RecoveryReport", "Verification"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecoveryReport(Figures):
-    """What opening the store found: a dict, whose values are attributes too."""
+    """What opening the store found; its fields are found by name too, as in a dict."""
 
     records: int
     """Journal records replayed."""

@@ -303,7 +303,7 @@ class Store(_core.Store):
 
         Of a lazy queue this waits until what was published has left memory.
         """
-        return QueueStatus(self._queue_status(name))
+        return QueueStatus(**self._queue_status(name))
 
     def browse(
         self,
@@ -413,7 +413,7 @@ class Store(_core.Store):
         - ``message_files``: files of the message store; ``message_bytes_live``,
           ``message_bytes_total``: bytes in them, of messages in queues, and of all.
         - ``commit_latency_us`` (write and fdatasync), ``confirm_latency_us`` (append to durable):
-          dicts of ``p50``, ``p99``, ``max`` in microseconds.
+          ``p50``, ``p99``, ``max`` in microseconds.
         - ``sync``: "fdatasync" or "none"; ``failed``: whether an input/output error stopped the
           store.
         - ``recovery_ms``, ``recovered_messages``, ``recovered_records``, ``recovered_bytes``,
@@ -431,17 +431,17 @@ class Store(_core.Store):
         numbers: dict[str, Any] = self._stats()
         for name in ("commit_latency", "confirm_latency"):
             numbers[f"{name}_us"] = Latency(
-                {part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")}
+                **{part: numbers.pop(f"{name}_{part}_us") for part in ("p50", "p99", "max")}
             )
         numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
         numbers["clock_ahead_s"] = numbers.pop("clock_ahead_us") / 1e6
         numbers["filesystem"], numbers["filesystem_kind"] = _filesystem(numbers.pop("file_system"))
         numbers["sync"] = word_of(SYNC, numbers["sync"])
-        return Stats(numbers)
+        return Stats(**numbers)
 
     @property
     def recovery_report(self) -> RecoveryReport:
-        """What opening the store found; always the same dict."""
+        """What opening the store found; always the same object."""
         return self._recovery_report
 
     def _log_open(self, options: StoreOptions) -> None:

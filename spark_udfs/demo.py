@@ -180,7 +180,7 @@ def publish_half(path: Path, csv: Path, scratch: Path, pipe: int) -> None:
             confirmed=result.rows,
             seconds=result.seconds,
             store_seconds=result.store_seconds,
-            stats=dict(store.stats()),
+            stats=store.stats().to_dict(),
         )
         while os.getppid() == parent:
             time.sleep(0.2)

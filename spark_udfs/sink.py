@@ -215,7 +215,7 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
         if job.forgets_key:
             # What was staged is gone, so nothing can be published twice any more.
             store.forget_transaction(job.key)
-        stats = dict(store.stats())
+        stats = store.stats().to_dict()
     rows = sum(file.rows for file in files) if committed else 0
     report = CommitReport(
         key=job.key,

@@ -6,6 +6,7 @@ QS_API_SEED repeats a run, QS_API_SECONDS changes how long it takes; longer: ``.
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_confirmed_message_that_is_gone_is_caught(tmp_path: Path) -> None:
 
 def test_number_below_zero_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pyqstore.Store.stats
-    monkeypatch.setattr(pyqstore.Store, "stats", lambda store: whole(store) | {"commits": -1})
+    monkeypatch.setattr(pyqstore.Store, "stats", lambda store: replace(whole(store), commits=-1))
     assert "numbers below zero: {'commits': -1}" in lives(tmp_path)
 
 

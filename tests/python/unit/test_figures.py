@@ -1,13 +1,14 @@
 """What a store tells of itself: typed figures, and a log."""
 
 import copy
+import dataclasses
 import json
 import logging
 import pickle
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import get_type_hints
+from typing import Literal, get_origin, get_type_hints
 
 import pytest
 
@@ -18,20 +19,44 @@ from ..support import PERSISTENT, wait_until
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_figures_are_dicts_and_typed_attributes(store: pyqstore.Store, queue: str) -> None:
-    for figures in (store.queue_status(queue), store.stats(), store.stats().commit_latency_us):
-        assert set(get_type_hints(type(figures))) == set(figures)  # no name without a type
+def test_figures_are_dataclasses_that_index_by_name(store: pyqstore.Store, queue: str) -> None:
+    stats = store.stats()
+    told = (store.queue_status(queue), stats, stats.commit_latency_us, store.recovery_report)
+    for figures in told:
+        assert isinstance(figures, Mapping)
+        names = [field.name for field in dataclasses.fields(figures)]
+        assert list(figures) == list(figures.keys()) == names
+        assert len(figures) == len(names)
+        hints = get_type_hints(type(figures))
         for name, value in figures.items():
-            assert getattr(figures, name) == value
-        assert json.loads(json.dumps(figures)) == dict(figures)
+            assert getattr(figures, name) == figures[name] == value
+            kind = get_origin(hints[name]) or hints[name]
+            assert isinstance(value, str if kind is Literal else kind), name
         assert copy.copy(figures) == pickle.loads(pickle.dumps(figures)) == figures
+        assert dict(figures) == figures == {**figures}
+        assert type(figures.to_dict()) is dict
+        assert json.loads(json.dumps(figures.to_dict())) == figures
+        assert not hasattr(figures, "__dict__")
+    assert type(stats.to_dict()["commit_latency_us"]) is dict
+    assert stats.commit_latency_us.p50 == stats["commit_latency_us"]["p50"]
+
+
+def test_figures_are_read_only_and_know_no_other_name(store: pyqstore.Store, queue: str) -> None:
     status = store.queue_status(queue)
     assert status.messages_ready == status["messages_ready"] == status.get("messages_ready") == 0
     assert "alpha" in status
-    with pytest.raises(AttributeError, match="read only"):
-        status.alpha = 1
+    assert "to_dict" not in status
+    assert status.get("omega", 5) == 5
+    assert status != {}
     with pytest.raises(AttributeError):
-        status.omega  # noqa: B018 - it raises
+        status.alpha = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        status["alpha"] = 1  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        status.omega  # type: ignore[attr-defined]  # noqa: B018 - it raises
+    for name in ("omega", "to_dict", 5):
+        with pytest.raises(KeyError):
+            status[name]  # type: ignore[index]
 
 
 def test_tables_of_fields_have_a_type(channel: pyqstore.Channel) -> None:

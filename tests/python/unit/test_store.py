@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -232,7 +232,7 @@ def test_recovery_report_tells_what_was_found(path: Path) -> None:
             channel.basic_publish("", "q", b"x", pyqstore.Properties(delivery_mode=2))
     with pyqstore.open(path) as store:
         report = store.recovery_report
-        assert isinstance(report, dict)
+        assert isinstance(report, Mapping)
         assert report is store.recovery_report
         assert report.messages == report["messages"] == 5
         assert report["queues"] == {"q": 5}

@@ -95,7 +95,7 @@ def read(path: Path, built: Built, recovery: str) -> Reading:
             reading.wrong.append(f"a refusal that names no file: {error}")
         return reading
     with store:
-        reading.report = dict(store.recovery_report)
+        reading.report = store.recovery_report.to_dict()
         reading.known = {key for key in built.truth.keys if store.transaction_known(key)}
         for queue in store.queues():
             with store.channel() as channel:
