@@ -16,23 +16,63 @@
 #define NS_PER_SECOND 1000000000u
 #define THREAD_NAME_BYTES 16 /* the kernel's, with the NUL */
 
+#if QSI_CHECKS_LOCKS
+static _Thread_local const char self; /* each thread has one of its own, at an address of its own */
+
+bool qsi_mutex_is_held(const struct qsi_mutex *mutex)
+{
+    return __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == &self;
+}
+
+static void set_owner(struct qsi_mutex *mutex, const void *owner)
+{
+    __atomic_store_n(&mutex->owner, owner, __ATOMIC_RELAXED);
+}
+
+static void note_locked(struct qsi_mutex *mutex)
+{
+    set_owner(mutex, &self);
+}
+
+static void note_unlocked(struct qsi_mutex *mutex)
+{
+    set_owner(mutex, NULL);
+}
+#else
+static inline void note_locked(struct qsi_mutex *mutex)
+{
+    (void)mutex;
+}
+
+static inline void note_unlocked(struct qsi_mutex *mutex)
+{
+    (void)mutex;
+}
+#endif
+
 void qsi_mutex_init(struct qsi_mutex *mutex)
 {
     QS_ASSERT(pthread_mutex_init(&mutex->mutex, NULL) == 0);
+    note_unlocked(mutex);
 }
 
 void qsi_mutex_fini(struct qsi_mutex *mutex)
 {
+    QS_ASSERT_NOT_HELD(mutex);
     QS_ASSERT(pthread_mutex_destroy(&mutex->mutex) == 0);
 }
 
 void qsi_mutex_lock(struct qsi_mutex *mutex)
 {
+    QS_ASSERT_NOT_HELD(mutex); /* it would wait for itself for ever */
     QS_ASSERT(pthread_mutex_lock(&mutex->mutex) == 0);
+    note_locked(mutex);
 }
 
 void qsi_mutex_unlock(struct qsi_mutex *mutex)
 {
+    QS_ASSERT_HELD(mutex);
+    note_unlocked(mutex);
     QS_ASSERT(pthread_mutex_unlock(&mutex->mutex) == 0);
 }
 
@@ -78,13 +118,17 @@ bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t time
     struct timespec deadline;
     int result;
 
+    QS_ASSERT_HELD(mutex);
+    note_unlocked(mutex);
     if (timeout_ns == QSI_WAIT_FOREVER) {
-        QS_ASSERT(pthread_cond_wait(&cond->cond, &mutex->mutex) == 0);
-        return true;
+        result = pthread_cond_wait(&cond->cond, &mutex->mutex);
+        QS_ASSERT(result == 0);
+    } else {
+        deadline = deadline_after(timeout_ns);
+        result = pthread_cond_timedwait(&cond->cond, &mutex->mutex, &deadline);
+        QS_ASSERT(result == 0 || result == ETIMEDOUT);
     }
-    deadline = deadline_after(timeout_ns);
-    result = pthread_cond_timedwait(&cond->cond, &mutex->mutex, &deadline);
-    QS_ASSERT(result == 0 || result == ETIMEDOUT);
+    note_locked(mutex);
     return result == 0;
 }
 

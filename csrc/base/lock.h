@@ -1,18 +1,42 @@
 /* Mutexes and condition variables: pthreads with errors asserted and waits on the monotonic
- * clock. */
+ * clock.  In a debug build, and under a sanitizer, a mutex knows which thread holds it. */
 #ifndef QSI_LOCK_H
 #define QSI_LOCK_H
 
 #include "qstore/status.h"
+
+#include "check.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define QSI_WAIT_FOREVER UINT64_MAX
+
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define QSI_CHECKS_LOCKS 1
+#else
+#define QSI_CHECKS_LOCKS 0
+#endif
+
 struct qsi_mutex {
     pthread_mutex_t mutex;
+#if QSI_CHECKS_LOCKS
+    const void *owner; /* an address in its thread's own memory; NULL: not held.  Atomic */
+#endif
 };
+
+/* For functions that need the lock, and for those that take it or do what must not be done under
+ * it.  Free in release builds. */
+#if QSI_CHECKS_LOCKS
+bool qsi_mutex_is_held(const struct qsi_mutex *mutex); /* by this thread */
+#define QS_ASSERT_HELD(mutex) QS_ASSERT(qsi_mutex_is_held(mutex))
+#define QS_ASSERT_NOT_HELD(mutex) QS_ASSERT(!qsi_mutex_is_held(mutex))
+#else
+#define QS_ASSERT_HELD(mutex) ((void)0)
+#define QS_ASSERT_NOT_HELD(mutex) ((void)0)
+#endif
+
 struct qsi_cond {
     pthread_cond_t cond;
 };
@@ -25,7 +49,7 @@ void qsi_cond_fini(struct qsi_cond *cond);
 void qsi_cond_signal(struct qsi_cond *cond);
 void qsi_cond_broadcast(struct qsi_cond *cond);
 
-/* REQUIRES mutex held.  timeout_ns from now, or QSI_WAIT_FOREVER; false when it ran out.  May wake
+/* REQUIRES the mutex.  timeout_ns from now, or QSI_WAIT_FOREVER; false when it ran out.  May wake
  * early. */
 bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t timeout_ns);
 

@@ -1,8 +1,9 @@
-/* Waiting, and what a thread of ours starts with. */
+/* Waiting, what a thread of ours starts with, and what a debug build knows of a lock. */
 #include "lock.h"
 #include "qs_test.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 struct meeting {
     struct qsi_mutex mutex;
@@ -79,9 +80,106 @@ static void test_wait_runs_out_when_nobody_signals(void)
     fini_meeting(&meeting);
 }
 
+/* ---- a lock that is not held where it has to be ---- */
+
+#if QSI_CHECKS_LOCKS
+static void touch_without_the_lock(struct meeting *meeting)
+{
+    QS_ASSERT_HELD(&meeting->mutex); /* what a function that needs the lock begins with */
+    meeting->turn += 1;
+}
+
+static void *touch_in_a_thread(void *argument)
+{
+    touch_without_the_lock(argument);
+    return NULL;
+}
+
+static void touch_with_the_lock_of_another_thread(struct meeting *meeting)
+{
+    pthread_t thread;
+
+    qsi_mutex_lock(&meeting->mutex);
+    QS_CHECK(pthread_create(&thread, NULL, touch_in_a_thread, meeting) == 0);
+    pthread_join(thread, NULL);
+}
+
+static void wait_without_the_lock(struct meeting *meeting)
+{
+    qsi_cond_wait(&meeting->cond, &meeting->mutex, 0);
+}
+
+static void lock_twice(struct meeting *meeting)
+{
+    qsi_mutex_lock(&meeting->mutex);
+    qsi_mutex_lock(&meeting->mutex);
+}
+
+static void unlock_unlocked(struct meeting *meeting)
+{
+    qsi_mutex_unlock(&meeting->mutex);
+}
+
+static void end_while_held(struct meeting *meeting)
+{
+    qsi_mutex_lock(&meeting->mutex);
+    qsi_mutex_fini(&meeting->mutex);
+}
+
+/* In a process of its own, which the broken rule ends. */
+static void check_aborts(void (*break_rule)(struct meeting *))
+{
+    struct meeting meeting;
+    int status;
+    pid_t child;
+
+    init_meeting(&meeting);
+    child = fork();
+    QS_CHECK(child >= 0);
+    if (child == 0) {
+        QS_CHECK(freopen("/dev/null", "w", stderr) != NULL);
+        alarm(60); /* a rule that nobody checks would wait for ever */
+        break_rule(&meeting);
+        _exit(0);
+    }
+    QS_CHECK(waitpid(child, &status, 0) == child);
+    QS_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    fini_meeting(&meeting);
+}
+
+static void test_broken_rule_of_a_lock_aborts(void)
+{
+    check_aborts(touch_without_the_lock);
+    check_aborts(touch_with_the_lock_of_another_thread);
+    check_aborts(wait_without_the_lock);
+    check_aborts(lock_twice);
+    check_aborts(unlock_unlocked);
+    check_aborts(end_while_held);
+}
+
+static void test_holder_of_a_lock_passes_the_checks(void)
+{
+    struct meeting meeting;
+
+    init_meeting(&meeting);
+    QS_ASSERT_NOT_HELD(&meeting.mutex);
+    qsi_mutex_lock(&meeting.mutex);
+    touch_without_the_lock(&meeting);
+    (void)qsi_cond_wait(&meeting.cond, &meeting.mutex, 0);
+    QS_ASSERT_HELD(&meeting.mutex); /* again, after a wait */
+    qsi_mutex_unlock(&meeting.mutex);
+    QS_ASSERT_NOT_HELD(&meeting.mutex);
+    fini_meeting(&meeting);
+}
+#endif
+
 int main(void)
 {
     test_thread_waits_its_turn_with_signals_blocked();
     test_wait_runs_out_when_nobody_signals();
+#if QSI_CHECKS_LOCKS
+    test_broken_rule_of_a_lock_aborts();
+    test_holder_of_a_lock_passes_the_checks();
+#endif
     return 0;
 }

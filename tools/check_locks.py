@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Clang's thread-safety analysis: is each lock held where csrc/base/thread_safety.h says so?
+
+    check_locks.py [FILE...]    some C files; without any, all of csrc
+
+Exit status 1: a lock is not held, or a file does not compile; 3: there is no clang.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CSRC = ROOT / "csrc"
+
+
+def find_clang() -> str | None:
+    """Clang, or the newest one that has its version in its name."""
+    named = [
+        path for path in Path("/usr/bin").glob("clang-*") if re.fullmatch(r"clang-\d+", path.name)
+    ]
+    newest = sorted(named, key=lambda path: int(path.name.removeprefix("clang-")))
+    return shutil.which("clang") or (str(newest[-1]) if newest else None)
+
+
+def check(clang: str, source: Path) -> subprocess.CompletedProcess[str]:
+    folders = sorted({header.parent for header in CSRC.rglob("*.h")} | {CSRC / "include"})
+    includes = [f"-I{folder}" for folder in folders if folder.name != "qstore"]
+    flags = ["-fsyntax-only", "-std=gnu11", "-Wthread-safety", "-Werror=thread-safety"]
+    return subprocess.run(
+        [clang, *flags, *includes, str(source)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+
+
+def main(names: list[str]) -> int:
+    clang = find_clang()
+    if clang is None:
+        print("check_locks: clang is missing", file=sys.stderr)
+        return 3
+    sources = [Path(name).resolve() for name in names] or sorted(CSRC.rglob("*.c"))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        results = list(pool.map(lambda source: check(clang, source), sources))
+    for result in results:
+        if result.returncode:
+            print(result.stdout, end="")
+    return int(any(result.returncode for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
