@@ -1,21 +1,16 @@
-/* The AMQP property encoding.  Invariant: a cursor's `at` never passes its `end`, and every length is compared
- * with what is left before it is used. */
+/* The AMQP property encoding of a message. */
 #include "properties.h"
 
 #include "qstore/codec.h"
 
 #include "check.h"
+#include "cursor.h"
 #include "error.h"
 #include "le.h"
 
 #define FLAGS_BYTES 2
 #define FLAGS_UNKNOWN \
     3u /* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
-
-struct cursor {
-    const uint8_t *at;
-    const uint8_t *end;
-};
 
 const char *qsi_property_name(enum qsi_property property)
 {
@@ -28,57 +23,15 @@ const char *qsi_property_name(enum qsi_property property)
     return names[property];
 }
 
-static size_t left(const struct cursor *cursor)
-{
-    return (size_t)(cursor->end - cursor->at);
-}
-
-/* The next bytes, or NULL when there are fewer. */
-static const uint8_t *take(struct cursor *cursor, size_t bytes)
-{
-    const uint8_t *taken = cursor->at;
-
-    if (left(cursor) < bytes) {
-        return NULL;
-    }
-    cursor->at += bytes;
-    return taken;
-}
-
-static bool take_short_string(struct cursor *cursor, struct qsi_slice *string_out)
-{
-    const uint8_t *length = take(cursor, 1);
-    const uint8_t *data = length == NULL ? NULL : take(cursor, *length);
-
-    if (data == NULL) {
-        return false;
-    }
-    *string_out = qsi_slice_make(data, *length);
-    return true;
-}
-
-/* Bytes behind a 32-bit length: long strings, tables, arrays. */
-static bool take_long_string(struct cursor *cursor, struct qsi_slice *string_out)
-{
-    const uint8_t *length = take(cursor, 4);
-    const uint8_t *data = length == NULL ? NULL : take(cursor, qsi_get_be32(length));
-
-    if (data == NULL) {
-        return false;
-    }
-    *string_out = qsi_slice_make(data, qsi_get_be32(length));
-    return true;
-}
-
 /* The first property of a set of flags. */
 static enum qsi_property first_property(uint16_t flags)
 {
     return (enum qsi_property)(__builtin_clz(flags) - 16);
 }
 
-static bool take_flags(struct cursor *cursor, uint16_t *flags_out)
+static bool take_flags(struct qsi_cursor *cursor, uint16_t *flags_out)
 {
-    const uint8_t *flags = take(cursor, FLAGS_BYTES);
+    const uint8_t *flags = qsi_take(cursor, FLAGS_BYTES);
 
     if (flags == NULL) {
         return false;
@@ -87,36 +40,36 @@ static bool take_flags(struct cursor *cursor, uint16_t *flags_out)
     return (*flags_out & FLAGS_UNKNOWN) == 0;
 }
 
-static bool take_property(struct cursor *cursor, enum qsi_property property,
+static bool take_property(struct qsi_cursor *cursor, enum qsi_property property,
                           struct qsi_properties *properties)
 {
     const uint8_t *number;
 
     switch (property) {
     case QSI_PROPERTY_HEADERS:
-        return take_long_string(cursor, &properties->text[property]) &&
+        return qsi_take_long_string(cursor, &properties->text[property]) &&
                qsi_table_check(properties->text[property]);
     case QSI_PROPERTY_DELIVERY_MODE:
-        number = take(cursor, 1);
+        number = qsi_take(cursor, 1);
         properties->delivery_mode = number == NULL ? 0 : *number;
         return number != NULL;
     case QSI_PROPERTY_PRIORITY:
-        number = take(cursor, 1);
+        number = qsi_take(cursor, 1);
         properties->priority = number == NULL ? 0 : *number;
         return number != NULL;
     case QSI_PROPERTY_TIMESTAMP:
-        number = take(cursor, 8);
+        number = qsi_take(cursor, 8);
         properties->timestamp = number == NULL ? 0 : qsi_get_be64(number);
         return number != NULL;
     default:
-        return take_short_string(cursor, &properties->text[property]);
+        return qsi_take_short_string(cursor, &properties->text[property]);
     }
 }
 
 qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
                                 uint32_t blob_bytes, qs_error *error)
 {
-    struct cursor cursor = {blob, blob + blob_bytes};
+    struct qsi_cursor cursor = {blob, blob + blob_bytes};
     uint16_t flags;
 
     properties_out->present = 0;
@@ -140,7 +93,7 @@ qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uin
     }
     if (cursor.at != cursor.end) {
         return qsi_fail(error, QS_ECORRUPT, "message properties: %zu bytes after the last one",
-                        left(&cursor));
+                        qsi_cursor_left(&cursor));
     }
     return QS_OK;
 }
@@ -207,19 +160,6 @@ uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
     return bytes;
 }
 
-static uint8_t *put_bytes(uint8_t *out, struct qsi_slice bytes)
-{
-    qsi_copy_short(out, bytes.data, bytes.bytes);
-    return out + bytes.bytes;
-}
-
-static uint8_t *put_short_string(uint8_t *out, struct qsi_slice string)
-{
-    QS_ASSERT(string.bytes <= QSI_SHORTSTR_BYTES_MAX);
-    *out = (uint8_t)string.bytes;
-    return put_bytes(out + 1, string);
-}
-
 /* The length word and the table, or room for it: see the header. */
 static uint8_t *put_headers(uint8_t *out, struct qsi_slice table)
 {
@@ -227,7 +167,7 @@ static uint8_t *put_headers(uint8_t *out, struct qsi_slice table)
     if (table.data == NULL) {
         return out + 4 + table.bytes;
     }
-    return put_bytes(out + 4, table);
+    return qsi_put_bytes(out + 4, table);
 }
 
 uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *properties)
@@ -261,14 +201,14 @@ uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *p
             out += 8;
             break;
         default:
-            out = put_short_string(out, properties->text[property]);
+            out = qsi_put_short_string(out, properties->text[property]);
         }
     }
     return table;
 }
 
 /* Puts the cursor on a property's value, skipping those before it. */
-static bool find_property(struct cursor *cursor, enum qsi_property wanted)
+static bool find_property(struct qsi_cursor *cursor, enum qsi_property wanted)
 {
     struct qsi_slice skipped;
     uint16_t flags;
@@ -285,11 +225,11 @@ static bool find_property(struct cursor *cursor, enum qsi_property wanted)
         }
         flags &= (uint16_t)~qsi_property_flag(property);
         if (property == QSI_PROPERTY_HEADERS) {
-            taken = take_long_string(cursor, &skipped);
+            taken = qsi_take_long_string(cursor, &skipped);
         } else if (is_number(property)) {
-            taken = take(cursor, property == QSI_PROPERTY_TIMESTAMP ? 8 : 1) != NULL;
+            taken = qsi_take(cursor, property == QSI_PROPERTY_TIMESTAMP ? 8 : 1) != NULL;
         } else {
-            taken = take_short_string(cursor, &skipped);
+            taken = qsi_take_short_string(cursor, &skipped);
         }
         if (!taken) {
             return false;
@@ -299,8 +239,8 @@ static bool find_property(struct cursor *cursor, enum qsi_property wanted)
 
 static uint8_t find_octet(const uint8_t *blob, uint32_t blob_bytes, enum qsi_property property)
 {
-    struct cursor cursor = {blob, blob + blob_bytes};
-    const uint8_t *octet = find_property(&cursor, property) ? take(&cursor, 1) : NULL;
+    struct qsi_cursor cursor = {blob, blob + blob_bytes};
+    const uint8_t *octet = find_property(&cursor, property) ? qsi_take(&cursor, 1) : NULL;
 
     return octet == NULL ? 0 : *octet;
 }
@@ -317,11 +257,11 @@ uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes)
 
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes)
 {
-    struct cursor cursor = {blob, blob + blob_bytes};
+    struct qsi_cursor cursor = {blob, blob + blob_bytes};
     struct qsi_slice expiration;
 
     if (find_property(&cursor, QSI_PROPERTY_EXPIRATION) &&
-        take_short_string(&cursor, &expiration)) {
+        qsi_take_short_string(&cursor, &expiration)) {
         return expiration;
     }
     return QSI_SLICE_NULL;
@@ -329,10 +269,10 @@ struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_by
 
 struct qsi_slice qsi_properties_headers(const uint8_t *blob, uint32_t blob_bytes)
 {
-    struct cursor cursor = {blob, blob + blob_bytes};
+    struct qsi_cursor cursor = {blob, blob + blob_bytes};
     struct qsi_slice headers;
 
-    if (find_property(&cursor, QSI_PROPERTY_HEADERS) && take_long_string(&cursor, &headers)) {
+    if (find_property(&cursor, QSI_PROPERTY_HEADERS) && qsi_take_long_string(&cursor, &headers)) {
         return headers;
     }
     return QSI_SLICE_NULL;
@@ -353,172 +293,4 @@ qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out, qs_error
     }
     *ms_out = (uint32_t)ms;
     return QS_OK;
-}
-
-#define VALUE_BYTES_COUNTED -1 /* a 32-bit length comes first */
-#define VALUE_BYTES_UNKNOWN -2
-
-static int value_bytes(uint8_t type)
-{
-    switch (type) {
-    case 'V':
-        return 0;
-    case 't':
-    case 'b':
-    case 'B':
-        return 1;
-    case 's':
-    case 'u':
-        return 2;
-    case 'I':
-    case 'i':
-    case 'f':
-        return 4;
-    case 'D':
-        return 5;
-    case 'l':
-    case 'd':
-    case 'T':
-        return 8;
-    case 'S':
-    case 'x':
-    case 'A':
-    case 'F':
-        return VALUE_BYTES_COUNTED;
-    default:
-        return VALUE_BYTES_UNKNOWN;
-    }
-}
-
-static bool take_value(struct cursor *cursor, struct qsi_field *field)
-{
-    const uint8_t *type = take(cursor, 1);
-    const uint8_t *value;
-    int bytes;
-
-    if (type == NULL) {
-        return false;
-    }
-    field->type = *type;
-    bytes = value_bytes(*type);
-    if (bytes == VALUE_BYTES_COUNTED) {
-        return take_long_string(cursor, &field->value);
-    }
-    if (bytes == VALUE_BYTES_UNKNOWN) {
-        return false;
-    }
-    value = take(cursor, (size_t)bytes);
-    field->value = qsi_slice_make(value, (uint32_t)bytes);
-    return value != NULL;
-}
-
-bool qsi_field_next(struct qsi_field_walk *walk, struct qsi_field *field_out)
-{
-    struct cursor cursor = {walk->at, walk->end};
-
-    if (walk->at == walk->end) {
-        return false;
-    }
-    field_out->name = QSI_SLICE_NULL;
-    if ((walk->named && !take_short_string(&cursor, &field_out->name)) ||
-        !take_value(&cursor, field_out)) {
-        walk->malformed = true;
-        return false;
-    }
-    walk->at = cursor.at;
-    return true;
-}
-
-static struct qsi_number number_of(int64_t value)
-{
-    return (struct qsi_number){(uint64_t)value, value < 0};
-}
-
-bool qsi_field_integer(const struct qsi_field *field, struct qsi_number *number_out)
-{
-    const uint8_t *value = field->value.data;
-
-    switch (field->type) {
-    case 'b':
-        *number_out = number_of((int8_t)*value);
-        return true;
-    case 'B':
-        *number_out = number_of(*value);
-        return true;
-    case 's':
-        *number_out = number_of((int16_t)qsi_get_be16(value));
-        return true;
-    case 'u':
-        *number_out = number_of(qsi_get_be16(value));
-        return true;
-    case 'I':
-        *number_out = number_of((int32_t)qsi_get_be32(value));
-        return true;
-    case 'i':
-        *number_out = number_of(qsi_get_be32(value));
-        return true;
-    case 'l':
-        *number_out = number_of((int64_t)qsi_get_be64(value));
-        return true;
-    case 'T':
-        *number_out = (struct qsi_number){qsi_get_be64(value), false};
-        return true;
-    default:
-        return false;
-    }
-}
-
-bool qsi_table_find(struct qsi_slice table, struct qsi_slice name, struct qsi_field *field_out)
-{
-    struct qsi_field_walk walk = qsi_table_walk(table);
-
-    while (qsi_field_next(&walk, field_out)) {
-        if (qsi_slice_equals(field_out->name, name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool qsi_table_check(struct qsi_slice table)
-{
-    struct qsi_field_walk levels[QSI_FIELD_DEPTH_MAX];
-    struct qsi_field field;
-    unsigned depth = 0;
-
-    levels[0] = qsi_table_walk(table);
-    for (;;) {
-        if (qsi_field_next(&levels[depth], &field)) {
-            if (field.type != 'F' && field.type != 'A') {
-                continue;
-            }
-            if (depth + 1 == QSI_FIELD_DEPTH_MAX) {
-                return false;
-            }
-            levels[++depth] =
-                field.type == 'F' ? qsi_table_walk(field.value) : qsi_array_walk(field.value);
-        } else if (levels[depth].malformed) {
-            return false;
-        } else if (depth-- == 0) {
-            return true;
-        }
-    }
-}
-
-uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value)
-{
-    return 1 + (uint64_t)name.bytes + 1 +
-           (qsi_slice_is_null(value) ? 0 : 4 + (uint64_t)value.bytes);
-}
-
-uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value)
-{
-    out = put_short_string(out, name);
-    if (qsi_slice_is_null(value)) {
-        *out++ = 'V';
-        return out;
-    }
-    *out++ = 'S';
-    qsi_put_be32(out, value.bytes);
-    return put_bytes(out + 4, value);
 }

@@ -1,5 +1,6 @@
-/* What the parts of the journal writer share: journal.c appends and writes, journal_spares.c
- * makes the files ahead, journal_session.c begins and ends.
+/* What the parts of the journal writer share: journal.c appends and seals, journal_write.c writes,
+ * journal_spares.c makes the files ahead, journal_release.c gives them back, journal_session.c
+ * begins and ends.
  *
  * Invariant: block_lsn counts what was written, durable_lsn what was synced, appended_lsn what
  * was accepted; durable_lsn <= block_lsn <= appended_lsn, and the three meet when the journal is
@@ -88,6 +89,20 @@ struct qsi_journal {
     struct qsi_journal_counts written; /* not counted yet */
 };
 
+static inline void qsi_journal_lock(struct qsi_journal *journal)
+{
+    if (journal->options.lock != NULL) {
+        journal->options.lock(journal->options.lock_context);
+    }
+}
+
+static inline void qsi_journal_unlock(struct qsi_journal *journal)
+{
+    if (journal->options.unlock != NULL) {
+        journal->options.unlock(journal->options.lock_context);
+    }
+}
+
 /* ---- journal_spares.c ---- */
 
 uint32_t qsi_journal_take_number(struct qsi_journal *journal); /* threads: any */
@@ -97,13 +112,25 @@ qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *s
 /* REQUIRES lock.  Spares that the leader did not need go back to those made meanwhile. */
 void qsi_journal_return_spares(struct qsi_journal *journal);
 void qsi_journal_close_spares(struct qsi_journal *journal);
+/* Room for one spare and for room_for - 1 more.  QS_ENOMEM. */
+qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spare,
+                          uint32_t room_for) QS_MUST_CHECK;
+
+/* ---- journal_release.c ---- */
+
 /* A file that is missing is as good as removed. */
 qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_error *error);
 
 /* ---- journal.c ---- */
 
+void qsi_entries_fini(struct qsi_entries *entries);
+/* Without memory the file is left out: reading then begins at an earlier one, which is right as
+ * well. */
+void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start);
+
+/* ---- journal_write.c ---- */
+
 /* Writes the header of the file, which is complete but for its size, and syncs it. */
 qs_status qsi_journal_begin_file(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
-void qsi_entries_fini(struct qsi_entries *entries);
 
 #endif

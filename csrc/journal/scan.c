@@ -1,5 +1,4 @@
-/* Scanning the journal.  Memory: one chunk that small blocks share, and one block. */
-#include "alloc.h"
+/* Scanning the journal, session by session. */
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
@@ -8,9 +7,6 @@
 #include "scan_internal.h"
 
 #include <string.h>
-
-#define ARENA_BYTES (256u << 10)
-#define PROGRESS_BYTES (4u << 20)
 
 /* ---- the files ---- */
 
@@ -23,56 +19,8 @@ static qs_status list_files(struct scan *scan, qs_error *error)
     return QS_OK;
 }
 
-void qsi_scan_close_file(struct scan *scan, struct scan_file *file)
-{
-    scan->env->close(scan->env, file->file);
-    file->file = NULL;
-}
-
-qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t number,
-                             qs_error *error)
-{
-    char name[QSI_JOURNAL_NAME_BYTES];
-    qs_status status;
-
-    qsi_journal_name(name, number);
-    qsi_journal_path(file->path, number);
-    status = qsi_env_open(scan->env, scan->dir, name, QS_OPEN_READ, &file->file, error);
-    if (status != QS_OK) {
-        return status;
-    }
-    status = qsi_env_size(scan->env, file->file, &file->bytes, error);
-    if (status != QS_OK) {
-        qsi_scan_close_file(scan, file);
-    }
-    return status;
-}
-
-/* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
-static qs_status open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
-                                 uint64_t salt, qs_error *error)
-{
-    uint8_t page[QSI_JOURNAL_PAGE_BYTES];
-    size_t bytes = 0;
-    qs_status status = qsi_scan_open_file(scan, file, number, error);
-
-    if (status != QS_OK) {
-        return status;
-    }
-    status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
-    if (status == QS_OK &&
-        (bytes < sizeof page ||
-         !qsi_journal_header_decode(&file->header, page, scan->manifest->uuid, number, salt))) {
-        status = QS_EEMPTY;
-    }
-    if (status != QS_OK) {
-        qsi_scan_close_file(scan, file);
-    }
-    return status;
-}
-
 /* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost with them. */
-static void lose(struct scan *scan, uint64_t lsn)
+void qsi_scan_lose(struct scan *scan, uint64_t lsn)
 {
     uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
 
@@ -102,7 +50,7 @@ static qs_status measure(struct scan *scan, qs_error *error)
 }
 
 /* bytes of the current file were read. */
-static void report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
+void qsi_scan_report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
 {
     uint64_t done = scan->bytes_before + bytes;
 
@@ -111,246 +59,6 @@ static void report(struct scan *scan, uint64_t bytes, uint64_t bytes_min)
         scan->options->progress(scan->options->progress_context, done, scan->bytes_total);
         scan->bytes_reported = done;
     }
-}
-
-/* ---- files, found by their salt ---- */
-
-/* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
-static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
-                             uint32_t limit, qs_error *error)
-{
-    for (uint32_t i = 0; i < scan->files.count; i++) {
-        uint8_t page[QSI_JOURNAL_PAGE_BYTES];
-        size_t bytes = 0;
-        qs_status status;
-        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
-            continue;
-        }
-        status = qsi_scan_open_file(scan, file, scan->files.items[i], error);
-        if (status == QS_OK) {
-            status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
-            if (status == QS_OK && bytes == sizeof page &&
-                qsi_journal_header_decode(&file->header, page, scan->manifest->uuid,
-                                          scan->files.items[i], qsi_journal_header_salt(page)) &&
-                file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
-                return QS_OK;
-            }
-            qsi_scan_close_file(scan, file);
-        }
-        if (status != QS_OK) {
-            return status;
-        }
-    }
-    return QS_EEMPTY;
-}
-
-/* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
-static qs_status find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
-                                 uint32_t limit, uint64_t salt, qs_error *error)
-{
-    for (uint32_t i = 0; i < scan->files.count; i++) {
-        qs_status status;
-        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
-            continue;
-        }
-        status = open_generation(scan, file, scan->files.items[i], salt, error);
-        if (status != QS_EEMPTY) {
-            return status;
-        }
-    }
-    return QS_EEMPTY;
-}
-
-/* ---- blocks ---- */
-
-/* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk of its own size, which no small one may
- * use the rest of if it was given up: whoever keeps the small one would keep all of it. */
-static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
-                               qs_error *error)
-{
-    if (bytes <= ARENA_BYTES / 4 && scan->arena != NULL && scan->arena->capacity == ARENA_BYTES &&
-        scan->arena->capacity - scan->arena->used >= bytes) {
-        *chunk_out = scan->arena;
-        return QS_OK;
-    }
-    qsi_chunk_unref(scan->arena);
-    scan->arena = qsi_chunk_create(bytes <= ARENA_BYTES / 4 ? ARENA_BYTES : bytes);
-    *chunk_out = scan->arena;
-    if (scan->arena == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "journal block of %llu bytes", (unsigned long long)bytes);
-    }
-    qsi_chunk_populate(scan->arena);
-    return QS_OK;
-}
-
-/* Reads the block at offset; QS_EEMPTY when there is no valid one with the expected LSN. */
-static qs_status read_block(struct scan *scan, const struct scan_file *file, uint64_t offset,
-                            struct qsi_scan_block *out, qs_error *error)
-{
-    uint8_t header[QSI_BLOCK_HEADER_BYTES];
-    size_t bytes = 0;
-    struct qsi_chunk *chunk;
-
-    QS_TRY(qsi_file_read(scan->env, file->file, header, sizeof header, offset, &bytes, error));
-    if (bytes < sizeof header || !qsi_block_decode(&out->block, header, file->header.salt) ||
-        out->block.lsn != scan->lsn || out->block.file_number != file->header.number ||
-        offset + qsi_block_bytes(out->block.payload_bytes) > file->bytes) {
-        return QS_EEMPTY;
-    }
-    QS_TRY(payload_place(scan, out->block.payload_bytes, &chunk, error));
-    out->chunk = chunk;
-    out->from = chunk->used;
-    out->offset = offset;
-    QS_TRY(qsi_file_read(scan->env, file->file, chunk->data + chunk->used, out->block.payload_bytes,
-                         offset + QSI_BLOCK_HEADER_BYTES, &bytes, error));
-    if (bytes < out->block.payload_bytes ||
-        !qsi_block_check(header, chunk->data + chunk->used, out->block.payload_bytes)) {
-        return QS_EEMPTY;
-    }
-    chunk->used += out->block.payload_bytes;
-    return QS_OK;
-}
-
-/* Every record lies inside the payload and they fill it: checked once, so that nobody else has to. */
-static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block,
-                               qs_error *error)
-{
-    const uint8_t *at = block->chunk->data + block->from;
-    uint64_t left = block->block.payload_bytes;
-    uint32_t count = 0;
-
-    for (; left > 0; count++) {
-        if (!qsi_record_fits(at, left)) {
-            return qsi_fail_corrupt(error, file->path, block->offset, "a record leaves its block");
-        }
-        left -= qsi_record_length(at);
-        at += qsi_record_length(at);
-    }
-    if (count != block->block.record_count) {
-        return qsi_fail_corrupt(error, file->path, block->offset, "%u records, the block tells %u",
-                                count, block->block.record_count);
-    }
-    return QS_OK;
-}
-
-/* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
-static qs_status skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io,
-                             qs_error *error)
-{
-    uint8_t header[QSI_BLOCK_HEADER_BYTES];
-    uint64_t bad_lsn = scan->lsn;
-
-    for (uint64_t offset = *offset_io + QSI_BLOCK_ALIGN; offset < file->bytes;
-         offset += QSI_BLOCK_ALIGN) {
-        struct qsi_scan_block block = {0};
-        size_t bytes = 0;
-        qs_status status;
-        QS_TRY(qsi_file_read(scan->env, file->file, header, sizeof header, offset, &bytes, error));
-        if (bytes < sizeof header || !qsi_block_decode(&block.block, header, file->header.salt) ||
-            block.block.lsn < bad_lsn || block.block.lsn >= scan->end_lsn) {
-            continue;
-        }
-        scan->lsn = block.block.lsn;
-        status = read_block(scan, file, offset, &block, error);
-        if (status == QS_OK) {
-            block.chunk->used = block.from; /* read again by the caller */
-            scan->lsn = bad_lsn;
-            lose(scan, block.block.lsn);
-            *offset_io = offset;
-            return QS_OK;
-        }
-        scan->lsn = bad_lsn;
-        if (status != QS_EEMPTY) {
-            return status;
-        }
-    }
-    return QS_EEMPTY;
-}
-
-/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected of it. */
-static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low,
-                                 uint32_t limit, uint64_t salt, qs_error *error)
-{
-    struct qsi_scan_result result = *scan->result;
-    uint64_t lsn = scan->lsn;
-
-    for (uint32_t i = 0; i < scan->files.count; i++) {
-        uint64_t offset = 0;
-        qs_status status;
-        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
-            continue;
-        }
-        QS_TRY(qsi_scan_open_file(scan, file, scan->files.items[i], error));
-        file->header = (struct qsi_journal_header){
-            .number = scan->files.items[i], .salt = salt, .base_lsn = lsn};
-        status = skip_damage(scan, file, &offset, error);
-        *scan->result = result; /* it was only a look */
-        scan->lsn = lsn;
-        if (status != QS_EEMPTY) {
-            if (status != QS_OK) {
-                qsi_scan_close_file(scan, file);
-            }
-            return status;
-        }
-        qsi_scan_close_file(scan, file);
-    }
-    return QS_EEMPTY;
-}
-
-/* Where to go on when the next file cannot be known by its header and salt. */
-static qs_status find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low,
-                                 uint32_t limit, uint64_t salt, qs_error *error)
-{
-    qs_status status = find_headerless(scan, file, low, limit, salt, error);
-
-    return status == QS_EEMPTY ? find_orphan(scan, file, low, limit, error) : status;
-}
-
-/* A block that the checkpoint has whole is nobody's business; its place in memory serves the next one. */
-static qs_status hand_over(struct scan *scan, const struct qsi_scan_block *block, qs_error *error)
-{
-    if (block->block.lsn + block->block.payload_bytes <= scan->needed_from) {
-        block->chunk->used = block->from;
-        return QS_OK;
-    }
-    QS_TRY(scan->visit(scan->context, block, error));
-    scan->result->blocks += 1;
-    scan->result->bytes += block->block.payload_bytes;
-    return QS_OK;
-}
-
-static qs_status scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session,
-                             qs_error *error)
-{
-    struct qsi_scan_result *result = scan->result;
-    struct qsi_scan_block block = {.session = session};
-    qs_status status;
-
-    result->last_file = file->header.number;
-    result->end_offset = QSI_JOURNAL_HEADER_BYTES;
-    scan->next_file = 0;
-    while (scan->lsn < scan->end_lsn) {
-        status = read_block(scan, file, result->end_offset, &block, error);
-        if (status == QS_EEMPTY && scan->options->salvage) {
-            status = skip_damage(scan, file, &result->end_offset, error);
-            if (status == QS_OK) {
-                continue;
-            }
-        }
-        if (status != QS_OK) {
-            return status == QS_EEMPTY ? QS_OK : status;
-        }
-        if ((block.block.flags & QSI_BLOCK_LAST) != 0) {
-            scan->next_file = block.block.next_file;
-            return QS_OK;
-        }
-        QS_TRY(check_records(file, &block, error));
-        QS_TRY(hand_over(scan, &block, error));
-        scan->lsn += block.block.payload_bytes;
-        result->end_offset += qsi_block_bytes(block.block.payload_bytes);
-        report(scan, result->end_offset, PROGRESS_BYTES);
-    }
-    return QS_OK;
 }
 
 /* ---- sessions ---- */
@@ -406,7 +114,7 @@ static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint
     }
     known_end = marked_upto > known_end ? marked_upto : known_end;
     if (scan->lsn < known_end) {
-        lose(scan, known_end);
+        qsi_scan_lose(scan, known_end);
     }
     return QS_OK;
 }
@@ -458,7 +166,7 @@ static qs_status check_first_file(struct scan *scan, uint32_t number, uint64_t s
     if (scan->end_lsn != UINT64_MAX || scan->options->salvage) {
         return QS_OK;
     }
-    status = open_generation(scan, &file, number, salt, error);
+    status = qsi_scan_open_generation(scan, &file, number, salt, error);
     if (status == QS_ENOENT || status == QS_EEMPTY) {
         return qsi_fail_corrupt(
             error, file.path, 0, "%s, and MANIFEST says that the journal begins with it",
@@ -498,14 +206,14 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         struct scan_file file = {0};
         qs_status status = QS_EEMPTY;
         if (scan->lsn < scan->end_lsn) {
-            status = find_generation(scan, &file, low, limit, salt, error);
+            status = qsi_scan_find_generation(scan, &file, low, limit, salt, error);
         }
         if (status == QS_OK && is_begun_too_early(scan, &file)) {
             qsi_scan_close_file(scan, &file);
             status = QS_EEMPTY;
         }
         if (status == QS_EEMPTY && scan->options->salvage && scan->lsn < scan->end_lsn) {
-            status = find_to_salvage(scan, &file, low, limit, salt, error);
+            status = qsi_scan_find_to_salvage(scan, &file, low, limit, salt, error);
         }
         if (status == QS_EEMPTY) {
             return end_session(scan, any ? &last : NULL, low, salt, error);
@@ -514,7 +222,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
             return status;
         }
         if (scan->options->salvage && file.header.base_lsn > scan->lsn) {
-            lose(scan, file.header.base_lsn);
+            qsi_scan_lose(scan, file.header.base_lsn);
         }
         if (file.header.base_lsn != scan->lsn) {
             qsi_scan_close_file(scan, &file);
@@ -527,7 +235,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
         scan->result->file_before = any ? last.header.number : 0;
         status = check_size(scan, &file, error);
         if (status == QS_OK) {
-            status = scan_blocks(scan, &file, session, error);
+            status = qsi_scan_blocks(scan, &file, session, error);
         }
         qsi_scan_close_file(scan, &file);
         if (status != QS_OK) {
@@ -567,7 +275,7 @@ qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *
         status = scan_session(&scan, session, error);
     }
     if (status == QS_OK) {
-        report(&scan, scan.bytes_total, 0);
+        qsi_scan_report(&scan, scan.bytes_total, 0);
     }
     result_out->end_lsn = scan.lsn;
     qsi_chunk_unref(scan.arena);

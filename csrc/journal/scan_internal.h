@@ -1,4 +1,5 @@
-/* What the parts of the scan share: scan.c reads, scan_tail.c judges where the journal ends. */
+/* What the parts of the scan share: scan.c goes through the sessions, scan_files.c finds their
+ * files, scan_blocks.c reads those, scan_tail.c judges where the journal ends. */
 #ifndef QSI_SCAN_INTERNAL_H
 #define QSI_SCAN_INTERNAL_H
 
@@ -34,9 +35,36 @@ struct scan_file {
 
 /* ---- scan.c ---- */
 
+/* bytes of the current file were read. */
+void qsi_scan_report(struct scan *scan, uint64_t bytes, uint64_t bytes_min);
+/* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost with
+ * them. */
+void qsi_scan_lose(struct scan *scan, uint64_t lsn);
+
+/* ---- scan_files.c ---- */
+
 void qsi_scan_close_file(struct scan *scan, struct scan_file *file);
 qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t number,
                              qs_error *error) QS_MUST_CHECK;
+
+/* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
+qs_status qsi_scan_open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
+                                   uint64_t salt, qs_error *error) QS_MUST_CHECK;
+/* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
+qs_status qsi_scan_find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
+                                   uint32_t limit, uint64_t salt, qs_error *error) QS_MUST_CHECK;
+/* Where to go on when the next file cannot be known by its header and salt; QS_EEMPTY. */
+qs_status qsi_scan_find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low,
+                                   uint32_t limit, uint64_t salt, qs_error *error) QS_MUST_CHECK;
+
+/* ---- scan_blocks.c ---- */
+
+/* The blocks of the file from scan->lsn on, as far as they are whole. */
+qs_status qsi_scan_blocks(struct scan *scan, const struct scan_file *file, uint32_t session,
+                          qs_error *error) QS_MUST_CHECK;
+/* Goes on at the next whole block of the file; QS_EEMPTY when there is none. */
+qs_status qsi_scan_skip_damage(struct scan *scan, const struct scan_file *file, uint64_t *offset_io,
+                               qs_error *error) QS_MUST_CHECK;
 
 /* ---- scan_tail.c ---- */
 

@@ -119,6 +119,13 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment);
 qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
                                uint32_t *capacity_io, uint32_t count) QS_MUST_CHECK;
 
+/* ---- loaded (paging_install.c) ---- */
+
+struct qsi_page_in;
+/* QS_ECORRUPT: what was read does not fit what is known of the segment. */
+qs_status qsi_page_in_install_state(struct qsi_page_in *page_in) QS_MUST_CHECK;
+qs_status qsi_page_in_install_content(struct qsi_page_in *page_in) QS_MUST_CHECK;
+
 /* ---- former files (former_files.c) ---- */
 
 void qsi_segment_free_formers(struct qsi_segment *segment);

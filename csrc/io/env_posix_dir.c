@@ -1,0 +1,266 @@
+/* Directories of the real environment, and the names in them. */
+#define _GNU_SOURCE 1
+#include "alloc.h"
+#include "check.h"
+#include "env_posix.h"
+#include "error.h"
+#include "name.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIR_MODE 0700
+#define MODE_BITS 0777
+
+/* -- descriptors ------------------------------------------------------------------------------ */
+
+/* A host that closed stdin would give us its number; a later stray printf would then write into a
+ * segment.  Returns -1 with errno set, and fd closed, on failure. */
+int qsi_posix_move_above_stdio(int fd)
+{
+    int moved;
+    int os_errno;
+
+    if (fd < 0 || fd > STDERR_FILENO) {
+        return fd;
+    }
+    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    os_errno = errno;
+    close(fd);
+    errno = os_errno;
+    return moved;
+}
+
+int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags)
+{
+    return qsi_posix_move_above_stdio(
+        openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
+}
+
+/* The umask may have taken bits away from a new directory: without them its owner cannot open
+ * it. */
+static int make_directory_at(int parent_fd, const char *name)
+{
+    if (mkdirat(parent_fd, name, DIR_MODE) != 0) {
+        return -1;
+    }
+    return fchmodat(parent_fd, name, DIR_MODE, 0);
+}
+
+/* Opens the directory, making it if it is missing and create says so.  Losing the race to another
+ * creator is fine: it is there then, and created_out stays false. */
+static qs_status open_or_make_directory(int parent_fd, const char *name, int more_flags,
+                                        bool create, int *fd_out, bool *created_out,
+                                        qs_error *error)
+{
+    bool created = false;
+    int fd = qsi_posix_open_directory_at(parent_fd, name, more_flags);
+
+    if (fd < 0 && errno == ENOENT && create) {
+        created = make_directory_at(parent_fd, name) == 0;
+        if (!created && errno != EEXIST) {
+            return qsi_posix_fail(error, "make directory", name);
+        }
+        fd = qsi_posix_open_directory_at(parent_fd, name, more_flags);
+    }
+    if (fd < 0) {
+        return qsi_posix_fail(error, "open directory", name);
+    }
+    *fd_out = fd;
+    *created_out = created;
+    return QS_OK;
+}
+
+/* -- directories ------------------------------------------------------------------------------ */
+
+/* Takes fd over, also on failure. */
+static qs_status wrap_directory(int fd, qs_dir **dir_out, qs_error *error)
+{
+    struct qsi_posix_dir *dir = qsi_alloc(sizeof *dir);
+
+    if (dir == NULL) {
+        close(fd);
+        return qsi_fail(error, QS_ENOMEM, "open directory: out of memory");
+    }
+    dir->fd = fd;
+    *dir_out = (qs_dir *)(void *)dir;
+    return QS_OK;
+}
+
+/* Who can write in a directory of the store can replace the files in it. */
+static qs_status check_private(int fd, const char *path, const char *what, qs_error *error)
+{
+    struct stat stat;
+
+    if (fstat(fd, &stat) != 0) {
+        return qsi_posix_fail(error, "stat", path);
+    }
+    if (stat.st_uid != geteuid()) {
+        return qsi_fail(error, QS_EINVAL,
+                        "%s '%s' belongs to user %lu and this process runs as user "
+                        "%lu: run it as the owner, or chown the directory and chmod it to 0700",
+                        what, path, (unsigned long)stat.st_uid, (unsigned long)geteuid());
+    }
+    if ((stat.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return qsi_fail(error, QS_EINVAL,
+                        "%s '%s' can be written by other users (mode %04o): "
+                        "chmod go-w '%s'",
+                        what, path, (unsigned)stat.st_mode & MODE_BITS, path);
+    }
+    return QS_OK;
+}
+
+/* The root may be reached through symbolic links: its path is the user's own choice. */
+qs_status qsi_posix_dir_open_root(qs_env *env, const char *path, bool create, qs_dir **dir_out,
+                                  bool *created_out, qs_error *error)
+{
+    qs_status status;
+    int fd = -1;
+
+    (void)env;
+    *dir_out = NULL;
+    *created_out = false;
+    status = open_or_make_directory(AT_FDCWD, path, 0, create, &fd, created_out, error);
+    if (status != QS_OK) {
+        return status;
+    }
+    status = check_private(fd, path, "store directory", error);
+    if (status != QS_OK) {
+        close(fd);
+        return status;
+    }
+    return wrap_directory(fd, dir_out, error);
+}
+
+qs_status qsi_posix_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
+                             qs_dir **dir_out, bool *created_out, qs_error *error)
+{
+    qs_status status;
+    int fd;
+
+    (void)env;
+    *dir_out = NULL;
+    *created_out = false;
+    QS_TRY(qsi_name_check(name, error));
+    QS_TRY(open_or_make_directory(qsi_posix_dir_of(parent)->fd, name, O_NOFOLLOW, create, &fd,
+                                  created_out, error));
+    status = check_private(fd, name, "the store's directory", error);
+    if (status != QS_OK) {
+        close(fd);
+        return status;
+    }
+    return wrap_directory(fd, dir_out, error);
+}
+
+qs_status qsi_posix_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    (void)env;
+    if (fsync(qsi_posix_dir_of(dir)->fd) != 0) {
+        return qsi_posix_fail(error, "sync directory", ".");
+    }
+    return QS_OK;
+}
+
+/* ".." of an open directory is its parent even if the path meanwhile means something else. */
+qs_status qsi_posix_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
+{
+    qs_status status = QS_OK;
+    int fd;
+
+    (void)env;
+    fd = qsi_posix_open_directory_at(qsi_posix_dir_of(dir)->fd, "..", 0);
+    if (fd < 0) {
+        return qsi_posix_fail(error, "open directory", "..");
+    }
+    if (fsync(fd) != 0) {
+        status = qsi_posix_fail(error, "sync directory", "..");
+    }
+    close(fd);
+    return status;
+}
+
+static qs_status visit_entries(DIR *stream, qs_name_visitor *visit, void *context, qs_error *error)
+{
+    for (;;) {
+        const struct dirent *entry;
+
+        errno = 0; /* the only way to tell the end from a failure */
+        entry = readdir(stream);
+        if (entry == NULL) {
+            return errno == 0 ? QS_OK : qsi_posix_fail(error, "list directory", ".");
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        if (!visit(context, entry->d_name)) {
+            return QS_OK;
+        }
+    }
+}
+
+/* Walks on a description of its own, so that walks of several threads have a place each. */
+qs_status qsi_posix_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
+                             qs_error *error)
+{
+    qs_status status;
+    DIR *stream;
+    int fd;
+
+    (void)env;
+    fd = qsi_posix_open_directory_at(qsi_posix_dir_of(dir)->fd, ".", 0);
+    if (fd < 0) {
+        return qsi_posix_fail(error, "open directory", ".");
+    }
+    stream = fdopendir(fd);
+    if (stream == NULL) {
+        status = qsi_posix_fail(error, "list directory", ".");
+        close(fd);
+        return status;
+    }
+    status = visit_entries(stream, visit, context, error);
+    closedir(stream);
+    return status;
+}
+
+void qsi_posix_dir_close(qs_env *env, qs_dir *dir)
+{
+    (void)env;
+    if (dir != NULL) {
+        close(qsi_posix_dir_of(dir)->fd);
+        qsi_free(dir);
+    }
+}
+
+/* -- names ------------------------------------------------------------------------------------ */
+
+qs_status qsi_posix_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
+                           qs_error *error)
+{
+    int fd = qsi_posix_dir_of(dir)->fd;
+
+    (void)env;
+    QS_TRY(qsi_name_check(from, error));
+    QS_TRY(qsi_name_check(to, error));
+    if (renameat(fd, from, fd, to) != 0) {
+        return qsi_posix_fail(error, "rename", from);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_posix_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
+{
+    int fd = qsi_posix_dir_of(dir)->fd;
+    int result;
+
+    (void)env;
+    QS_TRY(qsi_name_check(name, error));
+    result = unlinkat(fd, name, 0);
+    if (result != 0 && errno == EISDIR) {
+        result = unlinkat(fd, name, AT_REMOVEDIR);
+    }
+    return result == 0 ? QS_OK : qsi_posix_fail(error, "remove", name);
+}

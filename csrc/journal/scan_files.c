@@ -1,0 +1,138 @@
+/* The files that a scan reads: opened by number, found by the salt that the one before them names. */
+#include "check.h"
+#include "env_call.h"
+#include "file.h"
+#include "scan_internal.h"
+
+void qsi_scan_close_file(struct scan *scan, struct scan_file *file)
+{
+    scan->env->close(scan->env, file->file);
+    file->file = NULL;
+}
+
+qs_status qsi_scan_open_file(struct scan *scan, struct scan_file *file, uint32_t number,
+                             qs_error *error)
+{
+    char name[QSI_JOURNAL_NAME_BYTES];
+    qs_status status;
+
+    qsi_journal_name(name, number);
+    qsi_journal_path(file->path, number);
+    status = qsi_env_open(scan->env, scan->dir, name, QS_OPEN_READ, &file->file, error);
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_env_size(scan->env, file->file, &file->bytes, error);
+    if (status != QS_OK) {
+        qsi_scan_close_file(scan, file);
+    }
+    return status;
+}
+
+/* Opens the file with this number if its header is whole and carries the salt; QS_EEMPTY if not. */
+qs_status qsi_scan_open_generation(struct scan *scan, struct scan_file *file, uint32_t number,
+                                   uint64_t salt, qs_error *error)
+{
+    uint8_t page[QSI_JOURNAL_PAGE_BYTES];
+    size_t bytes = 0;
+    qs_status status = qsi_scan_open_file(scan, file, number, error);
+
+    if (status != QS_OK) {
+        return status;
+    }
+    status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
+    if (status == QS_OK &&
+        (bytes < sizeof page ||
+         !qsi_journal_header_decode(&file->header, page, scan->manifest->uuid, number, salt))) {
+        status = QS_EEMPTY;
+    }
+    if (status != QS_OK) {
+        qsi_scan_close_file(scan, file);
+    }
+    return status;
+}
+
+/* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
+static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
+                             uint32_t limit, qs_error *error)
+{
+    for (uint32_t i = 0; i < scan->files.count; i++) {
+        uint8_t page[QSI_JOURNAL_PAGE_BYTES];
+        size_t bytes = 0;
+        qs_status status;
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
+            continue;
+        }
+        status = qsi_scan_open_file(scan, file, scan->files.items[i], error);
+        if (status == QS_OK) {
+            status = qsi_file_read(scan->env, file->file, page, sizeof page, 0, &bytes, error);
+            if (status == QS_OK && bytes == sizeof page &&
+                qsi_journal_header_decode(&file->header, page, scan->manifest->uuid,
+                                          scan->files.items[i], qsi_journal_header_salt(page)) &&
+                file->header.base_lsn >= scan->lsn && file->header.base_lsn < scan->end_lsn) {
+                return QS_OK;
+            }
+            qsi_scan_close_file(scan, file);
+        }
+        if (status != QS_OK) {
+            return status;
+        }
+    }
+    return QS_EEMPTY;
+}
+
+/* The first file of [low, limit) that belongs to the generation; QS_EEMPTY: there is none. */
+qs_status qsi_scan_find_generation(struct scan *scan, struct scan_file *file, uint32_t low,
+                                   uint32_t limit, uint64_t salt, qs_error *error)
+{
+    for (uint32_t i = 0; i < scan->files.count; i++) {
+        qs_status status;
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
+            continue;
+        }
+        status = qsi_scan_open_generation(scan, file, scan->files.items[i], salt, error);
+        if (status != QS_EEMPTY) {
+            return status;
+        }
+    }
+    return QS_EEMPTY;
+}
+
+/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected of it. */
+static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low,
+                                 uint32_t limit, uint64_t salt, qs_error *error)
+{
+    struct qsi_scan_result result = *scan->result;
+    uint64_t lsn = scan->lsn;
+
+    for (uint32_t i = 0; i < scan->files.count; i++) {
+        uint64_t offset = 0;
+        qs_status status;
+        if (scan->files.items[i] < low || scan->files.items[i] >= limit) {
+            continue;
+        }
+        QS_TRY(qsi_scan_open_file(scan, file, scan->files.items[i], error));
+        file->header = (struct qsi_journal_header){
+            .number = scan->files.items[i], .salt = salt, .base_lsn = lsn};
+        status = qsi_scan_skip_damage(scan, file, &offset, error);
+        *scan->result = result; /* it was only a look */
+        scan->lsn = lsn;
+        if (status != QS_EEMPTY) {
+            if (status != QS_OK) {
+                qsi_scan_close_file(scan, file);
+            }
+            return status;
+        }
+        qsi_scan_close_file(scan, file);
+    }
+    return QS_EEMPTY;
+}
+
+/* Where to go on when the next file cannot be known by its header and salt. */
+qs_status qsi_scan_find_to_salvage(struct scan *scan, struct scan_file *file, uint32_t low,
+                                   uint32_t limit, uint64_t salt, qs_error *error)
+{
+    qs_status status = find_headerless(scan, file, low, limit, salt, error);
+
+    return status == QS_EEMPTY ? find_orphan(scan, file, low, limit, error) : status;
+}

@@ -1,0 +1,159 @@
+/* Bindings: made, found by what makes them the same, and dropped. */
+#include "alloc.h"
+#include "check.h"
+#include "match.h"
+#include "route_internal.h"
+
+/* Bindings to it, which others may have lost with that. */
+void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination)
+{
+    while (!qsi_list_is_empty(&destination->bindings)) {
+        struct qsi_binding *binding =
+            QSI_LIST_OWNER(destination->bindings.next, struct qsi_binding, in_destination);
+        struct qsi_exchange *exchange = binding->exchange;
+
+        qsi_router_drop_binding(router, binding);
+        qsi_exchange_note_if_done(router, exchange);
+    }
+}
+
+/* What makes a binding the same: both ends, the length of the key, the key, the arguments.  The
+ * ends are addresses, as this never leaves memory. */
+#define IDENTITY_FIXED_BYTES (2 * sizeof(void *) + sizeof(uint32_t))
+
+static qs_status make_identity(struct qsi_buf *identity, const struct qsi_exchange *exchange,
+                               const struct qsi_destination *destination, struct qsi_slice key,
+                               struct qsi_slice arguments)
+{
+    qsi_buf_clear(identity);
+    QS_TRY(qsi_buf_append(identity, &exchange, sizeof exchange));
+    QS_TRY(qsi_buf_append(identity, &destination, sizeof destination));
+    QS_TRY(qsi_buf_append(identity, &key.bytes, sizeof key.bytes));
+    QS_TRY(qsi_buf_append(identity, key.data, key.bytes));
+    QS_TRY(qsi_buf_append(identity, arguments.data, arguments.bytes));
+    return identity->bytes <= UINT32_MAX ? QS_OK : QS_ENOMEM;
+}
+
+/* From router->identity; in no list and no set yet. */
+static struct qsi_binding *create_binding(struct qsi_router *router, struct qsi_exchange *exchange,
+                                          struct qsi_destination *destination, uint32_t key_bytes)
+{
+    uint32_t identity_bytes = (uint32_t)router->identity.bytes;
+    struct qsi_binding *binding = qsi_zalloc(sizeof *binding + identity_bytes);
+    uint8_t *key;
+
+    if (binding == NULL) {
+        return NULL;
+    }
+    memcpy(binding->identity, router->identity.data, identity_bytes);
+    key = binding->identity + IDENTITY_FIXED_BYTES;
+    binding->identity_bytes = identity_bytes;
+    binding->exchange = exchange;
+    binding->destination = destination;
+    binding->key = qsi_slice_make(key, key_bytes);
+    binding->arguments = qsi_slice_make(
+        key + key_bytes, identity_bytes - (uint32_t)IDENTITY_FIXED_BYTES - key_bytes);
+    qsi_list_init(&binding->in_exchange);
+    qsi_list_init(&binding->in_destination);
+    qsi_list_init(&binding->in_set);
+    return binding;
+}
+
+static void count_onward(const struct qsi_binding *binding, int change)
+{
+    if (binding->destination->exchange != NULL) {
+        binding->exchange->onward_count += (uint32_t)change;
+        qsi_exchange_note_is_plain(binding->exchange);
+    }
+}
+
+static qs_status add_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    QS_TRY(qsi_map_put(&router->bindings, binding->identity, binding->identity_bytes, binding));
+    if (binding->exchange->type->add(router, binding) != QS_OK) {
+        qsi_map_remove(&router->bindings, binding->identity, binding->identity_bytes);
+        return QS_ENOMEM;
+    }
+    qsi_list_push_back(&binding->exchange->bindings, &binding->in_exchange);
+    qsi_list_push_back(&binding->destination->bindings, &binding->in_destination);
+    binding->exchange->binding_count++;
+    count_onward(binding, 1);
+    router->version++;
+    return QS_OK;
+}
+
+void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct qsi_exchange *exchange = binding->exchange;
+
+    QS_ASSERT(exchange->binding_count > 0);
+    exchange->type->remove(router, binding);
+    exchange->binding_count--;
+    count_onward(binding, -1);
+    qsi_list_remove(&binding->in_exchange);
+    qsi_list_remove(&binding->in_destination);
+    qsi_map_remove(&router->bindings, binding->identity, binding->identity_bytes);
+    qsi_free(binding);
+    router->version++;
+}
+
+static qs_status find_binding(struct qsi_router *router, const struct qsi_exchange *exchange,
+                              const struct qsi_destination *destination, struct qsi_slice key,
+                              struct qsi_slice arguments, struct qsi_binding **binding_out,
+                              qs_error *error)
+{
+    if (make_identity(&router->identity, exchange, destination, key, arguments) != QS_OK) {
+        return qsi_router_out_of_memory(error);
+    }
+    *binding_out = qsi_map_get(&router->bindings, router->identity.data, router->identity.bytes);
+    return QS_OK;
+}
+
+static qs_status refuse_default_ends(const struct qsi_exchange *exchange,
+                                     const struct qsi_destination *destination, qs_error *error)
+{
+    QS_TRY(qsi_exchange_check_name(exchange->name, error));
+    return destination->exchange != NULL ? qsi_exchange_check_name(destination->name, error)
+                                         : QS_OK;
+}
+
+qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchange,
+                          struct qsi_destination *destination, struct qsi_slice key,
+                          struct qsi_slice arguments, bool *bound_out, qs_error *error)
+{
+    struct qsi_binding *binding = NULL;
+
+    QS_TRY(refuse_default_ends(exchange, destination, error));
+    QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
+    if (exchange->type->check != NULL) {
+        QS_TRY(exchange->type->check(arguments, error));
+    }
+    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
+    *bound_out = binding == NULL;
+    if (binding != NULL) {
+        return QS_OK;
+    }
+    binding = create_binding(router, exchange, destination, key.bytes);
+    if (binding == NULL || add_binding(router, binding) != QS_OK) {
+        qsi_free(binding);
+        return qsi_router_out_of_memory(error);
+    }
+    return QS_OK;
+}
+
+qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
+                            struct qsi_destination *destination, struct qsi_slice key,
+                            struct qsi_slice arguments, bool *unbound_out, qs_error *error)
+{
+    struct qsi_binding *binding = NULL;
+
+    QS_TRY(refuse_default_ends(exchange, destination, error));
+    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
+    *unbound_out = binding != NULL;
+    if (binding != NULL) {
+        qsi_router_drop_binding(router, binding);
+        qsi_exchange_note_if_done(router, exchange);
+        qsi_router_delete_done(router);
+    }
+    return QS_OK;
+}

@@ -1,0 +1,55 @@
+/* Inside the route floor: what the parts of the router share. */
+#ifndef QSI_ROUTE_INTERNAL_H
+#define QSI_ROUTE_INTERNAL_H
+
+#include "error.h"
+#include "route.h"
+
+#include <string.h>
+
+struct qsi_exchange_type;
+
+/* For "%.*s". */
+#define QSI_PRINT(slice) (int)(slice).bytes, (const char *)(slice).data
+
+/* Unlike qsi_slice_equals, with an empty slice and a null one the same: both are a key of no
+ * bytes. */
+static inline bool qsi_same_bytes(struct qsi_slice a, struct qsi_slice b)
+{
+    return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.data, b.data, a.bytes) == 0);
+}
+
+static inline struct qsi_exchange *qsi_exchange_at(const struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct qsi_exchange, in_router);
+}
+
+static inline qs_status qsi_router_out_of_memory(qs_error *error)
+{
+    return qsi_fail(error, QS_ENOMEM, "routing table");
+}
+
+/* ---- exchange.c ---- */
+
+qs_status qsi_route_check_name_bytes(struct qsi_slice name, const char *what,
+                                     qs_error *error) QS_MUST_CHECK;
+/* REQUIRES that there is none of this name. */
+qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice name,
+                                  const struct qsi_exchange_type *type,
+                                  const struct qsi_exchange_options *options,
+                                  struct qsi_exchange **exchange_out,
+                                  qs_error *error) QS_MUST_CHECK;
+void qsi_exchange_note_is_plain(struct qsi_exchange *exchange);
+/* After a binding of exchange was dropped: an auto-delete exchange without any is done. */
+void qsi_exchange_note_if_done(struct qsi_router *router, struct qsi_exchange *exchange);
+void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange);
+/* Deletes what is done, and what is done with that. */
+void qsi_router_delete_done(struct qsi_router *router);
+
+/* ---- binding.c ---- */
+
+void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding);
+/* Bindings to it, which others may have lost with that. */
+void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination);
+
+#endif

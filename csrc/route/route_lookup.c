@@ -1,0 +1,124 @@
+/* Looking up: which queues a message goes to.  Every message takes this way. */
+#include "check.h"
+#include "error.h"
+#include "match.h"
+#include "route_internal.h"
+
+struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice name)
+{
+    struct qsi_exchange *exchange = router->recent;
+
+    if (exchange == NULL || !qsi_same_bytes(exchange->name, name)) {
+        exchange = qsi_map_get(&router->exchange_names, name.data, name.bytes);
+        if (exchange != NULL) {
+            router->recent = exchange;
+        }
+    }
+    return exchange;
+}
+
+qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
+                             struct qsi_exchange **exchange_out, qs_error *error)
+{
+    *exchange_out = qsi_router_find(router, name);
+    if (*exchange_out == NULL) {
+        return qsi_fail(error, QS_NOT_FOUND, "no exchange '%.*s' in this store", QSI_PRINT(name));
+    }
+    return QS_OK;
+}
+
+/* The alternate exchange, unless there is none or it was reached before.  It is found by name at
+ * each use: it may be declared later than what names it, deleted, and declared again.  The default
+ * exchange has no bindings that could match, as in RabbitMQ. */
+static qs_status reach_alternate(struct qsi_router *router, const struct qsi_exchange *exchange)
+{
+    struct qsi_exchange *alternate;
+
+    if (exchange->alternate.bytes == 0) {
+        return QS_OK;
+    }
+    alternate =
+        qsi_map_get(&router->exchange_names, exchange->alternate.data, exchange->alternate.bytes);
+    return alternate != NULL ? qsi_collect_destination(router, &alternate->destination) : QS_OK;
+}
+
+/* Collects from exchange and all that lie behind it.  Whoever is reached is marked, so each is
+ * visited once; those that wait for their turn are the rest of router->reached. */
+static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
+                      const struct qsi_routing *routing)
+{
+    qsi_collect_begin(router);
+    QS_TRY(qsi_collect_destination(router, &exchange->destination));
+    for (size_t at = 0; at < router->reached.bytes; at += sizeof exchange) {
+        memcpy(&exchange, router->reached.data + at, sizeof exchange);
+        router->has_matched = false;
+        router->by_headers = router->by_headers || exchange->type == &qsi_match_headers;
+        QS_TRY(exchange->type->collect(router, exchange, routing));
+        if (!router->has_matched) {
+            QS_TRY(reach_alternate(router, exchange));
+        }
+    }
+    router->walked = qsi_collect_finish(router);
+    return QS_OK;
+}
+
+/* Routes through several exchanges are remembered at the first of them, until anything changes. */
+static qs_status walk_or_remember(struct qsi_router *router, struct qsi_exchange *exchange,
+                                  const struct qsi_routing *routing,
+                                  const struct qsi_route **route_out)
+{
+    bool is_one_key = routing->copy_count == 0;
+
+    if (exchange->walked_version != router->version) {
+        qsi_route_cache_forget(router, &exchange->walked);
+        exchange->walked_version = router->version;
+    }
+    *route_out = is_one_key ? qsi_route_cache_get(&exchange->walked, routing->key) : NULL;
+    if (*route_out != NULL) {
+        return QS_OK;
+    }
+    QS_TRY(walk(router, exchange, routing));
+    *route_out = &router->walked;
+    if (is_one_key && !router->by_headers) {
+        return qsi_route_cache_put(router, &exchange->walked, routing->key, &router->walked,
+                                   route_out);
+    }
+    return QS_OK;
+}
+
+/* Inline: every message takes this way. */
+static inline qs_status look_up(struct qsi_router *router, struct qsi_exchange *exchange,
+                                const struct qsi_routing *routing,
+                                const struct qsi_route **route_out, qs_error *error)
+{
+    qs_status status;
+
+    router->by_headers = false;
+    if (QS_LIKELY(exchange->is_plain && routing->copy_count == 0)) {
+        status = exchange->type->lookup(router, exchange, routing->key, route_out);
+    } else {
+        status = walk_or_remember(router, exchange, routing, route_out);
+    }
+    return QS_LIKELY(status == QS_OK) ? QS_OK : qsi_router_out_of_memory(error);
+}
+
+qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                              const struct qsi_routing *routing, const struct qsi_route **route_out,
+                              qs_error *error)
+{
+    return look_up(router, exchange, routing, route_out, error);
+}
+
+qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
+                            const struct qsi_routing *routing, const struct qsi_route **route_out,
+                            qs_error *error)
+{
+    struct qsi_exchange *found;
+
+    QS_TRY(qsi_router_require(router, exchange, &found, error));
+    if (QS_UNLIKELY(found->internal)) {
+        return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'",
+                        QSI_PRINT(exchange));
+    }
+    return look_up(router, found, routing, route_out, error);
+}

@@ -1,0 +1,139 @@
+/* The table of message files, and which of their handles are open.
+ *
+ * Invariants: a handle with references stays open; store->idle holds exactly the open handles of
+ * settled files without references, so at most handle_max handles, and those in use, are open
+ * for reading. */
+#include "check.h"
+#include "error.h"
+#include "message_file.h"
+
+qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
+{
+    return qsi_map_put_number(&store->files, file->id.number, file);
+}
+
+void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
+{
+    QS_ASSERT(file->refs == 0);
+    if (!qsi_list_is_empty(&file->in_idle)) {
+        qsi_list_remove(&file->in_idle);
+        store->open_count--;
+    }
+    qsi_list_remove(&file->in_unsettled);
+    qsi_list_remove(&file->in_replaced);
+    if (!file->is_replaced) {
+        qsi_map_remove_number(&store->files, file->id.number);
+    }
+}
+
+struct qsi_message_file *qsi_message_table_find(struct qsi_message_store *store, uint32_t number)
+{
+    return qsi_map_get_number(&store->files, number);
+}
+
+bool qsi_message_file_is_dead(const struct qsi_message_store *store,
+                              const struct qsi_message_file *file)
+{
+    return !qsi_counts_any(&file->counts) && file->place_count == 0 && file != store->current &&
+           file != store->next && !file->is_kept;
+}
+
+/* Takes the handle of the idle file that was used longest ago, when there are too many. */
+static qs_file *evict(struct qsi_message_store *store)
+{
+    struct qsi_message_file *file;
+    qs_file *handle;
+
+    if (store->open_count <= store->options.handle_max || qsi_list_is_empty(&store->idle)) {
+        return NULL;
+    }
+    file = QSI_LIST_OWNER(store->idle.next, struct qsi_message_file, in_idle);
+    qsi_list_remove(&file->in_idle);
+    handle = file->handle;
+    file->handle = NULL;
+    store->open_count--;
+    return handle;
+}
+
+qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_message_file *file)
+{
+    QS_ASSERT(file->refs > 0);
+    file->refs--;
+    if (file->refs > 0 || !qsi_message_file_is_settled(file) || file->handle == NULL) {
+        return NULL;
+    }
+    qsi_list_push_back(&store->idle, &file->in_idle);
+    return evict(store);
+}
+
+/* Gives file a handle, unless another reader was faster.  REQUIRES a reference. */
+static qs_status open_handle(struct qsi_message_store *store, struct qsi_message_file *file,
+                             qs_error *error)
+{
+    struct qsi_message_view view;
+
+    QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, error));
+    qsi_mutex_lock(&store->mutex);
+    if (file->handle == NULL) {
+        file->handle = view.handle;
+        file->bytes = view.bytes;
+        file->header = view.header;
+        store->open_count++;
+        view.handle = NULL;
+    }
+    qsi_mutex_unlock(&store->mutex);
+    store->env->close(store->env, view.handle);
+    return QS_OK;
+}
+
+/* REQUIRES the mutex and a reference to file. */
+static bool take_view(struct qsi_message_view *view_out, struct qsi_message_file *file)
+{
+    *view_out = (struct qsi_message_view){file, file->handle, file->bytes, file->header};
+    return file->handle != NULL;
+}
+
+qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t number,
+                                   struct qsi_message_view *view_out, qs_error *error)
+{
+    struct qsi_message_file *file;
+    bool is_open = false;
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    file = qsi_message_table_find(store, number);
+    if (file != NULL && file->is_going) {
+        file = NULL;
+    }
+    if (file != NULL) {
+        file->refs++;
+        qsi_list_remove(&file->in_idle);
+        is_open = take_view(view_out, file);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (file == NULL) {
+        return qsi_message_file_fail_missing(error, (struct qsi_message_id){number, 0});
+    }
+    if (is_open) {
+        return QS_OK;
+    }
+    status = open_handle(store, file, error);
+    if (status != QS_OK) {
+        qsi_message_file_release(store, file);
+        return status;
+    }
+    qsi_mutex_lock(&store->mutex);
+    (void)take_view(view_out, file);
+    qsi_mutex_unlock(&store->mutex);
+    return QS_OK;
+}
+
+void qsi_message_file_release(struct qsi_message_store *store, struct qsi_message_file *file)
+{
+    qs_file *handle;
+
+    qsi_mutex_lock(&store->mutex);
+    handle = qsi_message_file_unref(store, file);
+    qsi_mutex_unlock(&store->mutex);
+    store->env->close(store->env, handle);
+}
