@@ -1,8 +1,8 @@
 /* What a store tells about itself. */
-#include "departures.h"
 #include "engine.h"
 #include "error.h"
 #include "levels.h"
+#include "limits.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Opening, closing and entering a store. */
+/* Opening and closing a store. */
 #include "alloc.h"
 #include "check.h"
 #include "departures.h"
@@ -6,6 +6,7 @@
 #include "error.h"
 #include "file.h"
 #include "space.h"
+#include "transactions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,145 +20,6 @@
 #define SEGMENT_ENTRIES_MIN 16
 #define SEGMENT_ENTRIES_MAX 65536
 #define MEMORY_BUDGET_MIN (64u << 10)
-
-/* ---- fork ----
- *
- * A child inherits descriptors and memory, and no threads.  It must not write: the handler below raises the generation, and every
- * entry compares.  Nor does it keep the lock alive when its parent has died: the environment sees to that. */
-
-static struct {
-    pthread_once_t once;
-    uint32_t generation;
-} process = {.once = PTHREAD_ONCE_INIT};
-
-static void after_fork_in_child(void)
-{
-    process.generation += 1;
-}
-
-static void start_process(void)
-{
-    pthread_atfork(NULL, NULL, after_fork_in_child);
-}
-
-bool qsi_store_is_forked(const struct qs_store *store)
-{
-    return store->fork_generation != process.generation;
-}
-
-/* ---- entering ---- */
-
-static qs_status check_usable(const struct qs_store *store, qs_error *error)
-{
-    if (qsi_store_is_forked(store)) {
-        return qsi_fail(error, QS_EFORKED,
-                        "this store was opened before fork(): open it again in this process, "
-                        "after the parent has closed it");
-    }
-    return QS_OK;
-}
-
-qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
-{
-    QS_TRY(check_usable(store, error));
-    qsi_mutex_lock(&store->mutex);
-    if (store->closed) {
-        qsi_mutex_unlock(&store->mutex);
-        return qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
-    }
-    return QS_OK;
-}
-
-qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error)
-{
-    if (store->options.read_only) {
-        return qsi_fail(error, QS_ESTORE_READ_ONLY,
-                        "the store was opened for reading only: open it without read_only");
-    }
-    return qsi_store_enter(store, error);
-}
-
-qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
-{
-    QS_TRY(qsi_store_enter(channel->store, error));
-    if (channel->closed) {
-        qsi_mutex_unlock(&channel->store->mutex);
-        return qsi_fail(error, QS_ECHANNEL_CLOSED,
-                        "the channel is closed: an earlier error ended it, open another");
-    }
-    return QS_OK;
-}
-
-qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_error *error)
-{
-    QS_TRY(qsi_channel_enter(channel, error));
-    channel->store->must_not_wait = (flags & QS_NO_WAIT) != 0;
-    return QS_OK;
-}
-
-void qsi_store_leave(struct qs_store *store)
-{
-    qsi_mutex_unlock(&store->mutex);
-}
-
-static bool ends_channel(qs_status status)
-{
-    return status >= 300 && status < 600;
-}
-
-/* What AMQP calls a hard error. */
-static bool ends_connection(qs_status status)
-{
-    return status >= 500 && status < 600;
-}
-
-qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
-{
-    struct qs_store *store = channel->store;
-
-    if (ends_connection(status)) {
-        qsi_connection_shut(channel->connection);
-    } else if (ends_channel(status)) {
-        qsi_channel_shut(channel);
-    }
-    if (channel->armed_kinds != 0) {
-        qsi_ring_if_due(channel);
-    }
-    if (qsi_has_departures(store)) {
-        qsi_see_off(store);
-    }
-    store->must_not_wait = false;
-    qsi_mutex_unlock(&store->mutex);
-    return status;
-}
-
-qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
-{
-    if (!store->failed) {
-        return QS_OK;
-    }
-    if (error != NULL) {
-        *error = store->failure;
-        error->status = QS_ESTORE_FAILED;
-        qsi_error_prefix(error, "the store failed and must be opened again");
-    }
-    return QS_ESTORE_FAILED;
-}
-
-void qsi_store_fail(struct qs_store *store, const qs_error *cause)
-{
-    if (store->failed) {
-        return;
-    }
-    store->failed = true;
-    store->failure = *cause;
-    qsi_watch_wake(store);
-    qsi_cond_broadcast(&store->durable);
-    qsi_cond_broadcast(&store->prepared);
-    qsi_cond_broadcast(&store->paged);
-    qsi_events_announce(store);
-    qsi_ring_confirmed(store);
-}
 
 /* ---- options ---- */
 
@@ -226,6 +88,20 @@ static qs_status check_options(const qs_options *options, qs_error *error)
 }
 
 /* ---- opening ---- */
+
+static bool spill_keys(struct qs_store *store)
+{
+    return qsi_transactions_want_spill(store) && qsi_transactions_spill(store, NULL) == QS_OK;
+}
+
+static const struct qsi_upcalls upcalls = {
+    .shut_channel = qsi_channel_shut,
+    .shut_connection = qsi_connection_shut,
+    .drain = qsi_see_off,
+    .checkpoint = qsi_checkpoint,
+    .spill_keys = spill_keys,
+    .dead_letter_in_tx = qsi_dead_letter_in_tx,
+};
 
 static qs_status init_memory(struct qs_store *store, qs_error *error)
 {
@@ -578,7 +454,6 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     qs_options_default(&defaults);
     options = options != NULL ? options : &defaults;
     QS_TRY(check_options(options, error));
-    pthread_once(&process.once, start_process);
     store = qsi_zalloc(sizeof *store);
     if (store == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
@@ -594,20 +469,21 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->options = *options;
     store->judges = judges;
     (void)snprintf(store->path, sizeof store->path, "%s", path);
-    store->fork_generation = process.generation;
+    qsi_store_note_process(store);
+    store->upcalls = &upcalls;
     status = init_memory(store, &detail);
     if (status == QS_OK) {
         status = open_files(store, path, &detail);
     }
     if (status == QS_OK && options->background && !options->read_only) {
-        status = qsi_commit_start_threads(store, &detail);
+        status = qsi_start_threads(store, &detail);
     }
     if (status != QS_OK) {
         qsi_error_prefix(&detail, "open store '%s'", path);
         if (error != NULL) {
             *error = detail;
         }
-        qsi_commit_stop_threads(store);
+        qsi_stop_threads(store);
         free_store(store);
         return status;
     }
@@ -756,7 +632,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_cond_broadcast(&store->durable);
     qsi_cond_broadcast(&store->events);
     qsi_mutex_unlock(&store->mutex);
-    qsi_commit_stop_threads(store);
+    qsi_stop_threads(store);
     qsi_mutex_lock(&store->mutex);
     qsi_departures_shut(store);
     qsi_mutex_unlock(&store->mutex);

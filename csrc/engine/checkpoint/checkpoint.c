@@ -15,80 +15,11 @@
 
 #include "check.h"
 #include "error.h"
+#include "queue_life.h"
 #include "space.h"
+#include "transactions.h"
 
-#define DEAD_BYTES (64u << 20) /* that wait for a checkpoint to go: reason enough to make one */
-#define DEAD_NS 1000000000u    /* and so long they wait at most */
-#define RETRY_NS 1000000000u   /* after one that found no space */
 #define LOOK_NS 250000000u
-#define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: they are refused */
-#define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
-
-/* ---- when ---- */
-
-static uint64_t journal_bytes(const struct qs_store *store)
-{
-    return qsi_journal_appended_lsn(store->journal) - store->checkpoint_lsn;
-}
-
-static uint64_t dead_bytes(const struct qs_store *store)
-{
-    struct qsi_message_space space;
-
-    qsi_message_store_space(store->messages, &space);
-    return store->dead_bytes + space.doomed_bytes;
-}
-
-bool qsi_checkpoint_is_due(const struct qs_store *store)
-{
-    const qs_options *options = &store->options;
-    uint64_t now = store->env->monotonic_ns(store->env);
-    uint64_t age = now - store->checkpoint_at_ns;
-    uint64_t dead;
-
-    if (store->checkpointing || store->failed) {
-        return false;
-    }
-    if (store->checkpoint_wanted) {
-        return true;
-    }
-    if (!qsi_checkpoint_is_automatic(store) ||
-        (store->checkpoint_failed_ns != 0 && now - store->checkpoint_failed_ns < RETRY_NS)) {
-        return false;
-    }
-    dead = dead_bytes(store);
-    return journal_bytes(store) >= options->checkpoint_bytes || dead >= DEAD_BYTES ||
-           (dead > 0 && age >= DEAD_NS) ||
-           (options->checkpoint_interval_ms > 0 && journal_bytes(store) > 0 &&
-            age >= options->checkpoint_interval_ms * UINT64_C(1000000));
-}
-
-bool qsi_checkpoint_wants_begin(const struct qs_store *store)
-{
-    return store->checkpointer_running && !store->checkpointing &&
-           store->options.checkpoint_bytes > 0 &&
-           journal_bytes(store) >= store->options.checkpoint_bytes;
-}
-
-bool qsi_checkpoint_would_free(const struct qs_store *store)
-{
-    return dead_bytes(store) > 0;
-}
-
-bool qsi_checkpoint_is_behind(const struct qs_store *store)
-{
-    return store->checkpointer_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
-           !store->closing && store->checkpoint_failed_ns == 0 &&
-           journal_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
-}
-
-qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *error)
-{
-    uint64_t most = store->options.checkpoint_bytes;
-
-    return most == 0 || journal_bytes(store) / HELD < most ? QS_OK
-                                                           : qsi_checkpoint_fail_held(store, error);
-}
 
 /* ---- before the snapshot: the bulk ---- */
 
@@ -353,7 +284,7 @@ void *qsi_run_checkpointer(void *argument)
             (void)!qsi_checkpoint(store, NULL);
             continue;
         }
-        if (store->failed || (journal_bytes(store) == 0 && dead_bytes(store) == 0)) {
+        if (store->failed || (qsi_backlog_bytes(store) == 0 && qsi_dead_bytes(store) == 0)) {
             store->checkpointer_sleeps = true;
             qsi_cond_wait(&store->checkpoint_due, &store->mutex, QSI_WAIT_FOREVER);
             store->checkpointer_sleeps = false;

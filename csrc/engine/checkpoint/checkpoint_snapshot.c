@@ -4,6 +4,7 @@
 #include "check.h"
 #include "checkpoint.h"
 #include "error.h"
+#include "transactions_restore.h"
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)

@@ -214,15 +214,3 @@ void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs
         qsi_watch_wake(store);
     }
 }
-
-qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error)
-{
-    if (error != NULL) {
-        *error = store->held_by;
-        qsi_error_prefix(
-            error, "no checkpoint can be made, and the journal has grown to its bound; nothing "
-                   "was accepted: put the file back, or consume, purge or delete what is in it, or "
-                   "open the store again, which brings back what the journal has");
-    }
-    return QS_ECORRUPT;
-}

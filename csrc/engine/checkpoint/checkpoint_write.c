@@ -8,7 +8,9 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "queue_life.h"
 #include "space.h"
+#include "transactions_restore.h"
 
 #include <string.h>
 

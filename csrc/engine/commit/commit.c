@@ -10,7 +10,6 @@
  * commit. */
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "env_call.h"
 #include "error.h"
 #include "space.h"
@@ -368,22 +367,6 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
     return QS_OK;
 }
 
-void qsi_commit_kick(struct qs_store *store)
-{
-    if (store->committer_sleeps) {
-        store->committer_sleeps = false;
-        /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take it. */
-        qsi_cond_broadcast(&store->work);
-    }
-}
-
-void qsi_commit_hurry(struct qs_store *store)
-{
-    store->is_awaited = true;
-    store->committer_sleeps = false;
-    qsi_cond_broadcast(&store->work); /* as above */
-}
-
 /* ---- the committer ---- */
 
 static bool has_work(const struct qs_store *store)
@@ -687,7 +670,7 @@ static void *run_maintainer(void *argument)
 
 /* ---- threads ---- */
 
-static qs_status start_threads(struct qs_store *store, qs_error *error)
+qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_thread_start(&store->helper.thread, "qs-sync", run_helper, store, error));
     store->helper.running = true;
@@ -695,48 +678,11 @@ static qs_status start_threads(struct qs_store *store, qs_error *error)
     store->committer_running = true;
     QS_TRY(qsi_thread_start(&store->maintainer, "qs-maintain", run_maintainer, store, error));
     store->maintainer_running = true;
-    QS_TRY(qsi_thread_start(&store->pager, "qs-page", qsi_run_pager, store, error));
-    store->pager_running = true;
-    QS_TRY(qsi_thread_start(&store->checkpointer, "qs-checkpoint", qsi_run_checkpointer, store,
-                            error));
-    store->checkpointer_running = true;
-    QS_TRY(qsi_thread_start(&store->timer, "qs-timer", qsi_run_timer, store, error));
-    store->timer_running = true;
     return QS_OK;
 }
 
-/* Under the lock, so that no thread looks at what is noted of the others before all of it is. */
-qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+void qsi_commit_join_threads(struct qs_store *store)
 {
-    qs_status status;
-
-    qsi_mutex_lock(&store->mutex);
-    status = start_threads(store, error);
-    qsi_mutex_unlock(&store->mutex);
-    return status;
-}
-
-void qsi_commit_stop_threads(struct qs_store *store)
-{
-    qsi_mutex_lock(&store->mutex);
-    store->closing = true;
-    qsi_cond_broadcast(&store->work);
-    qsi_cond_broadcast(&store->durable);
-    qsi_cond_broadcast(&store->chores);
-    qsi_cond_broadcast(&store->paging);
-    qsi_cond_broadcast(&store->paged);
-    qsi_cond_broadcast(&store->checkpoint_due);
-    qsi_cond_broadcast(&store->departures.due);
-    qsi_mutex_unlock(&store->mutex);
-    if (store->timer_running) { /* before those it may wait for */
-        pthread_join(store->timer, NULL);
-    }
-    if (store->checkpointer_running) { /* first: it may wait for the others */
-        pthread_join(store->checkpointer, NULL);
-    }
-    if (store->pager_running) {
-        pthread_join(store->pager, NULL);
-    }
     if (store->committer_running) {
         pthread_join(store->committer, NULL);
     }
@@ -751,7 +697,6 @@ void qsi_commit_stop_threads(struct qs_store *store)
         pthread_join(store->helper.thread, NULL);
     }
     store->committer_running = store->maintainer_running = store->helper.running = false;
-    store->pager_running = store->checkpointer_running = store->timer_running = false;
 }
 
 /* ---- records ---- */
@@ -788,15 +733,4 @@ uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint6
         store->batch_began_ns = store->env->monotonic_ns(store->env);
     }
     return qsi_journal_append(store->journal, chunk, from, bytes, record_count, more);
-}
-
-void qsi_events_announce(struct qs_store *store)
-{
-    store->event_count += 1;
-    if (store->event_waiters > 0) {
-        qsi_cond_broadcast(&store->events);
-    }
-    if (!qsi_list_is_empty(&store->armed_for_changes)) {
-        qsi_ring_changes(store);
-    }
 }

@@ -394,7 +394,7 @@ bool qsi_space_regain(struct qs_store *store)
     space->tried_at_ns = now;
     space->tried_changes = changes(store);
     if (changed && store->options.recovery != QS_RECOVERY_SALVAGE) {
-        restored = qsi_checkpoint(store, NULL) == QS_OK;
+        restored = store->upcalls->checkpoint(store, NULL) == QS_OK;
     } else {
         beyond = qsi_space_beyond_checkpoint(store);
         qsi_mutex_unlock(&store->mutex);

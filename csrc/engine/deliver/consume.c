@@ -7,9 +7,9 @@
 #include "alloc.h"
 #include "check.h"
 #include "deliveries.h"
-#include "departures.h"
 #include "error.h"
 #include "levels.h"
+#include "limits.h"
 #include "record.h"
 #include "topology.h"
 
@@ -96,18 +96,13 @@ static void note_consumers(struct store_queue *queue)
     }
 }
 
-static struct store_consumer *consumer_in_queue(struct qsi_list *node)
-{
-    return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
-}
-
 /* Behind the others of its priority, before those of lower ones. */
 static void line_up(struct store_queue *queue, struct store_consumer *consumer)
 {
     struct qsi_list *place = &queue->consumers;
 
     while (place->previous != &queue->consumers &&
-           consumer_in_queue(place->previous)->priority < consumer->priority) {
+           qsi_consumer_in_queue(place->previous)->priority < consumer->priority) {
         place = place->previous;
     }
     qsi_list_insert_before(place, &consumer->in_queue);
@@ -188,7 +183,8 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     queue->consumer_count -= 1;
     queue->exclusive_consumer = false;
     if (queue->active == consumer) {
-        queue->active = queue->consumer_count > 0 ? consumer_in_queue(queue->consumers.next) : NULL;
+        queue->active =
+            queue->consumer_count > 0 ? qsi_consumer_in_queue(queue->consumers.next) : NULL;
     }
     note_consumers(queue);
     qsi_note_use(store, queue);
@@ -381,110 +377,6 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event)
     return false;
 }
 
-/* A full channel holds up its no-ack consumers as well, though what they get does not count: as RabbitMQ. */
-static bool has_room(const struct store_consumer *consumer)
-{
-    const struct qs_channel *channel = consumer->channel;
-
-    return !consumer->paused &&
-           (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
-           (channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel);
-}
-
-static bool can_take(const struct store_consumer *consumer)
-{
-    const struct store_queue *queue = consumer->queue;
-
-    return queue != NULL && qsi_has_ready(queue) &&
-           (queue->active == NULL || queue->active == consumer) && has_room(consumer);
-}
-
-/* REQUIRES can_take.  Are there messages beside those that are for consumers before this one? */
-static bool is_its_turn(const struct store_consumer *consumer)
-{
-    struct store_queue *queue = consumer->queue;
-    uint64_t left = qsi_ready_count(queue);
-    bool is_scarce = left <= consumer->channel->store->event_waiters;
-
-    if (queue->active == consumer) {
-        return true;
-    }
-    for (struct qsi_list *node = queue->consumers.next; node != &consumer->in_queue;
-         node = node->next) {
-        const struct store_consumer *other = consumer_in_queue(node);
-        if (other->priority > consumer->priority) {
-            if (has_room(other)) {
-                return false;
-            }
-            continue;
-        }
-        if (!is_scarce) {
-            return true;
-        }
-        left -= other->channel->waits && has_room(other) ? 1 : 0;
-        if (left == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool has_delivery(struct qs_channel *channel)
-{
-    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
-        const struct store_consumer *consumer =
-            QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (!can_take(consumer)) {
-            continue;
-        }
-        if (is_its_turn(consumer)) {
-            return true;
-        }
-        qsi_channel_note_deferred(channel);
-    }
-    return false;
-}
-
-void qsi_ring_armed_consumers(struct store_queue *queue)
-{
-    for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
-         node = node->next) {
-        const struct store_consumer *consumer = consumer_in_queue(node);
-        if ((consumer->channel->armed_kinds & QS_EVENT_DELIVERY) == 0 || !can_take(consumer)) {
-            continue;
-        }
-        if (is_its_turn(consumer)) {
-            qsi_channel_ring(consumer->channel);
-        } else {
-            qsi_channel_note_deferred(consumer->channel);
-        }
-    }
-}
-
-static bool has_cancel(const struct qs_channel *channel)
-{
-    for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
-         node = node->next) {
-        if (QSI_LIST_OWNER(node, struct store_consumer, in_channel)->cancelled) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool qsi_has_event(struct qs_channel *channel, uint32_t kinds)
-{
-    const struct qs_store *store = channel->store;
-
-    return ((kinds & QS_EVENT_RETURN) != 0 && !qsi_list_is_empty(&channel->returns)) ||
-           ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
-            qsi_confirms_has_verdict(&channel->confirms, qsi_journal_durable_lsn(store->journal),
-                                     store->failed)) ||
-           ((kinds & QS_EVENT_CANCEL) != 0 && has_cancel(channel)) ||
-           ((kinds & QS_EVENT_DELIVERY) != 0 && has_delivery(channel));
-}
-
 /* The next consumer in turn that may have a message; it goes to the end of the line. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
 {
@@ -492,10 +384,10 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
         struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
-        if (!can_take(consumer)) {
+        if (!qsi_consumer_can_take(consumer)) {
             continue;
         }
-        if (is_its_turn(consumer)) {
+        if (qsi_is_turn_of(consumer)) {
             qsi_list_remove(&consumer->in_channel);
             qsi_list_push_back(&channel->consumers, &consumer->in_channel);
             return consumer;
@@ -529,7 +421,7 @@ static void note_delivery(struct store_consumer *consumer)
         qsi_list_remove(&consumer->in_queue);
         line_up(queue, consumer);
     }
-    if (!has_room(consumer)) {
+    if (!qsi_consumer_has_room(consumer)) {
         hand_on(consumer->channel);
     }
 }

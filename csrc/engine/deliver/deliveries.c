@@ -1,8 +1,8 @@
 #include "deliveries.h"
 
 #include "check.h"
-#include "departures.h"
 #include "error.h"
+#include "limits.h"
 #include "record.h"
 #include "space.h"
 

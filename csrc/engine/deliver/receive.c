@@ -5,10 +5,9 @@
 #include "alloc.h"
 #include "check.h"
 #include "deliveries.h"
-#include "departures.h"
 #include "error.h"
 #include "levels.h"
-#include "publish.h"
+#include "limits.h"
 #include "record.h"
 #include "taken.h"
 

@@ -1,8 +1,8 @@
 /* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
 #include "check.h"
 #include "deliveries.h"
-#include "departures.h"
 #include "error.h"
+#include "limits.h"
 #include "record.h"
 
 /* Collects settled ranges into records behind each other in one chunk. */

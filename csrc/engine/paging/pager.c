@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "queue_life.h"
 #include "space.h"
 
 #include <math.h>
@@ -37,19 +38,6 @@ static uint64_t low_mark(const struct qs_store *store)
 static uint64_t high_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 4 * 3;
-}
-
-struct qsi_index *qsi_index_of(const struct qs_store *store, const struct store_queue *queue)
-{
-    return queue->core.durable ? store->index : store->transient_index;
-}
-
-void qsi_reader_end(struct qs_store *store, uint32_t reader)
-{
-    store->readers.count[reader] -= 1;
-    if (store->readers.count[reader] == 0) {
-        qsi_cond_broadcast(&store->paged);
-    }
 }
 
 /* REQUIRES lock.  Around a job: the queue stays while its count is above 0. */
@@ -397,7 +385,7 @@ static bool may_shrink(const struct qs_store *store)
 /* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
 static qs_status make_room_alone(struct qs_store *store, qs_error *error)
 {
-    if (qsi_checkpoint_is_due(store) && qsi_checkpoint(store, NULL) != QS_OK) {
+    if (qsi_checkpoint_is_due(store) && store->upcalls->checkpoint(store, NULL) != QS_OK) {
         QS_TRY(qsi_store_check_failed(store, error));
     }
     while (page_lazy(store)) {
@@ -498,9 +486,7 @@ static bool work(struct qs_store *store)
         !qsi_list_is_empty(&store->shared.retired)) {
         progress = qsi_pager_release(store, NULL) == QS_OK || progress;
     }
-    if (qsi_transactions_want_spill(store)) {
-        progress = qsi_transactions_spill(store, NULL) == QS_OK || progress;
-    }
+    progress = store->upcalls->spill_keys(store) || progress;
     progress = qsi_pager_step(store) || progress;
     now = store->env->monotonic_ns(store->env);
     if (!progress || now - store->compacted_at_ns >=

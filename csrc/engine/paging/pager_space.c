@@ -4,6 +4,7 @@
 #include "check.h"
 #include "error.h"
 #include "pager.h"
+#include "queue_life.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* How fast queues move, and what part of the memory that earns them. */
 #include "engine.h"
+#include "queue_life.h"
 
 #include <math.h>
 
@@ -12,20 +13,6 @@
 #define RATIO_GENTLE 0.95               /* RabbitMQ's: below this use, targets are rounded up */
 
 /* ---- samples ---- */
-
-static void note_counts(struct store_queue *queue, uint64_t now)
-{
-    queue->rate_at_ns = now;
-    queue->rate_in = queue->core.in_count;
-    queue->rate_out = queue->core.taken_count;
-    queue->rate_settled = queue->core.settled_count;
-}
-
-void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
-{
-    queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
-    note_counts(queue, store->env->monotonic_ns(store->env));
-}
 
 /* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a
  * minute would tell too little, the weights so far are summed up as well. */
@@ -78,7 +65,7 @@ static void sample(const struct qs_store *store, struct store_queue *queue, uint
               (double)core->settled_count - (double)queue->rate_settled,
               (double)(now - from) / 1e9);
     }
-    note_counts(queue, now);
+    qsi_note_rate_counts(queue, now);
 }
 
 void qsi_update_rates(struct qs_store *store, struct store_queue *queue)

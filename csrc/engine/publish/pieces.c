@@ -1,9 +1,9 @@
 /* Pieces: encoded records between publish and accept. */
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "error.h"
 #include "levels.h"
+#include "limits.h"
 #include "publish.h"
 
 #include <string.h>

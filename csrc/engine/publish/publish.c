@@ -5,9 +5,9 @@
 #include "check.h"
 #include "copies.h"
 #include "death.h"
-#include "departures.h"
 #include "error.h"
 #include "levels.h"
+#include "limits.h"
 #include "properties.h"
 #include "space.h"
 

@@ -2,9 +2,9 @@
  * came; its record and its end are one group of the journal; the publisher hears no for it, whatever other queues took it. */
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "error.h"
 #include "levels.h"
+#include "limits.h"
 #include "publish.h"
 #include "record.h"
 

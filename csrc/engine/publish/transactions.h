@@ -9,46 +9,8 @@
 #ifndef QSI_TRANSACTIONS_H
 #define QSI_TRANSACTIONS_H
 
-#include "key_file.h"
-#include "list.h"
-#include "map.h"
+#include "engine.h"
 #include "record.h"
-
-struct qs_store;
-struct checkpoint;
-
-#define QSI_KEY_RUNS_MAX 40u /* each is larger than all behind it, nearly */
-
-struct key_table {
-    struct qsi_map notes; /* key -> key_note */
-    uint64_t bytes;       /* in the budget */
-};
-
-struct key_run { /* a file */
-    struct qsi_list in_dead;
-    struct qsi_key_file file;
-    uint64_t lsn; /* all its keys are durable when this is */
-    uint32_t reference_count;
-    bool named;       /* by a checkpoint, perhaps one that never came to count */
-    bool is_unmerged; /* it is damaged: it stays as it is */
-    bool is_dead;     /* others have its keys */
-    bool sealed;      /* it was dead when the checkpoint that is being made began */
-};
-
-struct transactions {
-    struct qsi_key_dir dir;
-    struct key_table fresh;
-    struct key_table frozen;                /* is being written; does not change */
-    uint64_t frozen_lsn;                    /* its keys are durable when this is */
-    struct key_run *runs[QSI_KEY_RUNS_MAX]; /* oldest first */
-    uint32_t run_count;
-    uint64_t generation; /* of runs and frozen */
-    struct qsi_list dead;
-    uint64_t next_number;
-    uint64_t forgotten_before_us; /* what was committed before is forgotten */
-    bool is_busy; /* frozen and runs stay as they are, for whoever reads them unlocked */
-    bool sweeps;  /* files hold much that is forgotten: they are to be written anew */
-};
 
 void qsi_transactions_init(struct qs_store *store);
 void qsi_transactions_free(struct qs_store *store);
@@ -93,21 +55,6 @@ bool qsi_transactions_are_many(const struct qs_store *store);
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                  qs_error *error) QS_MUST_CHECK;
 void qsi_transactions_end_count(struct qs_store *store);
-
-/* ---- checkpoints and recovery (transactions_restore.c) ---- */
-
-qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint) QS_MUST_CHECK;
-/* Sealed: the checkpoint that is made does not name the dead files any more. */
-void qsi_transactions_seal(struct qs_store *store, bool sealed);
-/* Releases the lock meanwhile.  Sealed files go. */
-void qsi_transactions_remove_dead(struct qs_store *store);
-/* Records of the journal and of checkpoints. */
-qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topology *record,
-                                  qs_error *error) QS_MUST_CHECK;
-qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *record,
-                                       qs_error *error) QS_MUST_CHECK;
-/* Is it a key file that nothing names? */
-bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name);
 
 /* ---- among those files ---- */
 

@@ -4,9 +4,10 @@
  * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "error.h"
+#include "limits.h"
 #include "publish.h"
+#include "transactions.h"
 
 #include <string.h>
 
@@ -288,7 +289,7 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
     uint64_t lsn;
 
     QS_TRY(check_selected(channel, error));
-    QS_TRY(qsi_dead_letter_in_tx(channel, error));
+    QS_TRY(channel->store->upcalls->dead_letter_in_tx(channel, error));
     QS_TRY(make_room_and_find(commit, &lsn, error));
     *repeated_out = lsn != 0;
     if (*repeated_out) {

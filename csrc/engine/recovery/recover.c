@@ -15,6 +15,8 @@
 #include "salvage.h"
 #include "scan.h"
 #include "space.h"
+#include "transactions.h"
+#include "transactions_restore.h"
 
 #include <string.h>
 

@@ -87,16 +87,6 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
                                                           : make_queue(store, id, queue_out, error);
 }
 
-void qsi_salvage_deleted(struct qs_store *store, uint64_t id)
-{
-    for (uint32_t level = 1; store->recovered_queues > 0 && level <= UINT8_MAX; level++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_level_id(id, (uint8_t)level));
-        if (queue != NULL) {
-            qsi_drop_queue(store, queue);
-        }
-    }
-}
-
 /* ---- records ---- */
 
 qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes)

@@ -20,9 +20,6 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
  * "recovered.<id>.<level>".  NULL: there is none, and none is missing. */
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                             qs_error *error) QS_MUST_CHECK;
-/* The queue with that id was deleted: levels that were made without it go, too. */
-void qsi_salvage_deleted(struct qs_store *store, uint64_t id);
-
 /* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns
  * status. */
 qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes);

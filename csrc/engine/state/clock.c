@@ -3,7 +3,6 @@
  * Messages expire by it.  It goes on with the machine's monotonic clock, so nobody who sets the
  * wall clock while the store is open makes messages expire.  From one session to the next it goes
  * on with the wall clock, as long as that makes sense: MANIFEST says what time it was last. */
-#include "departures.h"
 #include "engine.h"
 #include "error.h"
 
@@ -64,7 +63,7 @@ qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
     QS_TRY(qsi_store_enter_to_change(store, error));
     set(store, store->env->wall_us(store->env));
     store->watch.ahead_told_us = 0;
-    qsi_departures_look_again(store);
+    qsi_wake_timer(store);
     qsi_store_leave(store);
     qsi_mutex_lock(&store->manifest_mutex);
     store->manifest.clock_us = qsi_clock_us(store);

@@ -23,7 +23,7 @@
 #include "policy.h"
 #include "queue.h"
 #include "route.h"
-#include "transactions.h"
+#include "transaction_keys.h"
 #include "unacked.h"
 #include "watch.h"
 
@@ -144,7 +144,26 @@ struct store_stats {
     uint64_t commit_stalls;
 };
 
+/* What a floor has done by floors above it, which it does not know.  Each REQUIRES the lock. */
+struct qsi_upcalls {
+    /* An AMQP error ends the channel, or the connection. */
+    void (*shut_channel)(struct qs_channel *channel);
+    void (*shut_connection)(struct qs_connection *connection);
+    /* May release the lock.  On the way out: messages on the removal list leave. */
+    void (*drain)(struct qs_store *store);
+    /* Releases the lock meanwhile.  Makes a checkpoint: to have space back, or because it is due
+     * and there are no threads. */
+    qs_status (*checkpoint)(struct qs_store *store, qs_error *error);
+    /* Releases the lock meanwhile.  Keys of transactions go to a file, if they are too many for
+     * memory; false: they stayed where they are. */
+    bool (*spill_keys)(struct qs_store *store);
+    /* May release the lock.  Adds what becomes of the channel's rejected messages to its open
+     * transaction. */
+    qs_status (*dead_letter_in_tx)(struct qs_channel *channel, qs_error *error);
+};
+
 struct qs_store {
+    const struct qsi_upcalls *upcalls;
     qs_env *env;
     qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
@@ -399,6 +418,8 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause);
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_store_unref(struct qs_store *store); /* REQUIRES lock; unlocks; frees the last one */
 bool qsi_store_is_forked(const struct qs_store *store);
+/* The process that opens the store is the one that may use it. */
+void qsi_store_note_process(struct qs_store *store);
 /* REQUIRES lock; may release it meanwhile.  Room in the journal for what channels requeue when they are shut: without, the messages
  * would come again unflagged after an orderly close.  It can be done without: on a full disk, or in a failed store.
  * only: a channel, or the channels of a connection; NULL: all. */
@@ -414,6 +435,19 @@ static inline qs_slice qs_slice_of(struct qsi_slice slice)
     return (qs_slice){slice.data, slice.bytes};
 }
 
+/* Is there anything to see off?  What could not leave is the timer's business, if there is one. */
+static inline bool qsi_has_departures(const struct qs_store *store)
+{
+    return store->departures.leaving_at < store->departures.leaving.bytes ||
+           store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
+           (store->departures.stuck.bytes > 0 && !store->timer_running);
+}
+
+/* ---- threads.c: without the lock ---- */
+
+qs_status qsi_start_threads(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+void qsi_stop_threads(struct qs_store *store);
+
 /* ---- connection.c ---- */
 
 /* REQUIRES lock.  Requeues what is out, cancels, drops what is buffered. */
@@ -423,8 +457,9 @@ void qsi_connection_shut(struct qs_connection *connection);
 
 /* ---- commit.c ---- */
 
+/* REQUIRES lock. */
 qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
-void qsi_commit_stop_threads(struct qs_store *store); /* without the lock */
+void qsi_commit_join_threads(struct qs_store *store); /* without the lock, when it closes */
 /* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QS_MUST_CHECK;
@@ -460,6 +495,8 @@ static inline qs_status qsi_check_may_wait(const struct qs_store *store)
 /* REQUIRES lock.  Something came: threads that wait look for themselves, and so does who listens for any change.  The bells of parked
  * channels are rung by who knows which: qsi_ring_consumers, qsi_ring_confirmed, and for its own channel qsi_channel_leave. */
 void qsi_events_announce(struct qs_store *store);
+/* REQUIRES lock.  Something expires earlier than the timer knows, or the clock was set. */
+void qsi_wake_timer(struct qs_store *store);
 
 /* REQUIRES lock.  A place for a record of bytes in the open chunk of small records. */
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
@@ -467,22 +504,6 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
 /* REQUIRES lock and qsi_journal_reserve.  Appends a record and notes when the batch began. */
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
                           uint64_t bytes, uint32_t record_count, bool more);
-
-/* ---- queue_life.c ---- */
-
-struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name);
-struct store_queue *qsi_queue_of(struct qsi_destination *destination);
-struct store_queue *qsi_queue_of_core(struct qsi_queue *core);
-/* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
-qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
-                            struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Removes the queue from everything; journals nothing. */
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
-void qsi_free_queue_if_done(struct store_queue *queue);
-void qsi_free_all_queues(struct qs_store *store);
-/* A level of the queue, known by its id; for levels.c, which notes it.  QS_ENOMEM */
-qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
-                           struct store_queue **level_out) QS_MUST_CHECK;
 
 /* ---- queues.c ---- */
 
@@ -602,7 +623,19 @@ void qsi_ring_confirmed(struct qs_store *store);
 /* REQUIRES lock.  It was closed: whoever listens finds out. */
 void qsi_channel_ring_shut(struct qs_channel *channel);
 
-/* ---- consume.c ---- */
+/* ---- turns.c: all of it REQUIRES lock ---- */
+
+static inline struct store_consumer *qsi_consumer_in_queue(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
+}
+/* Do its prefetch and its channel's allow another message? */
+bool qsi_consumer_has_room(const struct store_consumer *consumer);
+/* Does its queue have a message that it may have? */
+bool qsi_consumer_can_take(const struct store_consumer *consumer);
+/* REQUIRES qsi_consumer_can_take.  Are there messages beside those that are for consumers before
+ * this one? */
+bool qsi_is_turn_of(const struct store_consumer *consumer);
 
 /* REQUIRES lock.  Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds);
@@ -616,6 +649,8 @@ static inline void qsi_ring_consumers(const struct qs_store *store, struct store
         qsi_ring_armed_consumers(queue);
     }
 }
+
+/* ---- consume.c ---- */
 
 void qsi_drop_consumers(struct qs_channel *channel);
 /* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */
@@ -665,7 +700,11 @@ static inline uint64_t qsi_piece_of_budget(const struct qs_store *store)
 {
     return store->options.memory_budget / 16;
 }
-struct qsi_index *qsi_index_of(const struct qs_store *store, const struct store_queue *queue);
+static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
+                                             const struct store_queue *queue)
+{
+    return queue->core.durable ? store->index : store->transient_index;
+}
 void *qsi_run_pager(void *store);
 void qsi_forget_dead_files(struct qs_store *store);
 
@@ -679,8 +718,6 @@ void qsi_reader_end(struct qs_store *store, uint32_t reader);
 
 /* ---- rates.c ---- */
 
-/* Counts from now on. */
-void qsi_begin_rates(struct qs_store *store, struct store_queue *queue);
 void qsi_update_rates(struct qs_store *store, struct store_queue *queue);
 /* Once a second, by the pager: queues that moved are sampled, so that rates are right whenever
  * somebody looks. */
@@ -697,6 +734,10 @@ void qsi_update_targets(struct qs_store *store);
 /* REQUIRES lock; releases it meanwhile.  What the journal says up to now is in other files when this returns, and journal files behind
  * it are used again. */
 qs_status qsi_checkpoint(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  How much the journal has grown since the last checkpoint. */
+uint64_t qsi_backlog_bytes(const struct qs_store *store);
+/* REQUIRES lock.  Of files that go when the next one counts. */
+uint64_t qsi_dead_bytes(const struct qs_store *store);
 /* Are checkpoints made unasked?  Not in a salvaged store: they would let go of the journal that is damaged. */
 static inline bool qsi_checkpoint_is_automatic(const struct qs_store *store)
 {

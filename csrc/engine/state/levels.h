@@ -9,7 +9,7 @@
 #ifndef QSI_LEVELS_H
 #define QSI_LEVELS_H
 
-#include "engine.h"
+#include "queue_life.h"
 
 struct store_levels {
     struct qsi_queue_sum sum; /* of all levels, by level */

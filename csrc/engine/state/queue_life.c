@@ -1,9 +1,10 @@
 /* The life of a queue: found, made, emptied, and freed when nobody needs it any more. */
+#include "queue_life.h"
+
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "error.h"
-#include "topology.h"
+#include "levels.h"
 
 #include <math.h>
 #include <string.h>
@@ -54,6 +55,20 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 }
 
 /* ---- the life of a queue ---- */
+
+void qsi_note_rate_counts(struct store_queue *queue, uint64_t now)
+{
+    queue->rate_at_ns = now;
+    queue->rate_in = queue->core.in_count;
+    queue->rate_out = queue->core.taken_count;
+    queue->rate_settled = queue->core.settled_count;
+}
+
+void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
+{
+    queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
+    qsi_note_rate_counts(queue, store->env->monotonic_ns(store->env));
+}
 
 void qsi_free_queue(struct store_queue *queue)
 {

@@ -1,6 +1,5 @@
 #include "watch.h"
 
-#include "departures.h"
 #include "engine.h"
 
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 
 void qsi_watch_wake(struct qs_store *store)
 {
-    qsi_departures_look_again(store);
+    qsi_wake_timer(store);
 }
 
 /* Releases the lock meanwhile. */

@@ -1,9 +1,9 @@
 /* Queues: declared, deleted, purged, and switched between modes. */
 #include "alloc.h"
 #include "check.h"
-#include "departures.h"
 #include "env_call.h"
 #include "error.h"
+#include "limits.h"
 #include "properties.h"
 #include "topology.h"
 

@@ -3,7 +3,6 @@
 
 #include "error.h"
 #include "properties.h"
-#include "salvage.h"
 
 #include <string.h>
 
@@ -168,6 +167,17 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
                              topology->strings[2], &changed, error);
 }
 
+/* The queue with that id was deleted: levels that salvage made without it go, too. */
+static void drop_salvaged_levels(struct qs_store *store, uint64_t id)
+{
+    for (uint32_t level = 1; store->recovered_queues > 0 && level <= UINT8_MAX; level++) {
+        struct store_queue *queue = qsi_find_by_id(store, qsi_level_id(id, (uint8_t)level));
+        if (queue != NULL) {
+            qsi_drop_queue(store, queue);
+        }
+    }
+}
+
 static qs_status replay(struct qs_store *store, const struct qsi_topology *topology,
                         qs_error *error)
 {
@@ -183,7 +193,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
         if (queue != NULL) {
             qsi_drop_queue(store, queue);
         }
-        qsi_salvage_deleted(store, topology->number);
+        drop_salvaged_levels(store, topology->number);
         return QS_OK;
     case QSI_RECORD_QUEUE_MODE:
         queue = qsi_find_by_id(store, topology->number);

@@ -3,10 +3,10 @@
 #define QSI_ENGINE_TOPOLOGY_H
 
 #include "levels.h"
+#include "queue_life.h"
 #include "record.h"
 
 #define QSI_TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
-#define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
 /* ---- topology.c ---- */
 
@@ -28,24 +28,6 @@ qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology
                                struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
                              struct qsi_chunk *chunk);
-
-/* ---- queue_life.c ---- */
-
-static inline bool qsi_is_journalled(const struct store_queue *queue)
-{
-    return (queue->flags & QS_DURABLE) != 0;
-}
-/* QS_RESOURCE_LOCKED */
-qs_status qsi_fail_locked(const struct store_queue *queue, qs_error *error);
-qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_queue *queue,
-                          qs_error *error) QS_MUST_CHECK;
-/* A queue that nobody knows yet: to be added, or freed. */
-qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
-                        struct qsi_slice arguments, struct store_queue **queue_out,
-                        qs_error *error) QS_MUST_CHECK;
-qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue,
-                        qs_error *error) QS_MUST_CHECK;
-void qsi_free_queue(struct store_queue *queue);
 
 /* ---- queues.c ---- */
 

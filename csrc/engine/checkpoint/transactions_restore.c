@@ -1,4 +1,6 @@
 /* Keys of transactions in checkpoints, and at open. */
+#include "transactions_restore.h"
+
 #include "check.h"
 #include "checkpoint.h"
 #include "env_call.h"

@@ -1,0 +1,84 @@
+/* The thread that keeps the time: it wakes when something expires. */
+#include "departures.h"
+
+#define NS_PER_US UINT64_C(1000)
+#define TIMER_NAP_NS \
+    50000u /* between as many dead letters as are seen off at once, so that others get the lock */
+
+/* May release the lock.  Returns when to come again. */
+static uint64_t keep_time(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+    uint64_t now = qsi_clock_us(store), next = QSI_NEVER;
+    struct qsi_list due;
+
+    /* Queues may come and go while the lock is released: each is taken from a list of its own. */
+    qsi_list_init(&due);
+    while (!qsi_list_is_empty(&departures->timed)) {
+        struct qsi_list *node = departures->timed.next;
+        qsi_list_remove(node);
+        qsi_list_push_back(&due, node);
+    }
+    while (!qsi_list_is_empty(&due)) {
+        struct store_queue *queue = QSI_LIST_OWNER(due.next, struct store_queue, in_timed);
+        uint64_t earliest;
+        qsi_list_remove(&queue->in_timed);
+        if (qsi_idle_end_us(queue) <= now) {
+            qsi_delete_queue_now(store, queue);
+            continue;
+        }
+        qsi_list_push_back(&departures->timed, &queue->in_timed);
+        if (qsi_earliest(queue) <= now) {
+            queue->jobs += 1;
+            qsi_expire_all(store, queue, false);
+            queue->jobs -= 1;
+            if (queue->deleted) {
+                qsi_free_queue_if_done(queue);
+                continue;
+            }
+        }
+        earliest = qsi_earliest(queue);
+        next = earliest < next ? earliest : next;
+        next = qsi_idle_end_us(queue) < next ? qsi_idle_end_us(queue) : next;
+        if (earliest == QSI_NEVER && queue->policy.expires_ms == QSI_UNLIMITED) {
+            qsi_list_remove(&queue->in_timed);
+        }
+    }
+    return departures->stuck.bytes > 0 && now + QSI_RETRY_US < next ? now + QSI_RETRY_US : next;
+}
+
+void *qsi_run_timer(void *argument)
+{
+    struct qs_store *store = argument;
+    struct departures *departures = &store->departures;
+
+    qsi_mutex_lock(&store->mutex);
+    while (!store->closing) {
+        uint64_t now, next, watch_us;
+        departures->wakes_at_us = QSI_NEVER;
+        departures->is_stirred = false;
+        qsi_watch_tell(store);
+        next = keep_time(store);
+        if ((qsi_has_departures(store) || qsi_is_retry_due(store)) && !store->failed &&
+            !departures->is_busy) {
+            qsi_see_off(store);
+            if (qsi_is_anybody_leaving(departures)) {
+                qsi_cond_wait(&departures->due, &store->mutex, TIMER_NAP_NS);
+            }
+            continue;
+        }
+        now = qsi_clock_us(store);
+        if (store->closing || departures->is_stirred) { /* while the lock was released */
+            continue;
+        }
+        departures->wakes_at_us = next;
+        watch_us = qsi_watch_again_us(store);
+        qsi_cond_wait(&departures->due, &store->mutex,
+                      next <= now             ? NS_PER_US * QSI_US_PER_MS
+                      : next - now > watch_us ? watch_us * NS_PER_US
+                                              : (next - now) * NS_PER_US);
+    }
+    qsi_watch_tell(store); /* what happened last */
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}

@@ -1,0 +1,204 @@
+/* What has expired leaves its queue, what was delayed and is due becomes ready, and queues go that
+ * nobody uses. */
+#include "check.h"
+#include "error.h"
+#include "limits.h"
+#include "pager.h"
+
+#define DUE_AT_ONCE 16384 /* messages that become ready in one hold of the lock */
+
+/* ---- when ---- */
+
+uint64_t qsi_idle_end_us(const struct store_queue *queue)
+{
+    return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0
+               ? QSI_NEVER
+               : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
+}
+
+void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
+{
+    if (qsi_list_is_empty(&queue->in_timed)) {
+        qsi_list_push_back(&store->departures.timed, &queue->in_timed);
+    }
+    if (earliest < store->departures.wakes_at_us ||
+        qsi_idle_end_us(queue) < store->departures.wakes_at_us) {
+        qsi_wake_timer(store);
+    }
+}
+
+void qsi_note_use(struct qs_store *store, struct store_queue *queue)
+{
+    if (queue->policy.expires_ms != QSI_UNLIMITED) {
+        queue->used_at_us = qsi_clock_us(store);
+        qsi_note_time(store, queue, QSI_NEVER);
+    }
+}
+
+/* ---- expiry ---- */
+
+/* Messages of the level have become ready. */
+static void tell_ready(struct qs_store *store, struct store_queue *queue)
+{
+    qsi_note_growth(store, queue);
+    qsi_ring_consumers(store, qsi_owner_of(queue));
+    qsi_events_announce(store);
+}
+
+/* Of one level: what is due is ready. */
+static void release_due(struct qs_store *store, struct store_queue *queue,
+                        struct qsi_segment **lacks_state_out)
+{
+    if (qsi_queue_release_due(&queue->core, qsi_clock_us(store), DUE_AT_ONCE, lacks_state_out) >
+        0) {
+        tell_ready(store, queue);
+    }
+}
+
+/* Of one level: what is due is ready, and what has expired departs.  *lacks_state_out: a segment whose state is wanted, if one is.  What
+ * has no dead letters ends at once, and is not journalled: after a restart it has expired as well.  Who only reads moves none. */
+static qs_status expire(struct qs_store *store, struct store_queue *queue,
+                        struct qsi_segment **lacks_state_out)
+{
+    bool dead_letters = qsi_has_dead_letters(queue) && !store->options.read_only;
+    struct qsi_expiry_walk walk = {.now_us = qsi_clock_us(store)};
+    struct qsi_stretch stretch;
+
+    *lacks_state_out = NULL;
+    if (queue->core.earliest > walk.now_us) {
+        return QS_OK;
+    }
+    release_due(store, queue, lacks_state_out);
+    for (;;) {
+        if (dead_letters) {
+            QS_TRY(qsi_depart_reserve(store, 1));
+        }
+        if (!qsi_queue_hold_expired(&queue->core, &walk, &stretch)) {
+            break;
+        }
+        store->stats.expired += stretch.count;
+        if (dead_letters) {
+            qsi_depart(store, queue, &stretch, QSI_EXPIRED);
+        } else {
+            qsi_queue_settle(&queue->core, stretch.segment, stretch.slot / QSI_WORD_BITS,
+                             qsi_stretch_mask(&stretch));
+        }
+    }
+    *lacks_state_out = *lacks_state_out == NULL ? walk.lacks_state : *lacks_state_out;
+    return QS_OK;
+}
+
+/* Delayed messages of the segment, of which some are due, count as ready until its state is read. */
+static void count_unread(struct qs_store *store, struct store_queue *level,
+                         struct qsi_segment *segment)
+{
+    if (segment->delayed_count > 0 && segment->earliest_due <= qsi_clock_us(store)) {
+        qsi_queue_release_unread(&level->core, segment);
+        tell_ready(store, level);
+    }
+}
+
+qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    if (qsi_earliest(queue) > qsi_clock_us(store)) {
+        return QS_OK;
+    }
+    for (uint32_t i = 0; i < qsi_level_count(queue) && status == QS_OK; i++) {
+        struct store_queue *level = qsi_level_at(queue, i);
+        struct qsi_segment *lacks_state;
+        status = expire(store, level, &lacks_state);
+        if (status == QS_OK && lacks_state != NULL && !store->timer_running) {
+            /* Nobody else reads its state: who comes for its messages does. */
+            count_unread(store, level, lacks_state);
+        }
+    }
+    qsi_tell_earliest(queue);
+    return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
+}
+
+/* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
+static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
+{
+    uint64_t later_us = qsi_clock_us(store) + QSI_RETRY_US;
+
+    segment->earliest = segment->is_damaged ? QSI_NEVER : later_us;
+    if (segment->delayed_count > 0 && segment->is_damaged) {
+        qsi_queue_release_unread(&queue->core, segment); /* whoever comes for them is told */
+        tell_ready(store, queue);
+    } else if (segment->earliest_due < later_us) {
+        segment->earliest_due = later_us;
+    }
+}
+
+/* Releases the lock.  Reads a state from the disk. */
+static void load_state(struct qs_store *store, struct store_queue *queue,
+                       struct qsi_segment *segment)
+{
+    uint64_t number = segment->number;
+    struct qsi_page_in job;
+
+    if (segment->is_damaged || qsi_page_in_state(&job, segment) != QS_OK) {
+        put_off(store, queue, segment);
+        return;
+    }
+    if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK) {
+        if (!queue->deleted) {
+            tell_ready(store, queue); /* more may be than anybody knew */
+        }
+        return;
+    }
+    segment = qsi_queue_find_segment(&queue->core, number); /* it may be gone meanwhile */
+    if (segment != NULL && segment->settled == NULL) {
+        put_off(store, queue, segment);
+    }
+}
+
+/* May release the lock.  waits: for others who are about to bring a state; else the timer comes
+ * again. */
+static void expire_level(struct qs_store *store, struct store_queue *queue, bool waits)
+{
+    struct qsi_segment *lacks_state;
+    qs_status status = expire(store, queue, &lacks_state); /* if it fails, the timer comes again */
+    uint64_t before = 0;
+
+    queue->jobs += 1;
+    while (status == QS_OK && lacks_state != NULL && lacks_state->number + 1 > before &&
+           !queue->deleted && (waits || lacks_state->busy == 0)) {
+        if (lacks_state->busy > 0) {
+            (void)!qsi_pager_wait(store, queue);
+        } else {
+            before = lacks_state->number + 1;
+            load_state(store, queue, lacks_state);
+        }
+        if (queue->deleted) {
+            break;
+        }
+        status = expire(store, queue, &lacks_state);
+    }
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+}
+
+void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
+{
+    for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
+        expire_level(store, qsi_level_at(queue, i), waits);
+    }
+    qsi_tell_earliest(queue);
+}
+
+void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
+{
+    if (qsi_earliest(queue) > qsi_clock_us(store)) {
+        return;
+    }
+    queue->jobs += 1;
+    qsi_expire_all(store, queue, true);
+    queue->jobs -= 1;
+    if (store->departures.fresh.bytes > 0) { /* dead letters */
+        qsi_wake_timer(store);
+    }
+    qsi_free_queue_if_done(queue);
+}

@@ -1,0 +1,133 @@
+/* Limits: which messages are too many in their queue. */
+#include "limits.h"
+
+#include "error.h"
+#include "pager.h"
+
+bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
+{
+    return ready > queue->policy.messages_max ||
+           (queue->core.counts_bytes && body_bytes > queue->policy.body_bytes_max);
+}
+
+bool qsi_is_over(const struct store_queue *queue)
+{
+    return (queue->policy.messages_max != QSI_UNLIMITED || queue->core.counts_bytes) &&
+           qsi_is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
+}
+
+void qsi_note_growth(struct qs_store *store, struct store_queue *level)
+{
+    struct store_queue *queue = qsi_owner_of(level);
+
+    if (queue->policy.overflow == QSI_DROP_HEAD && qsi_is_over(queue) &&
+        qsi_list_is_empty(&queue->in_trimming)) {
+        qsi_list_push_back(&store->departures.trimming, &queue->in_trimming);
+    }
+    if (level->core.earliest != QSI_NEVER) {
+        qsi_note_time(store, queue, level->core.earliest);
+    }
+}
+
+uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count)
+{
+    const struct qsi_queue *core = &level->core;
+    const struct store_queue *queue = qsi_owner_of(level);
+    uint64_t ready = qsi_ready_count(queue), bytes = qsi_ready_bytes(queue);
+    uint32_t refused = 0;
+
+    while (refused < count && qsi_is_too_much(queue, ready, bytes)) {
+        refused += 1;
+        ready -= 1;
+        bytes -= core->counts_bytes ? qsi_queue_body_bytes(core, first_seq + count - refused) : 0;
+    }
+    return refused;
+}
+
+/* What would be delivered next and can be read: the segment, and the level that it is of.  NULL:
+ * there is nothing. */
+static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **level_out,
+                                     struct qsi_passed *passed_out)
+{
+    struct qsi_segment *head = NULL;
+
+    *passed_out = (struct qsi_passed){0};
+    for (uint32_t i = 0; head == NULL && i < qsi_level_count(queue); i++) {
+        *level_out = qsi_level_at(queue, i);
+        head = qsi_queue_readable_head(&(*level_out)->core, passed_out);
+    }
+    return head;
+}
+
+/* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
+static qs_status bring_state(struct qs_store *store, struct store_queue *level,
+                             struct qsi_segment *segment)
+{
+    struct qsi_page_in job;
+    qs_status status;
+
+    QS_TRY(qsi_check_may_wait(store));
+    if (segment->busy > 0) {
+        return qsi_pager_wait(store, level);
+    }
+    QS_TRY(qsi_page_in_state(&job, segment));
+    status = qsi_pager_run_page_in(store, level, &job, NULL);
+    return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
+}
+
+/* The head leaves, which is what would be delivered next, until the others are not too many.  What
+ * cannot be read neither counts nor leaves: whoever comes for it learns why. */
+static qs_status trim(struct qs_store *store, struct store_queue *queue)
+{
+    while (!queue->deleted && qsi_is_over(queue)) {
+        struct store_queue *level;
+        struct qsi_passed passed;
+        struct qsi_segment *head = find_head(queue, &level, &passed);
+        uint64_t ready = qsi_ready_count(queue) - passed.messages;
+        uint64_t bytes = qsi_ready_bytes(queue), max = queue->policy.messages_max;
+        uint64_t excess = ready > max ? ready - max : 1;
+        struct qsi_stretch stretch;
+        bytes -= passed.body_bytes < bytes ? passed.body_bytes : bytes;
+        if (head == NULL || !qsi_is_too_much(queue, ready, bytes)) {
+            break;
+        }
+        QS_TRY(qsi_depart_reserve(store, 1));
+        if (qsi_queue_hold_in(&level->core, head,
+                              excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS,
+                              &stretch) == QSI_TAKE_TAKEN) {
+            qsi_depart(store, level, &stretch, QSI_MAXLEN);
+        } else {
+            QS_TRY(bring_state(store, level, head));
+        }
+    }
+    return QS_OK;
+}
+
+/* May release the lock, unless the caller must not wait: then a queue whose head is on the disk
+ * stays for the timer.  So does one for which memory or descriptors do not suffice. */
+void qsi_trim(struct qs_store *store)
+{
+    struct departures *departures = &store->departures;
+    struct qsi_list later;
+
+    qsi_list_init(&later);
+    while (!qsi_list_is_empty(&departures->trimming)) {
+        struct store_queue *queue =
+            QSI_LIST_OWNER(departures->trimming.next, struct store_queue, in_trimming);
+        qs_status status;
+        qsi_list_remove(&queue->in_trimming);
+        queue->jobs += 1;
+        status = trim(store, queue);
+        queue->jobs -= 1;
+        if (!queue->deleted && qsi_list_is_empty(&queue->in_trimming) &&
+            (status == QS_EWOULDBLOCK || qsi_is_shortage(status))) {
+            qsi_list_push_back(&later, &queue->in_trimming);
+        }
+        qsi_free_queue_if_done(queue);
+    }
+    while (!qsi_list_is_empty(&later)) {
+        struct qsi_list *node = later.next;
+        qsi_list_remove(node);
+        qsi_list_push_back(&departures->trimming, node);
+    }
+}

@@ -1,0 +1,43 @@
+/* Who sleeps is woken: the committer, the timer, and threads that wait for events or for readers. */
+#include "engine.h"
+
+void qsi_commit_kick(struct qs_store *store)
+{
+    if (store->committer_sleeps) {
+        store->committer_sleeps = false;
+        /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take it. */
+        qsi_cond_broadcast(&store->work);
+    }
+}
+
+void qsi_commit_hurry(struct qs_store *store)
+{
+    store->is_awaited = true;
+    store->committer_sleeps = false;
+    qsi_cond_broadcast(&store->work); /* as above */
+}
+
+void qsi_wake_timer(struct qs_store *store)
+{
+    store->departures.is_stirred = true;
+    qsi_cond_signal(&store->departures.due);
+}
+
+void qsi_events_announce(struct qs_store *store)
+{
+    store->event_count += 1;
+    if (store->event_waiters > 0) {
+        qsi_cond_broadcast(&store->events);
+    }
+    if (!qsi_list_is_empty(&store->armed_for_changes)) {
+        qsi_ring_changes(store);
+    }
+}
+
+void qsi_reader_end(struct qs_store *store, uint32_t reader)
+{
+    store->readers.count[reader] -= 1;
+    if (store->readers.count[reader] == 0) {
+        qsi_cond_broadcast(&store->paged);
+    }
+}
