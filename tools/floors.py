@@ -38,14 +38,14 @@ def read_floors(root: Path = ROOT) -> dict[str, Floor]:
     floors: dict[str, Floor] = {}
     text = re.sub(r"#[^\n]*", "", (csrc / "CMakeLists.txt").read_text())
     for name, words in re.findall(r"\bqs_\w*floor\(\s*([\w/]+)([^)]*)\)", text):
-        uses: list[str] = []
+        lists: dict[str, list[str]] = {}
         keyword = ""
         for word in words.split():
             if word.isupper():
                 keyword = word
-            elif keyword == "USES":
-                uses.append(word)
-        floors[name] = Floor(name, folder_of(csrc, name), uses)
+            else:
+                lists.setdefault(keyword, []).append(word)
+        floors[name] = Floor(name, folder_of(csrc, name), lists.get("USES", []))
     for floor in floors.values():
         others = [other.folder for other in floors.values() if other is not floor]
         floor.sources = sorted(

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 FONT = 13
 CHARACTER = 6.9
+BOLD = 7.9
 LINE = 17
 GAP_X = 22
 GAP_Y = 46
@@ -32,6 +33,7 @@ class Node:
     name: str
     lines: list[str]
     colour: int = 0
+    gap: float = GAP_X  # to the next one in its row
     x: float = 0
     y: float = 0
 
@@ -39,7 +41,8 @@ class Node:
     def width(self) -> float:
         if not self.lines:
             return 6
-        return max(CHARACTER * len(line) for line in self.lines) + 20
+        widths = [BOLD * len(self.lines[0]), *(CHARACTER * len(line) for line in self.lines[1:])]
+        return max(widths) + 20
 
     @property
     def height(self) -> float:
@@ -194,6 +197,11 @@ def place(picture: Picture, chains: Iterable[tuple[list[str], str]]) -> None:
         for one, two in pairwise(chain):
             beside[one].append(two)
             beside[two].append(one)
+    for one, two, label in picture.arrows:
+        if any(one in row and two in row for row in picture.rows) and label:
+            row = next(row for row in picture.rows if one in row)
+            first = min(one, two, key=row.index)
+            picture.nodes[first].gap = CHARACTER * len(label) + 16
     y = MARGIN + (LINE + 10 if picture.title else 0.0)
     for row in picture.rows:
         height = max((picture.nodes[name].height for name in row), default=0)
@@ -201,11 +209,11 @@ def place(picture: Picture, chains: Iterable[tuple[list[str], str]]) -> None:
         for name in row:
             node = picture.nodes[name]
             node.x, node.y = x + node.width / 2, y + height / 2
-            x += node.width + GAP_X
+            x += node.width + node.gap
         for name in row:
-            picture.nodes[name].x -= (x - GAP_X) / 2
+            picture.nodes[name].x -= x / 2
         y += height + GAP_Y
-    for _ in range(40):
+    for _ in range(300):
         for row in picture.rows:
             pull(picture, row, beside)
     left = min(node.x - node.width / 2 for node in picture.nodes.values())
@@ -227,14 +235,14 @@ def pull(picture: Picture, row: list[str], beside: dict[str, list[str]]) -> None
         at = wanted[index]
         if index:
             before = nodes[index - 1]
-            at = max(at, from_left[-1] + (before.width + node.width) / 2 + GAP_X)
+            at = max(at, from_left[-1] + (before.width + node.width) / 2 + before.gap)
         from_left.append(at)
     from_right: list[float] = []
     for index in reversed(range(len(nodes))):
         at = wanted[index]
         if from_right:
             after = nodes[index + 1]
-            at = min(at, from_right[-1] - (after.width + nodes[index].width) / 2 - GAP_X)
+            at = min(at, from_right[-1] - (after.width + nodes[index].width) / 2 - nodes[index].gap)
         from_right.append(at)
     from_right.reverse()
     for node, one, two in zip(nodes, from_left, from_right, strict=True):
@@ -244,6 +252,7 @@ def pull(picture: Picture, row: list[str], beside: dict[str, list[str]]) -> None
 def render(picture: Picture, chains: Iterable[tuple[list[str], str]]) -> str:
     boxes = [node for node in picture.nodes.values() if node.lines]
     width = max(node.x + node.width / 2 for node in picture.nodes.values()) + MARGIN
+    width = max(width, BOLD * len(picture.title) + 2 * MARGIN)
     height = max(node.y + node.height / 2 for node in boxes) + MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'

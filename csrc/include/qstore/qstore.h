@@ -68,7 +68,7 @@ typedef struct qs_options {
     void *note_context;
 } qs_options;
 
-/* qs_options_default - the values of API.md. */
+/* qs_options_default - the defaults that docs/GUIDE.md lists. */
 QS_API void qs_options_default(qs_options *options_out);
 
 #define QS_PATH_MEMORY ":memory:"
@@ -446,7 +446,7 @@ QS_API void qs_message_release(qs_message *message); /* zeroed is fine */
 QS_API QS_MUST_CHECK qs_status qs_channel_get(qs_channel *channel, qs_slice queue,
                                               uint32_t flags /* QS_NO_ACK */,
                                               qs_message *message_out, qs_error *error);
-/* qs_channel_get_batch - up to max_messages ready messages as one record batch (columns: API.md), which the caller
+/* qs_channel_get_batch - up to max_messages ready messages as one record batch (columns: docs/ARROW.md), which the caller
  * releases.  Zero rows when nothing came within timeout_ns.  bytes_max bounds the bodies, but one message always fits. */
 QS_API QS_MUST_CHECK qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue,
                                                     uint64_t max_messages, uint64_t bytes_max,
