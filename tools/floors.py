@@ -1,12 +1,12 @@
 """The floors of csrc/: what csrc/CMakeLists.txt lets each see, and what its sources do see.
 
-A floor is a folder of csrc/ (or a folder of a floor) that is built as a static library of its own.
+A floor is a folder of csrc/ (or several, `FOLDERS`) that is built as a static library of its own.
 It may include and call itself and the floors that `USES` names, directly or through them.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,12 +19,11 @@ DEFINITION = re.compile(r"^([A-Za-z_][^;{}#]*?\b(\w+)\([^;{}]*\))\s*\n\{\n(.*?)^
 
 @dataclass
 class Floor:
-    """A static library: its folder, what it may see by `USES`, and its sources."""
+    """A static library: its name, which is its folder's, what it may see, and its sources."""
 
     name: str
-    folder: Path
     uses: list[str]
-    sources: list[Path] = field(default_factory=list)
+    sources: list[Path]
 
 
 def code(text: str) -> str:
@@ -45,22 +44,10 @@ def read_floors(root: Path = ROOT) -> dict[str, Floor]:
                 keyword = word
             else:
                 lists.setdefault(keyword, []).append(word)
-        floors[name] = Floor(name, folder_of(csrc, name), lists.get("USES", []))
-    for floor in floors.values():
-        others = [other.folder for other in floors.values() if other is not floor]
-        floor.sources = sorted(
-            path
-            for path in floor.folder.rglob("*.[ch]")
-            if not any(other in path.parents and floor.folder in other.parents for other in others)
-        )
+        folders = [csrc / folder for folder in lists.get("FOLDERS", [name])]
+        found = sorted(path for folder in folders for path in folder.glob("*.[ch]"))
+        floors[name] = Floor(name, lists.get("USES", []), found)
     return floors
-
-
-def folder_of(csrc: Path, name: str) -> Path:
-    if (csrc / name).is_dir():
-        return csrc / name
-    (folder,) = (path for path in csrc.glob(f"*/{name}") if path.is_dir())
-    return folder
 
 
 def seen(floors: Mapping[str, Floor], name: str) -> set[str]:
@@ -156,6 +143,8 @@ class Sources:
 
     def calls(self, path: Path) -> dict[str, Path]:
         """The functions of other files that a file names, and where they are defined."""
+        if path.suffix == ".h":  # which declares; what it calls inline, those that include it call
+            return {}
         words = set(re.findall(r"(?<!struct )\bqsi?_\w+", self.code[path]))
         found = {word: self.defined_in[word] for word in words if word in self.defined_in}
         return {word: where for word, where in found.items() if where != path}
@@ -184,7 +173,7 @@ def complaints(sources: Sources) -> list[str]:
         found += [
             f"{sources.name(path)} calls {function} of {sources.name(where)}: not below it"
             for function, where in sorted(sources.calls(path).items())
-            if path.suffix == ".c" and sources.floor_of[where] not in below[floor]
+            if sources.floor_of[where] not in below[floor]
         ]
     headers = {
         sources.name(path): {sources.name(other) for other in sources.includes(path)}
@@ -200,5 +189,7 @@ def modules_in_circles(sources: Sources, folder: str) -> list[list[str]]:
     inside = {path for path in sources.text if sources.name(path).startswith(f"{folder}/")}
     for path in inside:
         others = {*sources.includes(path), *sources.calls(path).values()} & inside
-        edges.setdefault(path.stem, set()).update({other.stem for other in others} - {path.stem})
+        module = path.with_suffix("")
+        others = {other.with_suffix("") for other in others} - {module}
+        edges.setdefault(sources.name(module), set()).update(map(sources.name, others))
     return circles(edges)

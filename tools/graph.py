@@ -19,7 +19,7 @@ def text_of_floors(every: Mapping[str, floors.Floor]) -> str:
     """The floors as boxes, with an arrow for what each uses and does not see without it."""
     lines = ["title: Each floor sees what its arrows lead to, and what lies below that"]
     lines += [f"node {name}" for name in every]
-    parts = [floor.name for floor in every.values() if floor.folder.parent.name != "csrc"]
+    parts = [name for name in every if "/" in name]
     if parts:
         lines.append(" ".join(["group", *parts]))
     for name, floor in every.items():
