@@ -1,47 +1,29 @@
-/* An environment for stores that leave no files: the disk of the memory environment, with the
- * machine's clock and randomness. */
-#include "env_test.h"
+/* The environment of stores that leave no files: a disk in RAM, with the machine's clock and
+ * randomness. */
+#include "alloc.h"
 #include "ram_disk.h"
-
-static uint64_t real_monotonic_ns(qs_env *env)
-{
-    (void)env;
-    return qs_env_posix()->monotonic_ns(qs_env_posix());
-}
-
-static uint64_t real_wall_us(qs_env *env)
-{
-    (void)env;
-    return qs_env_posix()->wall_us(qs_env_posix());
-}
-
-static qs_status real_random(qs_env *env, void *data, size_t bytes, qs_error *error)
-{
-    (void)env;
-    return qs_env_posix()->random(qs_env_posix(), data, bytes, error);
-}
-
-static void memory_file_system(qs_env *env, qs_dir *dir, qs_file_system *system_out)
-{
-    (void)env;
-    (void)dir;
-    *system_out = (qs_file_system){.name = "memory", .kind = QS_FS_VOLATILE};
-}
 
 qs_env *qs_env_memory_create(void)
 {
-    qs_env *env = qsi_env_mem_create(0);
+    struct qsi_ram_disk *disk = qsi_alloc(sizeof *disk);
 
-    if (env != NULL) {
-        env->monotonic_ns = real_monotonic_ns;
-        env->wall_us = real_wall_us;
-        env->random = real_random;
-        env->file_system = memory_file_system;
+    if (disk == NULL) {
+        return NULL;
     }
-    return env;
+    if (qsi_ram_disk_init(disk, &qsi_ram_ops) != QS_OK) {
+        qsi_free(disk);
+        return NULL;
+    }
+    return &disk->env;
 }
 
 void qs_env_memory_destroy(qs_env *env)
 {
-    qsi_env_mem_destroy(env);
+    struct qsi_ram_disk *disk;
+
+    if (env != NULL) {
+        disk = env->data;
+        qsi_ram_disk_fini(disk);
+        qsi_free(disk);
+    }
 }

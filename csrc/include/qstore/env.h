@@ -1,7 +1,7 @@
 /* The only door to disk, clock and randomness.
  *
  * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace it
- * (memory, fault, sim: csrc/io/).  Every path is a single name (no '/') inside an open qs_dir; only
+ * (memory, fault, sim: tests/native/sim).  Every path is a single name (no '/') inside an open qs_dir; only
  * the root directory is opened by path.  Nothing here loops, retries or orders syncs: that is
  * file.c's work.
  *

@@ -1,4 +1,5 @@
-/* The memory environment: the contract of env.h without a disk, its clock, clones, and threads. */
+/* The environments in memory, that of stores without files and that of the tests: the contract of
+ * env.h without a disk; of the latter the clock and clones as well. */
 #include "env_test.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
@@ -11,12 +12,12 @@
 static qs_env *env;
 static qs_dir *root;
 
-static void set_up(uint64_t seed)
+static void set_up(qs_env *tested)
 {
     bool created;
 
-    env = qsi_env_mem_create(seed);
-    QS_CHECK(env != NULL);
+    QS_CHECK(tested != NULL);
+    env = tested;
     QS_CHECK_OK(env->dir_open_root(env, "/any/path", true, &root, &created, QS_ERROR));
     QS_CHECK(created);
 }
@@ -24,7 +25,6 @@ static void set_up(uint64_t seed)
 static void tear_down(void)
 {
     env->dir_close(env, root);
-    qsi_env_mem_destroy(env);
 }
 
 static qs_file *create_file(const char *name, const char *text)
@@ -311,6 +311,12 @@ static qs_status use_once(qs_env *any)
     return status;
 }
 
+static qs_env *create_without_seed(uint64_t seed)
+{
+    (void)seed;
+    return qs_env_memory_create();
+}
+
 static void sweep_allocations(qs_env *(*create)(uint64_t seed), void (*destroy)(qs_env *env))
 {
     struct qs_test_alloc state;
@@ -336,15 +342,55 @@ static void sweep_allocations(qs_env *(*create)(uint64_t seed), void (*destroy)(
 
 static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
 {
+    sweep_allocations(create_without_seed, qs_env_memory_destroy);
     sweep_allocations(qsi_env_mem_create, qsi_env_mem_destroy);
     sweep_allocations(qsi_env_sim_create, qsi_env_sim_destroy);
 }
 
-static void run(void (*test)(void), uint64_t seed)
+static void test_memory_of_a_store_has_the_clock_of_the_machine(void)
 {
-    set_up(seed);
+    qs_env *first = qs_env_memory_create();
+    qs_env *posix = qs_env_posix();
+    uint64_t before_ns = posix->monotonic_ns(posix);
+    uint64_t before_us = posix->wall_us(posix);
+    qs_dir *dir;
+    qs_file_system system;
+    uint64_t total, left;
+    uint8_t numbers[2][16];
+    bool created;
+
+    QS_CHECK(first != NULL);
+    QS_CHECK(first->monotonic_ns(first) >= before_ns);
+    QS_CHECK(first->monotonic_ns(first) <= posix->monotonic_ns(posix));
+    QS_CHECK(first->wall_us(first) + 3600000000u > before_us);
+    QS_CHECK_OK(first->random(first, numbers[0], sizeof numbers[0], QS_ERROR));
+    QS_CHECK_OK(first->random(first, numbers[1], sizeof numbers[1], QS_ERROR));
+    QS_CHECK(memcmp(numbers[0], numbers[1], sizeof numbers[0]) != 0);
+    QS_CHECK_OK(first->dir_open_root(first, "/any", true, &dir, &created, QS_ERROR));
+    QS_CHECK_OK(first->space(first, dir, &total, &left, QS_ERROR));
+    QS_CHECK(left > 0 && left <= total);
+    first->file_system(first, dir, &system);
+    QS_CHECK(strcmp(system.name, "memory") == 0 && system.kind == QS_FS_VOLATILE);
+    first->dir_close(first, dir);
+    qs_env_memory_destroy(first);
+    qs_env_memory_destroy(NULL);
+}
+
+static void run_on_tests_memory(void (*test)(void), uint64_t seed)
+{
+    set_up(qsi_env_mem_create(seed));
     test();
     tear_down();
+    qsi_env_mem_destroy(env);
+}
+
+static void run(void (*test)(void), uint64_t seed)
+{
+    run_on_tests_memory(test, seed);
+    set_up(qs_env_memory_create());
+    test();
+    tear_down();
+    qs_env_memory_destroy(env);
 }
 
 int main(int argc, char **argv)
@@ -358,10 +404,11 @@ int main(int argc, char **argv)
     run(test_lock_is_held_until_close, seed);
     run(test_readers_share_the_lock_and_an_owner_does_not, seed);
     run(test_a_file_without_a_name_is_told, seed);
-    run(test_clock_moves_when_told_and_never_stands_still, seed);
-    run(test_random_repeats_with_the_seed_only, seed);
-    run(test_clone_is_independent, seed);
     run(test_threads_do_not_disturb_each_other, seed);
+    run_on_tests_memory(test_clock_moves_when_told_and_never_stands_still, seed);
+    run_on_tests_memory(test_random_repeats_with_the_seed_only, seed);
+    run_on_tests_memory(test_clone_is_independent, seed);
+    test_memory_of_a_store_has_the_clock_of_the_machine();
     test_every_failed_allocation_is_reported_and_leaks_nothing();
     return 0;
 }

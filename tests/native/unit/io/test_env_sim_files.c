@@ -2,7 +2,7 @@
  * sector; and that what was synced is always there.  Random cuts are taken many times, to see that
  * every outcome which must be possible comes up, and none of the others. */
 #include "qs_test_alloc.h"
-#include "sim_disk.h"
+#include "sim_fixture.h"
 #include "splitmix.h"
 
 #define CUT_COUNT 2000

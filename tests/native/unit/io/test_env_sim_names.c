@@ -1,6 +1,6 @@
 /* Power cuts and names: what is created, renamed or removed may come and go until the directory is
  * synced, and nothing that was durable ever gets lost on the way. */
-#include "sim_disk.h"
+#include "sim_fixture.h"
 
 #define CUT_COUNT 1000
 

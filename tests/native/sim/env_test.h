@@ -1,6 +1,4 @@
-/* Environments for tests: memory, fault and sim (power cut).  They ship in the library because
- * embedders test with them too; of the engine, stores in memory stand on the disk of the first
- * (env_memory.c). */
+/* Environments for tests: memory, fault and sim (power cut). */
 #ifndef QSI_ENV_TEST_H
 #define QSI_ENV_TEST_H
 

@@ -1,7 +1,7 @@
 /* What the tests of the sim environment share: a disk under test, and looking at what a cut left of
  * it. */
-#ifndef SIM_DISK_H
-#define SIM_DISK_H
+#ifndef SIM_FIXTURE_H
+#define SIM_FIXTURE_H
 #include "qstore/env.h"
 
 #include "env_test.h"

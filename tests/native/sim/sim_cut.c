@@ -4,7 +4,7 @@
  * whole or in part.  Invariant: no byte outside the sectors that a pending write touched differs
  * from one of the two sides.  Nothing here depends on addresses, so one seed gives one disk. */
 #include "check.h"
-#include "ram_disk.h"
+#include "sim_disk.h"
 #include "splitmix.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static const fate_weights weights_of_lost = {0, 5, 1, 6, 4};
 static const fate_weights weights_of_kept = {9, 0, 1, 4, 2};
 
 struct cut {
-    struct qsi_ram_disk *to;
+    struct sim_disk *to;
     enum qsi_cut_how how;
     uint64_t random;
     enum mood mood;
@@ -61,7 +61,7 @@ static bool toss(struct cut *cut)
     return qsi_splitmix_below(&cut->random, 2) == 0;
 }
 
-static uint64_t choose_step(struct cut *cut, const struct qsi_ram_disk *disk)
+static uint64_t choose_step(struct cut *cut, const struct sim_disk *disk)
 {
     const struct qsi_list *link = disk->pending.next;
     uint64_t index;
@@ -72,7 +72,7 @@ static uint64_t choose_step(struct cut *cut, const struct qsi_ram_disk *disk)
     for (index = qsi_splitmix_below(&cut->random, disk->pending_count); index > 0; index--) {
         link = link->next;
     }
-    return QSI_LIST_OWNER(link, struct qsi_ram_change, in_disk)->step;
+    return QSI_LIST_OWNER(link, struct sim_change, in_disk)->step;
 }
 
 static enum fate draw(struct cut *cut, const fate_weights weights)
@@ -119,18 +119,18 @@ static bool draw_kept(struct cut *cut, uint64_t step)
 
 /* -- writes ----------------------------------------------------------------------------------- */
 
-static uint64_t first_sector(const struct qsi_ram_change *write)
+static uint64_t first_sector(const struct sim_change *write)
 {
     return write->offset / SECTOR_BYTES;
 }
 
-static uint64_t sector_count(const struct qsi_ram_change *write)
+static uint64_t sector_count(const struct sim_change *write)
 {
     return (write->offset + write->bytes - 1) / SECTOR_BYTES - first_sector(write) + 1;
 }
 
 /* The bytes of the write that fall into the count sectors from the given one. */
-static qs_status write_sectors(struct qsi_image *image, const struct qsi_ram_change *write,
+static qs_status write_sectors(struct qsi_image *image, const struct sim_change *write,
                                uint64_t sector, uint64_t count)
 {
     uint64_t start = sector * SECTOR_BYTES;
@@ -150,7 +150,7 @@ static qs_status write_sectors(struct qsi_image *image, const struct qsi_ram_cha
 }
 
 /* The size is metadata: it may have reached the disk although the bytes did not. */
-static qs_status write_size(struct qsi_image *image, const struct qsi_ram_change *write)
+static qs_status write_size(struct qsi_image *image, const struct sim_change *write)
 {
     uint64_t end = write->offset + write->bytes;
 
@@ -158,7 +158,7 @@ static qs_status write_size(struct qsi_image *image, const struct qsi_ram_change
 }
 
 static qs_status write_random_sectors(struct cut *cut, struct qsi_image *image,
-                                      const struct qsi_ram_change *write)
+                                      const struct sim_change *write)
 {
     uint64_t first = first_sector(write);
     uint64_t count = sector_count(write);
@@ -173,7 +173,7 @@ static qs_status write_random_sectors(struct cut *cut, struct qsi_image *image,
 
 /* A single sector is atomic: such a write has nowhere to tear. */
 static qs_status write_torn(struct cut *cut, struct qsi_image *image,
-                            const struct qsi_ram_change *write)
+                            const struct sim_change *write)
 {
     uint64_t count = sector_count(write);
 
@@ -190,7 +190,7 @@ static qs_status write_torn(struct cut *cut, struct qsi_image *image,
 /* Garbage covers the whole sector, also bytes of it that the write did not touch: a sector is
  * written as one.  It does not change the size. */
 static qs_status write_garbled(struct cut *cut, struct qsi_image *image,
-                               const struct qsi_ram_change *write)
+                               const struct sim_change *write)
 {
     uint64_t index = qsi_splitmix_below(&cut->random, sector_count(write));
     uint64_t start = (first_sector(write) + index) * SECTOR_BYTES;
@@ -202,19 +202,18 @@ static qs_status write_garbled(struct cut *cut, struct qsi_image *image,
 
         memcpy(garbage + i, &word, WORD_BYTES);
     }
-    QS_TRY(qsi_ram_apply_to_image(write, image));
+    QS_TRY(sim_apply_to_image(write, image));
     if (bytes > image->bytes - start) {
         bytes = (size_t)(image->bytes - start);
     }
     return qsi_image_write(image, garbage, bytes, start);
 }
 
-static qs_status cut_write(struct cut *cut, struct qsi_image *image,
-                           const struct qsi_ram_change *write)
+static qs_status cut_write(struct cut *cut, struct qsi_image *image, const struct sim_change *write)
 {
     switch (draw_fate(cut, write->step)) {
     case FATE_KEPT:
-        return qsi_ram_apply_to_image(write, image);
+        return sim_apply_to_image(write, image);
     case FATE_GROWN:
         return write_size(image, write);
     case FATE_TORN:
@@ -228,25 +227,25 @@ static qs_status cut_write(struct cut *cut, struct qsi_image *image,
     return QS_OK;
 }
 
-static qs_status cut_file(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to)
+static qs_status cut_file(struct cut *cut, struct qsi_ram_node *from, struct qsi_ram_node *to)
 {
-    to->reserved_bytes = from->reserved_bytes;
+    sim_node_of(to)->reserved_bytes = sim_node_of(from)->reserved_bytes;
     if (cut->how == QSI_CUT_KEEP_ALL) {
-        qsi_image_assign(&to->current, &from->current);
+        qsi_image_assign(&to->image, &from->image);
         return QS_OK;
     }
-    qsi_image_assign(&to->current, &from->durable);
+    qsi_image_assign(&to->image, &sim_node_of(from)->durable);
     if (cut->how == QSI_CUT_DROP_ALL) {
         return QS_OK;
     }
-    for (const struct qsi_list *link = from->pending.next; link != &from->pending;
-         link = link->next) {
-        const struct qsi_ram_change *change = QSI_LIST_OWNER(link, struct qsi_ram_change, in_node);
+    for (const struct qsi_list *link = sim_node_of(from)->pending.next;
+         link != &sim_node_of(from)->pending; link = link->next) {
+        const struct sim_change *change = QSI_LIST_OWNER(link, struct sim_change, in_node);
 
-        if (change->kind == QSI_RAM_WRITE) {
-            QS_TRY(cut_write(cut, &to->current, change));
+        if (change->kind == SIM_WRITE) {
+            QS_TRY(cut_write(cut, &to->image, change));
         } else if (draw_kept(cut, change->step)) {
-            QS_TRY(qsi_ram_apply_to_image(change, &to->current));
+            QS_TRY(sim_apply_to_image(change, &to->image));
         }
     }
     return QS_OK;
@@ -265,28 +264,28 @@ static qs_status copy_uncounted(struct qsi_map *to, const struct qsi_map *from)
 }
 
 /* names: the durable ones with some of the pending changes, uncounted. */
-static qs_status draw_names(struct cut *cut, const struct qsi_ram_node *dir, struct qsi_map *names)
+static qs_status draw_names(struct cut *cut, struct sim_node *dir, struct qsi_map *names)
 {
     QS_TRY(copy_uncounted(names, &dir->durable_names));
     for (const struct qsi_list *link = dir->pending.next; link != &dir->pending;
          link = link->next) {
-        const struct qsi_ram_change *change = QSI_LIST_OWNER(link, struct qsi_ram_change, in_node);
+        const struct sim_change *change = QSI_LIST_OWNER(link, struct sim_change, in_node);
         bool applied;
 
         if (draw_kept(cut, change->step)) {
-            QS_TRY(qsi_ram_apply_to_names(change, names, &applied));
+            QS_TRY(sim_apply_to_names(change, names, &applied));
         }
     }
     return QS_OK;
 }
 
-static qs_status cut_dir(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to);
+static qs_status cut_dir(struct cut *cut, struct qsi_ram_node *from, struct qsi_ram_node *to);
 
 static qs_status cut_name(struct cut *cut, const struct qsi_map_cursor *name,
                           struct qsi_ram_node *to)
 {
-    const struct qsi_ram_node *node = name->value;
-    struct qsi_ram_node *copy = qsi_ram_node_create(node->is_dir);
+    struct qsi_ram_node *node = name->value;
+    struct qsi_ram_node *copy = qsi_ram_node_create(&cut->to->ram, node->is_dir);
     qs_status status;
 
     if (copy == NULL) {
@@ -294,7 +293,7 @@ static qs_status cut_name(struct cut *cut, const struct qsi_map_cursor *name,
     }
     status = qsi_map_put(&to->names, name->key, name->key_bytes, copy);
     if (status != QS_OK) {
-        qsi_ram_node_unref(cut->to, copy);
+        qsi_ram_node_unref(&cut->to->ram, copy);
         return status;
     }
     return node->is_dir ? cut_dir(cut, node, copy) : cut_file(cut, node, copy);
@@ -310,16 +309,16 @@ static qs_status cut_names(struct cut *cut, const struct qsi_map *names, struct 
     return QS_OK;
 }
 
-static qs_status cut_dir(struct cut *cut, const struct qsi_ram_node *from, struct qsi_ram_node *to)
+static qs_status cut_dir(struct cut *cut, struct qsi_ram_node *from, struct qsi_ram_node *to)
 {
     struct qsi_map drawn = {0};
-    const struct qsi_map *names = &from->durable_names;
+    const struct qsi_map *names = &sim_node_of(from)->durable_names;
     qs_status status;
 
     if (cut->how == QSI_CUT_KEEP_ALL) {
         names = &from->names;
-    } else if (cut->how == QSI_CUT_RANDOM && !qsi_list_is_empty(&from->pending)) {
-        status = draw_names(cut, from, &drawn);
+    } else if (cut->how == QSI_CUT_RANDOM && !qsi_list_is_empty(&sim_node_of(from)->pending)) {
+        status = draw_names(cut, sim_node_of(from), &drawn);
         if (status != QS_OK) {
             goto out;
         }
@@ -333,13 +332,12 @@ out:
 
 /* -- the cut ---------------------------------------------------------------------------------- */
 
-struct qsi_ram_disk *qsi_ram_disk_cut(const struct qsi_ram_disk *disk, enum qsi_cut_how how,
-                                      uint64_t seed)
+struct sim_disk *sim_disk_cut(struct sim_disk *disk, enum qsi_cut_how how, uint64_t seed)
 {
     struct cut cut = {.how = how, .random = seed};
 
     QS_ASSERT(disk->is_tracked || how == QSI_CUT_KEEP_ALL);
-    cut.to = qsi_ram_disk_create(seed, false);
+    cut.to = sim_disk_create(seed, false);
     if (cut.to == NULL) {
         return NULL;
     }
@@ -347,8 +345,8 @@ struct qsi_ram_disk *qsi_ram_disk_cut(const struct qsi_ram_disk *disk, enum qsi_
     cut.to->capacity_bytes = disk->capacity_bytes;
     cut.mood = (enum mood)qsi_splitmix_below(&cut.random, MOOD_COUNT);
     cut.chosen_step = choose_step(&cut, disk);
-    if (cut_dir(&cut, disk->top, cut.to->top) != QS_OK) {
-        qsi_ram_disk_destroy(cut.to);
+    if (cut_dir(&cut, disk->ram.top, cut.to->ram.top) != QS_OK) {
+        sim_disk_destroy(cut.to);
         return NULL;
     }
     return cut.to;
