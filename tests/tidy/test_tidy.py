@@ -13,7 +13,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-FLOORS = re.findall(r"^qs_floor\((\w+)", (CSRC / "CMakeLists.txt").read_text(), re.M)
+# Of each floor its folders: what is named after FOLDERS, or the one of its name.
+FLOORS = {
+    name: folders.split() or [name]
+    for name, folders in re.findall(
+        r"^qs_floor\(([\w/]+)(?: FOLDERS ([a-z/ ]+))?", (CSRC / "CMakeLists.txt").read_text(), re.M
+    )
+}
 SOURCES = sorted(CSRC.rglob("*.[ch]"))
 # One match for what is no code: comments, strings, character constants.
 NO_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
@@ -174,9 +180,9 @@ def test_every_c_source_is_in_a_target(build: Path) -> None:
     assert sorted(map(str, present - compiled)) == []
 
 
-def test_every_floor_has_a_folder_and_every_folder_is_a_floor() -> None:
-    folders = {path.name for path in CSRC.iterdir() if path.is_dir()} - {"include"}
-    assert folders == set(FLOORS)
+def test_every_folder_of_sources_is_in_one_floor() -> None:
+    folders = {path.parent.relative_to(CSRC).as_posix() for path in CSRC.rglob("*.c")}
+    assert sorted(folders) == sorted(folder for named in FLOORS.values() for folder in named)
 
 
 def test_header_names_are_unique() -> None:
