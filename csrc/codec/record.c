@@ -31,19 +31,40 @@ static uint64_t offsets_bytes(uint32_t row_count)
     return 4 * ((uint64_t)row_count + 1);
 }
 
+/* Without these the columns are the plain ones, one behind the other. */
+#define VIEWED_APART                                                                \
+    (QSI_MESSAGES_HAS_STORED | QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE | \
+     QSI_MESSAGES_ALIGNED)
+
+/* Of columns, with the gap behind them: what follows begins where it has to. */
+static uint64_t column_bytes(uint8_t flags, uint64_t bytes)
+{
+    return QS_UNLIKELY((flags & QSI_MESSAGES_ALIGNED) != 0)
+               ? (bytes + QSI_MESSAGES_ALIGN_TO - 1) & ~(uint64_t)(QSI_MESSAGES_ALIGN_TO - 1)
+               : bytes;
+}
+
 static uint64_t stored_bytes(uint8_t flags, uint32_t row_count)
 {
-    return (flags & QSI_MESSAGES_HAS_STORED) != 0 ? ((uint64_t)row_count + 7) / 8 : 0;
+    return (flags & QSI_MESSAGES_HAS_STORED) != 0
+               ? column_bytes(flags, ((uint64_t)row_count + 7) / 8)
+               : 0;
+}
+
+static uint64_t body_offsets_bytes(uint8_t flags, uint32_t row_count)
+{
+    return column_bytes(flags, offsets_bytes(row_count));
 }
 
 static uint64_t expirations_bytes(uint8_t flags, uint32_t row_count)
 {
-    return (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0 ? 4 * (uint64_t)row_count : 0;
+    return (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0 ? column_bytes(flags, 4 * (uint64_t)row_count)
+                                                      : 0;
 }
 
 static uint64_t dues_bytes(uint8_t flags, uint32_t row_count)
 {
-    return (flags & QSI_MESSAGES_HAS_DUE) != 0 ? 8 * (uint64_t)row_count : 0;
+    return (flags & QSI_MESSAGES_HAS_DUE) != 0 ? column_bytes(flags, 8 * (uint64_t)row_count) : 0;
 }
 
 static uint8_t code_width(uint32_t route_count)
@@ -54,28 +75,38 @@ static uint8_t code_width(uint32_t route_count)
     return route_count <= 0x100 ? 1 : route_count <= 0x10000 ? 2 : 4;
 }
 
-qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error)
+static inline void place_columns(struct qsi_messages_layout *layout, uint8_t flags)
 {
     uint64_t at = QSI_MESSAGES_HEADER_BYTES +
                   (uint64_t)layout->destination_count * QSI_MESSAGES_DESTINATION_BYTES;
 
-    layout->row_route_width = code_width(layout->route_count);
     layout->routes_at = at;
-    at += 4 * (uint64_t)layout->route_count + layout->routes_bytes;
+    at = column_bytes(flags, at + 4 * (uint64_t)layout->route_count + layout->routes_bytes);
     layout->row_routes_at = at;
-    at += (uint64_t)layout->row_count * layout->row_route_width;
+    at += column_bytes(flags, (uint64_t)layout->row_count * layout->row_route_width);
     layout->expirations_at = at;
-    at += expirations_bytes(layout->flags, layout->row_count);
+    at += expirations_bytes(flags, layout->row_count);
     layout->dues_at = at;
-    at += dues_bytes(layout->flags, layout->row_count);
+    at += dues_bytes(flags, layout->row_count);
     layout->properties_at = at;
-    at += (layout->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count)
-                                                                 : 4;
-    at += layout->properties_bytes;
+    at += (flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0 ? offsets_bytes(layout->row_count) : 4;
+    at = column_bytes(flags, at + layout->properties_bytes);
     layout->bodies_at = at;
-    at += stored_bytes(layout->flags, layout->row_count) + offsets_bytes(layout->row_count) +
+    at += stored_bytes(flags, layout->row_count) + body_offsets_bytes(flags, layout->row_count) +
           layout->bodies_bytes;
     layout->record_bytes = qsi_record_align(at);
+}
+
+qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error)
+{
+    layout->row_route_width = code_width(layout->route_count);
+    place_columns(layout, (uint8_t)(layout->flags & ~QSI_MESSAGES_ALIGNED));
+    if (layout->row_count > 1 && layout->record_bytes >= QSI_MESSAGES_ALIGN_FROM) {
+        layout->flags |= QSI_MESSAGES_ALIGNED;
+    }
+    if (QS_UNLIKELY((layout->flags & QSI_MESSAGES_ALIGNED) != 0)) {
+        place_columns(layout, layout->flags);
+    }
     if (layout->record_bytes > UINT32_MAX) {
         return qsi_fail(error, QS_EINVAL, "a record of %llu bytes is more than 4 GiB",
                         (unsigned long long)layout->record_bytes);
@@ -83,9 +114,31 @@ qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *erro
     return QS_OK;
 }
 
+/* Zeros before each place where a column begins: what is the column's own is written over them. */
+static void clear_gaps(uint8_t *record, const struct qsi_messages_layout *layout)
+{
+    uint64_t offsets_at = layout->bodies_at + stored_bytes(layout->flags, layout->row_count);
+    const uint64_t places[] = {
+        layout->row_routes_at,
+        layout->expirations_at,
+        layout->dues_at,
+        layout->properties_at,
+        layout->bodies_at,
+        offsets_at,
+        offsets_at + body_offsets_bytes(layout->flags, layout->row_count),
+    };
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        memset(record + places[i] - QSI_MESSAGES_ALIGN_TO, 0, QSI_MESSAGES_ALIGN_TO);
+    }
+}
+
 void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layout)
 {
     QS_ASSERT(layout->record_bytes % QSI_RECORD_ALIGN == 0);
+    if ((layout->flags & QSI_MESSAGES_ALIGNED) != 0) {
+        clear_gaps(record, layout);
+    }
     put_record_header(record, (uint32_t)layout->record_bytes, QSI_RECORD_MESSAGES, layout->flags);
     record[6] = layout->row_route_width;
     qsi_put_u32(record + 8, layout->row_count);
@@ -167,35 +220,51 @@ uint8_t *qsi_messages_body_offsets_place(uint8_t *record, const struct qsi_messa
 
 uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_layout *layout)
 {
-    return qsi_messages_body_offsets_place(record, layout) + offsets_bytes(layout->row_count);
+    return qsi_messages_body_offsets_place(record, layout) +
+           body_offsets_bytes(layout->flags, layout->row_count);
+}
+
+/* The columns that not every record has. */
+static void view_columns(struct qsi_messages *view)
+{
+    const uint8_t *dues = view->properties - dues_bytes(view->flags, view->row_count);
+    uint64_t bitmap_bytes = stored_bytes(view->flags, view->row_count);
+
+    if ((view->flags & QSI_MESSAGES_HAS_DUE) != 0) {
+        view->dues = dues;
+    }
+    if ((view->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
+        view->expirations = dues - expirations_bytes(view->flags, view->row_count);
+    }
+    if (bitmap_bytes > 0) {
+        view->stored = view->body_offsets;
+        view->body_offsets += bitmap_bytes;
+    }
+    view->bodies = view->body_offsets + body_offsets_bytes(view->flags, view->row_count);
 }
 
 void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record)
 {
     const uint8_t *bodies = record + qsi_get_u32(record + 32);
-    uint8_t flags = record[5];
     uint32_t row_count = qsi_get_u32(record + 8);
-    uint64_t bitmap_bytes = stored_bytes(flags, row_count);
 
     *view_out = (struct qsi_messages){
         .record = record,
         .row_count = row_count,
         .route_count = qsi_get_u32(record + 12),
         .destination_count = qsi_get_u32(record + 16),
-        .flags = flags,
+        .flags = record[5],
         .row_route_width = record[6],
         .destinations = record + QSI_MESSAGES_HEADER_BYTES,
         .routes = record + qsi_get_u32(record + 20),
         .row_routes = record + qsi_get_u32(record + 24),
-        .expirations = (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0
-                           ? record + qsi_get_u32(record + 28) - dues_bytes(flags, row_count) -
-                                 expirations_bytes(flags, row_count)
-                           : NULL,
         .properties = record + qsi_get_u32(record + 28),
-        .stored = bitmap_bytes > 0 ? bodies : NULL,
-        .body_offsets = bodies + bitmap_bytes,
-        .bodies = bodies + bitmap_bytes + offsets_bytes(row_count),
+        .body_offsets = bodies,
+        .bodies = bodies + offsets_bytes(row_count),
     };
+    if (QS_UNLIKELY((record[5] & VIEWED_APART) != 0)) {
+        view_columns(view_out);
+    }
 }
 
 static qs_status bad(qs_error *error, const char *what)
@@ -270,6 +339,10 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
     row_routes_at = qsi_get_u32(record + 24);
     properties_at = qsi_get_u32(record + 28);
     bodies_at = qsi_get_u32(record + 32);
+    if ((view.flags & ~QSI_MESSAGES_FLAGS) != 0) {
+        return qsi_fail(error, QS_EVERSION, "message record: flags %#x: written by a newer version",
+                        view.flags);
+    }
     if (view.row_count == 0 || view.route_count == 0 ||
         view.row_route_width != code_width(view.route_count)) {
         return bad(error, "impossible counts");
@@ -277,14 +350,19 @@ qs_status qsi_messages_check(const uint8_t *record, qs_error *error)
     if (routes_at != QSI_MESSAGES_HEADER_BYTES +
                          (uint64_t)view.destination_count * QSI_MESSAGES_DESTINATION_BYTES ||
         routes_at + 4 * (uint64_t)view.route_count > row_routes_at ||
-        row_routes_at + (uint64_t)view.row_count * view.row_route_width +
+        row_routes_at + column_bytes(view.flags, (uint64_t)view.row_count * view.row_route_width) +
                 expirations_bytes(view.flags, view.row_count) +
                 dues_bytes(view.flags, view.row_count) !=
             properties_at ||
         properties_at + 4 > bodies_at ||
-        bodies_at + stored_bytes(view.flags, view.row_count) + offsets_bytes(view.row_count) >
+        bodies_at + stored_bytes(view.flags, view.row_count) +
+                body_offsets_bytes(view.flags, view.row_count) >
             bytes) {
         return bad(error, "sections overlap or leave the record");
+    }
+    if (column_bytes(view.flags, row_routes_at) != row_routes_at ||
+        column_bytes(view.flags, bodies_at) != bodies_at) {
+        return bad(error, "columns are not aligned");
     }
     QS_TRY(check_routes(&view, row_routes_at, error));
     if ((view.flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0) {

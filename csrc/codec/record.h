@@ -75,7 +75,12 @@ enum {
         4, /* rows with delivery mode 1 are among them and end with the process */
     QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column tells how long each row lives, by its properties */
     QSI_MESSAGES_HAS_DUE = 16,       /* a column tells when each row may be delivered */
+    QSI_MESSAGES_ALIGNED = 32, /* columns begin at multiples of QSI_MESSAGES_ALIGN_TO: Arrow's */
 };
+#define QSI_MESSAGES_FLAGS 63 /* all of them */
+#define QSI_MESSAGES_ALIGN_TO 64u
+/* A record of several rows has aligned columns from this size on: gaps are about a hundred bytes. */
+#define QSI_MESSAGES_ALIGN_FROM (16u << 10)
 
 /* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
 struct qsi_messages_layout {
@@ -85,7 +90,7 @@ struct qsi_messages_layout {
     uint64_t routes_bytes;     /* sum of qsi_route_bytes() */
     uint64_t properties_bytes; /* all blobs together */
     uint64_t bodies_bytes;     /* all body cells together */
-    uint8_t flags;
+    uint8_t flags;             /* of ALIGNED: asked for; filled in where the record is long */
     /* filled in: */
     uint8_t row_route_width; /* 0 with one route, else 1, 2 or 4 */
     uint64_t routes_at, row_routes_at, expirations_at, dues_at, properties_at, bodies_at,
@@ -97,7 +102,7 @@ static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_byt
 {
     return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
 }
-/* QS_EINVAL: the record would pass 4 GiB. */
+/* The one place that decides whether columns are aligned.  QS_EINVAL: the record would pass 4 GiB. */
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error) QS_MUST_CHECK;
 
 /* Writes header and empty sections' frames into layout->record_bytes bytes at record, padding included. */
@@ -115,6 +120,7 @@ struct qsi_messages {
     const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
     const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
     const uint8_t *expirations; /* row_count of u32 ms, or NULL */
+    const uint8_t *dues;        /* row_count of u64 us, or NULL */
     const uint8_t *
         properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
     const uint8_t *stored;       /* bitmap, or NULL */
@@ -196,12 +202,10 @@ static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, 
     return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
                                      : QSI_NO_EXPIRATION;
 }
-/* The column lies before the properties.  0: at once. */
+/* 0: at once. */
 static inline uint64_t qsi_messages_due(const struct qsi_messages *view, uint32_t row)
 {
-    return (view->flags & QSI_MESSAGES_HAS_DUE) != 0
-               ? qsi_get_u64(view->properties - 8 * (size_t)(view->row_count - row))
-               : 0;
+    return view->dues != NULL ? qsi_get_u64(view->dues + 8 * (size_t)row) : 0;
 }
 
 struct qsi_route_view {

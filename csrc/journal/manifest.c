@@ -20,6 +20,8 @@
 #define MANIFEST_NAME "MANIFEST"
 #define MANIFEST_MAGIC "QSMANIF1"
 #define MANIFEST_VERSION 7
+#define FEATURE_ALIGNED 1u /* messages records may have aligned columns */
+#define FEATURES FEATURE_ALIGNED
 #define FIXED_BYTES 104
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
@@ -99,11 +101,11 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
     if (qs_crc32c(0, data, bytes - CRC_BYTES) != qsi_get_u32(data + bytes - CRC_BYTES)) {
         return qsi_fail_corrupt(error, MANIFEST_NAME, 0, "checksum mismatch");
     }
-    if (qsi_get_u32(data + 8) != MANIFEST_VERSION || qsi_get_u32(data + 12) != 0) {
-        return qsi_fail(
-            error, QS_EVERSION,
-            "MANIFEST: version %u, features %#x; this build reads version %d without any",
-            qsi_get_u32(data + 8), qsi_get_u32(data + 12), MANIFEST_VERSION);
+    if (qsi_get_u32(data + 8) != MANIFEST_VERSION || (qsi_get_u32(data + 12) & ~FEATURES) != 0) {
+        return qsi_fail(error, QS_EVERSION,
+                        "MANIFEST: version %u, features %#x; this build reads version %d with "
+                        "features %#x or some of them",
+                        qsi_get_u32(data + 8), qsi_get_u32(data + 12), MANIFEST_VERSION, FEATURES);
     }
     session_count = qsi_get_u32(data + 52);
     if (bytes != FIXED_BYTES + (uint64_t)session_count * SESSION_BYTES + CRC_BYTES) {
@@ -185,6 +187,7 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
     }
     memcpy(data, MANIFEST_MAGIC, 8);
     qsi_put_u32(data + 8, MANIFEST_VERSION);
+    qsi_put_u32(data + 12, FEATURES); /* before the first block that needs them is written */
     qsi_put_u32(data + 20,
                 (manifest->clean ? FLAG_CLEAN : 0) | (manifest->failed ? FLAG_FAILED : 0));
     memcpy(data + 24, manifest->uuid, QSI_UUID_BYTES);

@@ -311,6 +311,9 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
         if (view->expirations != NULL) {
             qsi_messages_put_expiration(out, layout, row, qsi_messages_expiration(view, row));
         }
+        if (view->dues != NULL) {
+            qsi_messages_put_due(out, layout, row, qsi_messages_due(view, row));
+        }
     }
     qsi_put_u32(offsets + 4 * (size_t)view->row_count, view->row_count * QSI_BODY_REF_BYTES);
     for (uint32_t i = 0; i < view->destination_count; i++) {

@@ -113,6 +113,11 @@ static uint32_t expiration_ms(uint32_t row)
     return row % 4 == 3 ? QSI_NO_EXPIRATION : row * 1000000007u % QSI_NO_EXPIRATION;
 }
 
+static uint64_t due_us(uint32_t row)
+{
+    return row % 3 == 1 ? 0 : row * UINT64_C(1000000000039);
+}
+
 static void put_rows(const struct sample *sample, const struct qsi_messages_layout *layout,
                      uint8_t *record)
 {
@@ -135,6 +140,9 @@ static void put_rows(const struct sample *sample, const struct qsi_messages_layo
         }
         if ((sample->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
             qsi_messages_put_expiration(record, layout, row, expiration_ms(row));
+        }
+        if ((sample->flags & QSI_MESSAGES_HAS_DUE) != 0) {
+            qsi_messages_put_due(record, layout, row, due_us(row));
         }
         if (is_stored(sample, row)) {
             qsi_messages_stored_place(record, layout)[row / 8] |= (uint8_t)(1u << row % 8);
@@ -173,6 +181,7 @@ static void check_record(const struct sample *sample, const uint8_t *record)
 {
     bool per_row = (sample->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) != 0;
     bool expires = (sample->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+    bool is_delayed = (sample->flags & QSI_MESSAGES_HAS_DUE) != 0;
     struct qsi_messages view;
 
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
@@ -180,7 +189,8 @@ static void check_record(const struct sample *sample, const uint8_t *record)
     QS_CHECK(qsi_messages_time(record) == UINT64_C(1234567890123456));
     QS_CHECK(qsi_messages_has_expiration(record) == expires);
     QS_CHECK(view.row_count == sample->rows && view.route_count == sample->routes &&
-             view.destination_count == sample->destinations && view.flags == sample->flags);
+             view.destination_count == sample->destinations &&
+             (view.flags & ~QSI_MESSAGES_ALIGNED) == (sample->flags & ~QSI_MESSAGES_ALIGNED));
     for (uint32_t i = 0; i < sample->destinations; i++) {
         QS_CHECK(qsi_messages_destination_queue(&view, i) == 1000 + i);
         QS_CHECK(qsi_messages_destination_seq(&view, i) == UINT64_C(5000000000) * i);
@@ -205,6 +215,7 @@ static void check_record(const struct sample *sample, const uint8_t *record)
         check_bytes(qsi_messages_body(&view, row), body_bytes(sample, row), row + 2);
         QS_CHECK(qsi_messages_expiration(&view, row) ==
                  (expires ? expiration_ms(row) : QSI_NO_EXPIRATION));
+        QS_CHECK(qsi_messages_due(&view, row) == (is_delayed ? due_us(row) : 0));
         QS_CHECK(qsi_messages_is_stored(&view, row) == is_stored(sample, row));
     }
 }
@@ -217,7 +228,7 @@ static void test_messages_round_trip_in_every_layout(void)
 
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-            for (uint8_t flags = 0; flags < 16; flags++) {
+            for (uint8_t flags = 0; flags <= QSI_MESSAGES_FLAGS; flags++) {
                 struct sample sample = {rows[k], routes[i], 0, flags, 3};
                 uint8_t *record;
 
@@ -232,6 +243,110 @@ static void test_messages_round_trip_in_every_layout(void)
             }
         }
     }
+}
+
+/* An Arrow array of binary: offsets from 0, each aligned as a 32-bit integer is and more, cells without gaps. */
+static void check_is_arrow(const uint8_t *record, const struct qsi_messages *view)
+{
+    const uint8_t *columns[] = {view->row_routes, view->expirations,  view->dues,  view->properties,
+                                view->stored,     view->body_offsets, view->bodies};
+    uint32_t total = 0;
+
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        QS_CHECK(columns[i] == NULL || (columns[i] - record) % 64 == 0);
+    }
+    for (uint32_t row = 0; row < view->row_count; row++) {
+        QS_CHECK(qsi_get_u32(view->body_offsets + 4 * (size_t)row) == total);
+        total += qsi_messages_body(view, row).bytes;
+    }
+    QS_CHECK(qsi_get_u32(view->body_offsets + 4 * (size_t)view->row_count) == total);
+    QS_CHECK((uint64_t)(view->bodies - record) + total <= qsi_record_length(record));
+}
+
+static void check_gap(const uint8_t *from, const uint8_t *to)
+{
+    QS_CHECK(from <= to && to - from < 64);
+    for (; from < to; from++) {
+        QS_CHECK(*from == 0);
+    }
+}
+
+static void test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros(void)
+{
+    for (uint8_t flags = 0; flags < QSI_MESSAGES_ALIGNED; flags++) {
+        struct sample sample = {37, 300, 3, (uint8_t)(flags | QSI_MESSAGES_ALIGNED), 3};
+        uint8_t *record = make_record(&sample);
+        struct qsi_messages view;
+        const uint8_t *end;
+
+        qsi_messages_view(&view, record);
+        QS_CHECK((view.flags & QSI_MESSAGES_ALIGNED) != 0);
+        check_is_arrow(record, &view);
+        check_gap(view.row_routes + 2 * 37, view.expirations != NULL ? view.expirations
+                                            : view.dues != NULL      ? view.dues
+                                                                     : view.properties);
+        if (view.expirations != NULL) {
+            check_gap(view.expirations + 4 * 37, view.dues != NULL ? view.dues : view.properties);
+        }
+        if (view.dues != NULL) {
+            check_gap(view.dues + 8 * 37, view.properties);
+        }
+        end = qsi_messages_properties(&view, 36).data + qsi_messages_properties(&view, 36).bytes;
+        check_gap(end, view.stored != NULL ? view.stored : view.body_offsets);
+        if (view.stored != NULL) {
+            check_gap(view.stored + 5, view.body_offsets);
+        }
+        check_gap(view.body_offsets + 4 * 38, view.bodies);
+        free(record);
+    }
+}
+
+static void test_long_records_of_several_rows_are_aligned_and_no_others(void)
+{
+    for (uint64_t bytes = 16000; bytes < 17000; bytes++) {
+        struct qsi_messages_layout one = {.row_count = 1, .route_count = 1, .bodies_bytes = bytes};
+        struct qsi_messages_layout two = one, forced = one;
+
+        two.row_count = 2;
+        forced.flags = QSI_MESSAGES_ALIGNED;
+        forced.bodies_bytes = 1;
+        QS_CHECK_OK(qsi_messages_layout(&one, QS_ERROR));
+        QS_CHECK_OK(qsi_messages_layout(&two, QS_ERROR));
+        QS_CHECK_OK(qsi_messages_layout(&forced, QS_ERROR));
+        QS_CHECK(one.flags == 0 && forced.flags == QSI_MESSAGES_ALIGNED);
+        QS_CHECK((two.flags == 0) == (two.record_bytes < QSI_MESSAGES_ALIGN_FROM));
+        QS_CHECK(two.record_bytes < one.record_bytes + 8 + 7 * 64);
+    }
+}
+
+/* The columns are where the header says they are, and that is no place for aligned ones. */
+static void test_columns_that_are_not_aligned_are_refused(void)
+{
+    struct sample sample = {9, 3, 2, QSI_MESSAGES_ALIGNED, 2};
+    uint8_t *record = make_record(&sample);
+
+    for (size_t at = 24; at <= 32; at += 4) {
+        uint32_t good = qsi_get_u32(record + at);
+        for (uint32_t more = 1; more < 64; more++) {
+            qsi_put_u32(record + at, good + more);
+            QS_CHECK_STATUS(QS_ECORRUPT, qsi_messages_check(record, QS_ERROR));
+        }
+        qsi_put_u32(record + at, good);
+    }
+    QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
+    free(record);
+}
+
+static void test_flags_of_a_later_version_are_refused_as_such(void)
+{
+    struct sample sample = {9, 3, 2, 0, 2};
+    uint8_t *record = make_record(&sample);
+
+    for (uint8_t flag = 64; flag != 0; flag = (uint8_t)(flag << 1)) {
+        record[5] = flag;
+        QS_CHECK_STATUS(QS_EVERSION, qsi_messages_check(record, QS_ERROR));
+    }
+    free(record);
 }
 
 static void test_a_record_is_no_longer_than_four_gigabytes(void)
@@ -463,7 +578,7 @@ static void test_what_check_lets_through_is_readable(uint64_t seed)
     for (int turn = 0; turn < 20000; turn++) {
         struct sample sample = {
             1 + (uint32_t)random_next(&seed) % 20, 1 + (uint32_t)random_next(&seed) % 4,
-            (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 16), 2};
+            (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 64), 2};
         uint8_t *record = make_record(&sample);
         uint32_t bytes = qsi_record_length(record);
         uint32_t count = 1 + (uint32_t)random_next(&seed) % 3;
@@ -576,6 +691,10 @@ int main(int argc, char **argv)
     uint64_t seed = qs_test_seed(argc, argv);
 
     test_messages_round_trip_in_every_layout();
+    test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros();
+    test_long_records_of_several_rows_are_aligned_and_no_others();
+    test_columns_that_are_not_aligned_are_refused();
+    test_flags_of_a_later_version_are_refused_as_such();
     test_a_record_is_no_longer_than_four_gigabytes();
     test_every_header_field_is_checked();
     test_a_body_reference_of_another_length_is_refused();

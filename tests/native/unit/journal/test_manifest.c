@@ -160,6 +160,11 @@ static void test_every_damage_is_refused(void)
         QS_CHECK(load_bytes(data, bytes) == QS_EVERSION);
         qsi_put_u32(data + 8 + 4 * i, good);
     }
+    QS_CHECK(qsi_get_u32(data + 12) ==
+             1);               /* an older build, which misread them, refuses the store */
+    qsi_put_u32(data + 12, 0); /* before records had aligned columns */
+    reseal(data, bytes);
+    QS_CHECK(load_bytes(data, bytes) == QS_OK);
     qsi_put_u32(data + 16, 99); /* features that may be ignored */
     reseal(data, bytes);
     QS_CHECK(load_bytes(data, bytes) == QS_OK);
