@@ -10,9 +10,9 @@
 #define QSI_THREAD_SAFETY_H
 
 #if defined(__clang__)
-#define QSI_THREAD_SAFETY(attribute) __attribute__((attribute))
+#define QSI_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
 #else
-#define QSI_THREAD_SAFETY(attribute)
+#define QSI_THREAD_SAFETY(...)
 #endif
 
 struct QSI_THREAD_SAFETY(capability("lock")) qsi_lock_class {
@@ -26,7 +26,7 @@ struct QSI_THREAD_SAFETY(capability("lock")) qsi_lock_class {
 
 /* Of a function.  REQUIRES: the caller holds the lock, and holds it again when the function returns,
  * which may release it meanwhile.  EXCLUDES: the caller does not hold it. */
-#define QSI_REQUIRES(lock) QSI_THREAD_SAFETY(requires_capability(lock))
+#define QSI_REQUIRES(...) QSI_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define QSI_EXCLUDES(lock) QSI_THREAD_SAFETY(locks_excluded(lock))
 #define QSI_ACQUIRES(lock) QSI_THREAD_SAFETY(acquire_capability(lock))
 #define QSI_RELEASES(lock) QSI_THREAD_SAFETY(release_capability(lock))
@@ -34,7 +34,7 @@ struct QSI_THREAD_SAFETY(capability("lock")) qsi_lock_class {
 #define QSI_ACQUIRES_IF_OK(lock) QSI_THREAD_SAFETY(try_acquire_capability(0, lock))
 /* From this call on the caller is taken to hold the lock, since it needs none: no other thread
  * knows of the object yet, or any more. */
-#define QSI_ASSUMES(lock) QSI_THREAD_SAFETY(assert_capability(lock))
+#define QSI_ASSUMES(...) QSI_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 /* The body is not looked at: what takes and gives back a mutex, and what clang cannot follow. */
 #define QSI_UNCHECKED QSI_THREAD_SAFETY(no_thread_safety_analysis)
 

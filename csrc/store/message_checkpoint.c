@@ -18,6 +18,7 @@
 /* -- snapshot --------------------------------------------------------------------------------- */
 
 static uint32_t run_length(const struct qsi_message_file *file, uint32_t slot)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t end = slot + 1;
 
@@ -28,6 +29,7 @@ static uint32_t run_length(const struct qsi_message_file *file, uint32_t slot)
 }
 
 static uint32_t count_runs(const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t count = 0;
 
@@ -38,6 +40,7 @@ static uint32_t count_runs(const struct qsi_message_file *file)
 }
 
 static void encode_runs(uint8_t *record, const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t index = 0;
     uint32_t length;
@@ -51,6 +54,7 @@ static void encode_runs(uint8_t *record, const struct qsi_message_file *file)
 
 /* Bodies that compaction had to leave out still count as live, and take no bytes. */
 static uint64_t durable_bytes(const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t room = file->end - QSI_MESSAGE_HEADER_BYTES;
 
@@ -59,6 +63,7 @@ static uint64_t durable_bytes(const struct qsi_message_file *file)
 
 /* Appends the record of a file. */
 static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     const struct qsi_message_file_record record = {
         .number = file->id.number,
@@ -90,12 +95,14 @@ static qs_status encode(struct qsi_buf *out, const struct qsi_message_file *file
 
 /* An encoding is kept while it takes no more than the counts themselves. */
 static bool is_worth_keeping(const struct qsi_message_file *file, size_t bytes)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     return file->is_final &&
            bytes <= QSI_MESSAGE_FILE_HEADER_BYTES + sizeof(uint16_t) * (size_t)file->next_slot;
 }
 
 static void keep_encoding(struct qsi_message_file *file, const uint8_t *data, size_t bytes)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     qsi_buf_clear(&file->encoded);
     if (is_worth_keeping(file, bytes)) {
@@ -107,6 +114,7 @@ static void keep_encoding(struct qsi_message_file *file, const uint8_t *data, si
 }
 
 static qs_status append_file(struct qsi_buf *out, struct qsi_message_file *file, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     size_t from = out->bytes;
 
@@ -123,6 +131,7 @@ static qs_status append_file(struct qsi_buf *out, struct qsi_message_file *file,
 
 static qs_status append_files(struct qsi_message_store *store, struct qsi_buf *out,
                               uint32_t *count_out, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
@@ -140,7 +149,7 @@ static qs_status append_files(struct qsi_message_store *store, struct qsi_buf *o
 
 /* -- sealing ---------------------------------------------------------------------------------- */
 
-static void seal(struct qsi_message_store *store)
+static void seal(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
@@ -162,7 +171,7 @@ qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi
     uint32_t count;
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     status = append_files(store, out, &count, error);
     if (status == QS_OK) {
         seal(store);
@@ -170,13 +179,14 @@ qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi
     } else {
         out->bytes = bytes_before;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return status;
 }
 
-/* REQUIRES the mutex.  Puts a sealed file that nobody uses in front of *going_io, if it is to go. */
+/* Puts a sealed file that nobody uses in front of *going_io, if it is to go. */
 static void unseal_file(const struct qsi_message_store *store, struct qsi_message_file *file,
                         bool durable, struct qsi_message_file **going_io)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     bool goes = file->is_sealed && durable && file->refs == 0 &&
                 (file->is_replaced || qsi_message_file_is_dead(store, file));
@@ -194,7 +204,7 @@ static struct qsi_message_file *take_sealed(struct qsi_message_store *store, boo
     struct qsi_map_cursor cursor;
     struct qsi_message_file *going = NULL;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     cursor = qsi_map_begin(&store->files);
     while (qsi_map_next(&store->files, &cursor)) {
         unseal_file(store, cursor.value, durable, &going);
@@ -204,7 +214,7 @@ static struct qsi_message_file *take_sealed(struct qsi_message_store *store, boo
         unseal_file(store, QSI_LIST_OWNER(node, struct qsi_message_file, in_replaced), durable,
                     &going);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return going;
 }
 
@@ -214,12 +224,12 @@ static qs_status let_go(struct qsi_message_store *store, struct qsi_message_file
 {
     qs_status status = qsi_message_file_remove_name(store, file->id, error);
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file->is_going = false;
     if (status == QS_OK) {
         qsi_message_table_remove(store, file);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     if (status == QS_OK) {
         qsi_message_file_destroy(store, file);
     }
@@ -255,6 +265,7 @@ qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable
  * behind the last live record: then that is what matters. */
 static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
                            const struct qsi_message_view *view, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
     bool is_there = file->counts.beyond == 0;
@@ -274,6 +285,7 @@ static qs_status check_end(struct qsi_message_store *store, struct qsi_message_f
 
 static qs_status check_reach(struct qsi_message_store *store, struct qsi_message_file *file,
                              const struct qsi_message_view *view, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
@@ -294,6 +306,7 @@ static qs_status check_reach(struct qsi_message_store *store, struct qsi_message
 /* REQUIRES a file with live references. */
 static qs_status retain_file(struct qsi_message_store *store, struct qsi_message_file *file,
                              enum qsi_retain how, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     bool writes = how != QSI_RETAIN_JUDGE && !file->is_final;
     struct qsi_message_view view;
@@ -321,6 +334,7 @@ static qs_status retain_file(struct qsi_message_store *store, struct qsi_message
 
 /* What the next checkpoint says of the file; one that cannot be read is not checked here. */
 static void learn_salt(struct qsi_message_store *store, struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_view view;
 
@@ -339,6 +353,7 @@ qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum
     bool salvage = how == QSI_RETAIN_SALVAGE;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
+    qsi_message_store_is_private(store);
     QS_ASSERT(qsi_list_is_empty(&store->unsettled));
     store->keeps_files = salvage;
     while (qsi_map_next(&store->files, &cursor)) {
@@ -355,7 +370,7 @@ qs_status qsi_message_store_retain_counted(struct qsi_message_store *store, enum
 }
 
 static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_file *file,
-                          qs_error *error)
+                          qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_view view;
     qs_status status;
@@ -371,7 +386,7 @@ static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_fi
 }
 
 static qs_status trim_file(struct qsi_message_store *store, struct qsi_message_file *file,
-                           bool *removed_out, qs_error *error)
+                           bool *removed_out, qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     if (qsi_counts_any(&file->counts)) {
         if (file->is_too_long) {
@@ -392,6 +407,7 @@ qs_status qsi_message_store_trim_counted(struct qsi_message_store *store, qs_err
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
     bool removed = false;
 
+    qsi_message_store_is_private(store);
     QS_ASSERT(qsi_list_is_empty(&store->unsettled));
     if (store->keeps_files) {
         return QS_OK;
@@ -405,7 +421,7 @@ qs_status qsi_message_store_trim_counted(struct qsi_message_store *store, qs_err
 
 /* -- space ------------------------------------------------------------------------------------ */
 
-static uint64_t size_of(const struct qsi_message_file *file)
+static uint64_t size_of(const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
 {
     return qsi_message_file_is_settled(file) ? file->end : file->bytes;
 }
@@ -415,7 +431,7 @@ void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message
     struct qsi_map_cursor cursor;
 
     *out = (struct qsi_message_space){0};
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     cursor = qsi_map_begin(&store->files);
     while (qsi_map_next(&store->files, &cursor)) {
         const struct qsi_message_file *file = cursor.value;
@@ -432,5 +448,5 @@ void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message
          node = node->next) {
         out->doomed_bytes += QSI_LIST_OWNER(node, const struct qsi_message_file, in_replaced)->end;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }

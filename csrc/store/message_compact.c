@@ -52,13 +52,14 @@ static void clear_bit(uint8_t *bits, uint32_t index)
 /* -- choosing --------------------------------------------------------------------------------- */
 
 static uint64_t compact_bytes(const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     return QSI_MESSAGE_HEADER_BYTES + file->counts.live_bytes +
            qsi_message_table_bytes(file->next_slot);
 }
 
 /* Bytes that compaction would give back; 0: not worth it, or not possible. */
-static uint64_t gain(const struct qsi_message_file *file)
+static uint64_t gain(const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t bytes = compact_bytes(file);
 
@@ -75,6 +76,7 @@ static uint64_t gain(const struct qsi_message_file *file)
 }
 
 static struct qsi_message_file *choose(struct qsi_message_store *store)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
     struct qsi_message_file *best = NULL;
@@ -115,6 +117,7 @@ static void note_live(struct qsi_compaction *job)
 /* NULL: out of memory. */
 static struct qsi_compaction *create_job(struct qsi_message_store *store,
                                          struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_id next = {file->id.number, file->id.generation + 1};
     size_t bitmap_bytes = (size_t)file->next_slot / 8 + 1;
@@ -143,7 +146,7 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
     qs_status status = QS_OK;
 
     *job_out = NULL;
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = choose(store);
     if (file != NULL) {
         *job_out = create_job(store, file);
@@ -155,7 +158,7 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
             qsi_list_remove(&file->in_idle);
         }
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return status;
 }
 
@@ -165,7 +168,7 @@ uint64_t qsi_compaction_lost(const struct qsi_compaction *job)
 }
 
 /* Nobody may come to need what was left behind as dead. */
-static bool still_fits(const struct qsi_compaction *job)
+static bool still_fits(const struct qsi_compaction *job) QSI_REQUIRES(qsi_message_store_mutex)
 {
     const struct qsi_message_counts *counts = &job->from->counts;
 
@@ -180,8 +183,8 @@ static bool still_fits(const struct qsi_compaction *job)
     return true;
 }
 
-/* REQUIRES the mutex. */
 static void take_over(struct qsi_message_store *store, struct qsi_compaction *job)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *from = job->from;
     struct qsi_message_file *to = job->to;
@@ -216,7 +219,7 @@ void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_c
     if (job == NULL) {
         return;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     job->from->is_compacting = false;
     job->from->is_hopeless = job->is_hopeless;
     done = done && job->is_whole && still_fits(job);
@@ -224,7 +227,7 @@ void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_c
         take_over(store, job);
     }
     evicted = qsi_message_file_unref(store, job->from);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     store->env->close(store->env, evicted);
     if (!done) {
         discard_new(store, job);
@@ -431,6 +434,7 @@ static qs_status finish(struct qsi_message_store *store, struct qsi_compaction *
     if (status != QS_OK) {
         return qsi_message_file_fail(error, status, output->id);
     }
+    qsi_message_file_is_private(job->to);
     job->to->end = output->flushed;
     job->to->bytes = output->flushed;
     job->to->header = header;

@@ -188,13 +188,13 @@ void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qs
 {
     struct qsi_message_file *file;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = qsi_message_table_find(store, ref->file);
     if (file != NULL && qsi_counts_add(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref),
                                        durable, transient)) {
         file->is_encoded = false;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }
 
 void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qsi_body_ref *ref,
@@ -202,13 +202,13 @@ void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qs
 {
     struct qsi_message_file *file;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = qsi_message_table_find(store, ref->file);
     if (file != NULL &&
         qsi_counts_drop(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
         file->is_encoded = false;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }
 
 /* -- recovery --------------------------------------------------------------------------------- */
@@ -216,6 +216,7 @@ void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qs
 /* An entry for a file that is named and not there: a number is never used again. */
 static qs_status find_or_add(struct qsi_message_store *store, uint32_t number,
                              struct qsi_message_file **file_out, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = qsi_message_table_find(store, number);
 
@@ -254,6 +255,7 @@ static qs_status look_at_size(struct qsi_message_store *store, struct qsi_messag
 /* A number from a file allocates no more than the file that it is about has bytes for. */
 static qs_status make_room(struct qsi_message_store *store, struct qsi_message_file *file,
                            uint32_t slot_count, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t bytes = 0;
     uint64_t slot_bytes = file->id.generation == 0 ? QSI_BODY_HEADER_BYTES : 8;
@@ -282,6 +284,7 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
     if (ref->file == 0) {
         return QS_OK;
     }
+    qsi_message_store_is_private(store);
     QS_TRY(find_or_add(store, ref->file, &file, error));
     if (slot == QSI_SLOT_BEYOND) {
         return QS_OK;
@@ -300,6 +303,7 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
 /* The file of a checkpoint's record is this generation; any other one is a stray. */
 static qs_status choose_generation(struct qsi_message_store *store, struct qsi_message_file *file,
                                    uint32_t generation, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     if (generation == 0) {
         return QS_OK;
@@ -314,6 +318,7 @@ static qs_status choose_generation(struct qsi_message_store *store, struct qsi_m
 
 static void restore_counts(struct qsi_message_file *file,
                            const struct qsi_message_file_record *record)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t slot = 0;
 
@@ -335,6 +340,7 @@ qs_status qsi_message_store_restore(struct qsi_message_store *store, const uint8
     struct qsi_message_file_record decoded;
     struct qsi_message_file *file;
 
+    qsi_message_store_is_private(store);
     QS_TRY(qsi_message_file_record_decode(&decoded, record, error));
     QS_TRY(find_or_add(store, decoded.number, &file, error));
     if (file->is_named || qsi_counts_any(&file->counts)) {

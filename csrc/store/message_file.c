@@ -56,6 +56,7 @@ struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id)
     if (file == NULL) {
         return NULL;
     }
+    qsi_message_file_is_private(file);
     file->id = id;
     file->is_present = true;
     qsi_list_init(&file->in_idle);
@@ -70,6 +71,7 @@ void qsi_message_file_destroy(struct qsi_message_store *store, struct qsi_messag
     if (file == NULL) {
         return;
     }
+    qsi_message_file_is_private(file);
     QS_ASSERT(file->refs == 0 && qsi_list_is_empty(&file->in_idle));
     store->env->close(store->env, file->handle);
     qsi_mutex_fini(&file->write_mutex);
@@ -114,6 +116,7 @@ static qs_status open_named(struct qsi_message_store *store, struct qsi_message_
 static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *file,
                       qs_error *error)
 {
+    qsi_message_file_is_private(file);
     QS_TRY(qsi_file_allocate(store->env, file->handle, file->bytes, error));
     QS_TRY(write_header(store, file, error));
     QS_TRY(qsi_file_sync_new(store->env, file->handle, error));
@@ -155,6 +158,7 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
         status = qsi_fail(error, QS_ENOMEM, "out of memory");
         goto out;
     }
+    qsi_message_file_is_private(file);
     file->end = QSI_MESSAGE_HEADER_BYTES;
     file->bytes = bytes;
     status = check_space(store, bytes, error);
@@ -178,10 +182,10 @@ out:
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, id);
 }
 
-/* REQUIRES the mutex. */
 static qs_status install(struct qsi_message_store *store, struct qsi_message_file *file,
-                         qs_error *error)
+                         qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_message_table_add(store, file) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "table of message files");
     }
@@ -196,6 +200,7 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
     struct qsi_message_file *file = NULL;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     *file_out = NULL;
     QS_ASSERT(!store->is_creating);
     if (number > UINT32_MAX) {
@@ -203,9 +208,9 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
     }
     store->next_number++; /* for good: after a failure the name may still be there */
     store->is_creating = true;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     status = create(store, (uint32_t)number, bytes, &file, error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     store->is_creating = false;
     qsi_cond_broadcast(&store->created);
     if (status != QS_OK) {
@@ -227,6 +232,7 @@ bool qsi_message_file_shrink(struct qsi_message_store *store, uint64_t bytes, ui
 {
     uint64_t smaller = bytes / 4 > least ? bytes / 4 : least;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (bytes <= least) {
         return false;
     }
@@ -301,9 +307,9 @@ qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_mess
     if (status == QS_OK) {
         return QS_OK;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     store->is_failed = true;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     if (error != NULL) {
         char path[QSI_MESSAGE_PATH_BYTES];
 

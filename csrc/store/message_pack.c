@@ -119,9 +119,11 @@ out:
 
 /* -- syncing ---------------------------------------------------------------------------------- */
 
-/* REQUIRES the mutex.  The first file with a higher number that has packs to sync, or NULL. */
+/* The first file with a higher number that has packs to sync, or NULL. */
 static struct qsi_message_file *find_marked(struct qsi_message_store *store, uint32_t behind)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->unsettled.next; node != &store->unsettled;
          node = node->next) {
         struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
@@ -133,22 +135,23 @@ static struct qsi_message_file *find_marked(struct qsi_message_store *store, uin
     return NULL;
 }
 
-/* REQUIRES the mutex, which is let go meanwhile.  What is marked after the sync began waits for the
+/* Releases the lock meanwhile.  What is marked after the sync began waits for the
  * next. */
 static qs_status sync_marked(struct qsi_message_store *store, struct qsi_message_file *file,
-                             qs_error *error)
+                             qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint32_t marks = file->pack_marks;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     file->refs++;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     status = qsi_message_file_sync(store, file->id, file->handle, error);
     if (status == QS_OK) { /* else the journal is to keep what was packed */
         status = qsi_env_check_linked(store->env, file->handle, error);
         status = qsi_message_file_fail_unread(error, status, file->id);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     if (status == QS_OK) {
         file->pack_syncs = marks;
     }
@@ -162,12 +165,12 @@ bool qsi_message_store_written_name(struct qsi_message_store *store,
 {
     bool is_any;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     is_any = store->current != NULL;
     if (is_any) {
         qsi_message_name(name_out, store->current->id);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return is_any;
 }
 
@@ -177,7 +180,7 @@ qs_status qsi_message_store_sync_packs(struct qsi_message_store *store, qs_error
     uint32_t number = 0;
     qs_status status = QS_OK;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     if (store->is_failed) {
         status = qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
     }
@@ -187,6 +190,6 @@ qs_status qsi_message_store_sync_packs(struct qsi_message_store *store, qs_error
         status = sync_marked(store, file, error);
         file = find_marked(store, number);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return status;
 }

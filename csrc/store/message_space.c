@@ -12,9 +12,11 @@
 
 /* -- settling --------------------------------------------------------------------------------- */
 
-/* REQUIRES the mutex.  The first unsettled file that nobody will write to again, or NULL. */
+/* The first unsettled file that nobody will write to again, or NULL. */
 static struct qsi_message_file *find_full(struct qsi_message_store *store)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->unsettled.next; node != &store->unsettled;
          node = node->next) {
         struct qsi_message_file *file = QSI_LIST_OWNER(node, struct qsi_message_file, in_unsettled);
@@ -28,39 +30,42 @@ static struct qsi_message_file *find_full(struct qsi_message_store *store)
     return NULL;
 }
 
-/* REQUIRES the mutex, which is let go meanwhile. */
+/* Releases the lock meanwhile. */
 static qs_status settle_file(struct qsi_message_store *store, struct qsi_message_file *file,
-                             qs_error *error)
+                             qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
+    const uint64_t end = file->end; /* for good: nobody writes to a full file */
     qs_file *evicted;
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&store->mutex);
     file->refs++;
-    if (file->end < file->bytes) {
-        qsi_mutex_unlock(&store->mutex);
-        status = qsi_message_file_cut(store, file->id, file->handle, file->end, error);
-        qsi_mutex_lock(&store->mutex);
+    if (end < file->bytes) {
+        qsi_message_store_unlock(store);
+        status = qsi_message_file_cut(store, file->id, file->handle, end, error);
+        qsi_message_store_lock(store);
     }
     if (status == QS_OK) {
-        file->bytes = file->end;
+        file->bytes = end;
         file->is_final = true; /* a checkpoint may promise that it needs nothing at recovery */
         qsi_list_remove(&file->in_unsettled);
         store->open_count++;
     }
     evicted = qsi_message_file_unref(store, file);
     if (evicted != NULL) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_message_store_unlock(store);
         store->env->close(store->env, evicted);
-        qsi_mutex_lock(&store->mutex);
+        qsi_message_store_lock(store);
     }
     return status;
 }
 
-/* REQUIRES the mutex. */
 static qs_status settle_full(struct qsi_message_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = find_full(store);
 
+    QS_ASSERT_HELD(&store->mutex);
     while (file != NULL) {
         QS_TRY(settle_file(store, file, error));
         file = find_full(store);
@@ -70,17 +75,19 @@ static qs_status settle_full(struct qsi_message_store *store, qs_error *error)
 
 /* -- maintenance ------------------------------------------------------------------------------ */
 
-/* REQUIRES the mutex.  Half a file is ample time to make one, and an idle store has at most one
+/* Half a file is ample time to make one, and an idle store has at most one
  * to spare. */
-static bool wants_next(const struct qsi_message_store *store)
+static bool wants_next(const struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return store->current != NULL && store->next == NULL && !store->is_creating &&
            store->current->end > store->current->bytes / 2;
 }
 
-/* REQUIRES the mutex. */
 static qs_status check_alive(const struct qsi_message_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (store->is_failed) {
         return qsi_fail(error, QS_ESTORE_FAILED, "an earlier sync of a message file failed");
     }
@@ -91,9 +98,9 @@ bool qsi_message_store_needs_maintenance(struct qsi_message_store *store)
 {
     bool needs;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     needs = !store->is_failed && (wants_next(store) || find_full(store) != NULL);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return needs;
 }
 
@@ -101,7 +108,7 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
 {
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     status = check_alive(store, error);
     /* First what gives space back: on a full disk it makes room for the next file. */
     if (status == QS_OK) {
@@ -114,16 +121,18 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store, qs_error *
             (void)qsi_message_file_shrink(store, bytes, QSI_MESSAGE_FILE_BYTES_MIN);
         }
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return status;
 }
 
-/* REQUIRES the mutex.  Nobody writes to current or next any more; an unused next is out of the
+/* Nobody writes to current or next any more; an unused next is out of the
  * table. */
 static struct qsi_message_file *retire(struct qsi_message_store *store)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *unused;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (store->is_creating) {
         (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
     }
@@ -141,13 +150,13 @@ qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *er
     struct qsi_message_file *unused = NULL;
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     status = check_alive(store, error);
     if (status == QS_OK) {
         unused = retire(store);
         status = settle_full(store, error);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     if (unused != NULL) {
         qsi_message_file_discard(store, unused);
     }
@@ -159,13 +168,13 @@ uint32_t qsi_message_store_settled_below(struct qsi_message_store *store)
     const struct qsi_list *first;
     uint64_t number;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     number = store->next_number - (store->is_creating ? 1 : 0);
     if (!qsi_list_is_empty(&store->unsettled)) {
         first = store->unsettled.next;
         number = QSI_LIST_OWNER(first, struct qsi_message_file, in_unsettled)->id.number;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return number <= UINT32_MAX ? (uint32_t)number : UINT32_MAX;
 }
 
@@ -176,14 +185,14 @@ qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t num
 {
     struct qsi_message_file *file;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = qsi_message_table_find(store, number);
     QS_ASSERT(file != NULL && qsi_message_file_is_settled(file));
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     QS_TRY(qsi_message_file_remove_name(store, file->id, error));
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     qsi_message_table_remove(store, file);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     qsi_message_file_destroy(store, file);
     return qsi_dir_sync(store->env, store->dir, error);
 }
@@ -191,7 +200,7 @@ qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t num
 /* -- after recovery --------------------------------------------------------------------------- */
 
 static qs_status note_retained(struct qsi_message_store *store, const struct qsi_retained *retained,
-                               qs_error *error)
+                               qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = qsi_message_table_find(store, retained->file);
     char path[QSI_MESSAGE_PATH_BYTES];
@@ -211,6 +220,7 @@ static qs_status note_retained(struct qsi_message_store *store, const struct qsi
 
 static qs_status check_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
                                  qs_file *handle, uint64_t bytes, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     char path[QSI_MESSAGE_PATH_BYTES];
 
@@ -224,6 +234,7 @@ static qs_status check_open_file(struct qsi_message_store *store, struct qsi_mes
 
 static qs_status cut_open_file(struct qsi_message_store *store, struct qsi_message_file *file,
                                qs_file *handle, uint64_t bytes, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     (void)bytes;
     QS_TRY(qsi_message_file_cut(store, file->id, handle, file->retained_end, error));
@@ -249,7 +260,7 @@ static qs_status with_open_file(struct qsi_message_store *store, struct qsi_mess
 
 /* What was read may never have reached the disk: a process that died syncs nothing. */
 static qs_status sync_named(struct qsi_message_store *store, uint32_t settled_below,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
@@ -264,6 +275,7 @@ static qs_status sync_named(struct qsi_message_store *store, uint32_t settled_be
 }
 
 static qs_status cut_named(struct qsi_message_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
 
@@ -278,6 +290,7 @@ static qs_status cut_named(struct qsi_message_store *store, qs_error *error)
 }
 
 static qs_status remove_unnamed(struct qsi_message_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->files);
     bool removed = false;
@@ -301,6 +314,7 @@ qs_status qsi_message_store_retain(struct qsi_message_store *store,
                                    const struct qsi_retained *files, size_t file_count,
                                    uint32_t settled_below, qs_error *error)
 {
+    qsi_message_store_is_private(store);
     QS_ASSERT(qsi_list_is_empty(&store->unsettled));
     for (size_t i = 0; i < file_count; i++) {
         QS_TRY(note_retained(store, &files[i], error));
@@ -310,6 +324,7 @@ qs_status qsi_message_store_retain(struct qsi_message_store *store,
 
 qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *error)
 {
+    qsi_message_store_is_private(store);
     QS_ASSERT(qsi_list_is_empty(&store->unsettled));
     QS_TRY(cut_named(store, error));
     return remove_unnamed(store, error);

@@ -21,6 +21,7 @@ struct listing {
 };
 
 static qs_status add_existing(struct qsi_message_store *store, struct qsi_message_id id)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = qsi_message_file_describe(id);
 
@@ -33,6 +34,7 @@ static qs_status add_existing(struct qsi_message_store *store, struct qsi_messag
 
 /* Which generation counts is for a checkpoint to say; without one it is the first. */
 static qs_status visit_file(struct qsi_message_store *store, struct qsi_message_id id)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     if (id.number >= store->next_number) {
         store->next_number = (uint64_t)id.number + 1;
@@ -40,7 +42,7 @@ static qs_status visit_file(struct qsi_message_store *store, struct qsi_message_
     return id.generation == 0 ? add_existing(store, id) : qsi_message_strays_add(store, id);
 }
 
-static bool visit_name(void *context, const char *name)
+static bool visit_name(void *context, const char *name) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct listing *listing = context;
     struct qsi_message_id id;
@@ -70,6 +72,7 @@ static struct qsi_message_store *create_store(qs_env *env, qs_dir *dir, const ui
     if (store == NULL) {
         return NULL;
     }
+    qsi_message_store_is_private(store);
     store->env = env;
     store->dir = dir;
     memcpy(store->uuid, uuid, QSI_UUID_BYTES);
@@ -97,6 +100,7 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
     if (store == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message store");
     }
+    qsi_message_store_is_private(store);
     status = list_files(store, error);
     if (status != QS_OK) {
         qsi_message_store_close(store);
@@ -106,7 +110,7 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
     return QS_OK;
 }
 
-static void destroy_replaced(struct qsi_message_store *store)
+static void destroy_replaced(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
     while (!qsi_list_is_empty(&store->replaced)) {
         struct qsi_message_file *file =
@@ -125,6 +129,7 @@ void qsi_message_store_close(struct qsi_message_store *store)
     if (store == NULL) {
         return;
     }
+    qsi_message_store_is_private(store);
     qsi_message_store_dirty_take(store, &unsynced);
     qsi_message_store_release(store, &unsynced);
     cursor = qsi_map_begin(&store->files);
@@ -156,9 +161,10 @@ static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
     return qsi_round_up(bytes, QSI_BODY_ALIGNMENT);
 }
 
-/* REQUIRES the mutex and room in the file.  Also makes room for the counts: adding to them cannot
+/* REQUIRES room in the file.  Also makes room for the counts: adding to them cannot
  * fail. */
 static qs_status take_place(struct qsi_message_file *file, struct qsi_place *place, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     QS_ASSERT(file->end % QSI_BODY_ALIGNMENT == 0 && place->bytes <= file->bytes - file->end);
     QS_ASSERT(place->slot_count <= UINT32_MAX - file->next_slot);
@@ -175,14 +181,16 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
     return QS_OK;
 }
 
-/* REQUIRES the mutex, which is let go while a file is made or awaited: look again afterwards.  On a full disk files become smaller,
+/* Releases the lock while a file is made or awaited: look again afterwards.  On a full disk files become smaller,
  * as long as one for needed bytes does. */
 static qs_status advance_current(struct qsi_message_store *store, uint64_t needed, qs_error *error)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     uint64_t least = qsi_round_up(QSI_MESSAGE_HEADER_BYTES + needed, QSI_MESSAGE_FILE_BYTES_MIN);
     qs_status status;
     uint64_t bytes;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->is_creating) {
         (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
         return QS_OK;
@@ -198,12 +206,13 @@ static qs_status advance_current(struct qsi_message_store *store, uint64_t neede
 }
 
 static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     return file != NULL && bytes <= file->bytes - file->end;
 }
 
 static qs_status place_in_current(struct qsi_message_store *store, struct qsi_place *place,
-                                  qs_error *error)
+                                  qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     while (!has_room(store->current, place->bytes)) {
         QS_TRY(advance_current(store, place->bytes, error));
@@ -213,7 +222,7 @@ static qs_status place_in_current(struct qsi_message_store *store, struct qsi_pl
 
 /* The current file stays what it is: the record gets a file that it fills. */
 static qs_status place_alone(struct qsi_message_store *store, struct qsi_place *place,
-                             qs_error *error)
+                             qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
 
@@ -229,13 +238,13 @@ qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_pla
 {
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     if (place->bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
         status = place_in_current(store, place, error);
     } else {
         status = place_alone(store, place, error);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return status;
 }
 
@@ -252,8 +261,8 @@ qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t en
     return qsi_message_place_take(store, place_out, error);
 }
 
-/* REQUIRES the mutex. */
 static struct qsi_message_file *end_place(struct qsi_place *place)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = place->file;
 
@@ -268,10 +277,10 @@ void qsi_message_store_abandon(struct qsi_message_store *store, struct qsi_place
     if (place->file == NULL) {
         return;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     /* Never a handle to close: a file that had a place is unsettled. */
     (void)qsi_message_file_unref(store, end_place(place));
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }
 
 /* -- what is written -------------------------------------------------------------------------- */
@@ -281,7 +290,7 @@ void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *p
     struct qsi_message_file *file;
 
     QS_ASSERT(place->file != NULL);
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = end_place(place);
     store->bytes_written += place->bytes;
     if (place->is_pack) {
@@ -293,16 +302,16 @@ void qsi_message_store_mark(struct qsi_message_store *store, struct qsi_place *p
         store->dirty = file;
     }
     (void)qsi_message_file_unref(store, file);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }
 
 uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store)
 {
     uint64_t bytes;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     bytes = store->bytes_written;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return bytes;
 }
 
@@ -313,7 +322,7 @@ void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_di
     struct qsi_message_file *file;
 
     *set_out = (struct qsi_dirty_set){0};
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     QS_ASSERT(!store->set_is_out);
     for (file = store->dirty; file != NULL; file = file->next_dirty) {
         QS_ASSERT(file->is_dirty && !file->is_taken);
@@ -325,7 +334,7 @@ void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_di
     }
     store->dirty = NULL;
     store->set_is_out = set_out->count > 0;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
 }
 
 void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty_set *set)
@@ -335,7 +344,7 @@ void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty
     if (file == NULL) {
         return;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     while (file != NULL) {
         struct qsi_message_file *next = file->next_taken;
 
@@ -344,7 +353,7 @@ void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty
         file = next;
     }
     store->set_is_out = false;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     *set = (struct qsi_dirty_set){0};
 }
 
@@ -352,9 +361,9 @@ static bool has_failed(struct qsi_message_store *store)
 {
     bool failed;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     failed = store->is_failed;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return failed;
 }
 

@@ -39,7 +39,7 @@ bool qsi_message_file_is_dead(const struct qsi_message_store *store,
 }
 
 /* Takes the handle of the idle file that was used longest ago, when there are too many. */
-static qs_file *evict(struct qsi_message_store *store)
+static qs_file *evict(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
     qs_file *handle;
@@ -57,6 +57,7 @@ static qs_file *evict(struct qsi_message_store *store)
 
 qs_file *qsi_message_file_unref(struct qsi_message_store *store, struct qsi_message_file *file)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(file->refs > 0);
     file->refs--;
     if (file->refs > 0 || !qsi_message_file_is_settled(file) || file->handle == NULL) {
@@ -73,7 +74,7 @@ static qs_status open_handle(struct qsi_message_store *store, struct qsi_message
     struct qsi_message_view view;
 
     QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_READ, &view, error));
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     if (file->handle == NULL) {
         file->handle = view.handle;
         file->bytes = view.bytes;
@@ -81,13 +82,14 @@ static qs_status open_handle(struct qsi_message_store *store, struct qsi_message
         store->open_count++;
         view.handle = NULL;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     store->env->close(store->env, view.handle);
     return QS_OK;
 }
 
-/* REQUIRES the mutex and a reference to file. */
+/* REQUIRES a reference to file. */
 static bool take_view(struct qsi_message_view *view_out, struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
 {
     *view_out = (struct qsi_message_view){file, file->handle, file->bytes, file->header};
     return file->handle != NULL;
@@ -100,7 +102,7 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
     bool is_open = false;
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     file = qsi_message_table_find(store, number);
     if (file != NULL && file->is_going) {
         file = NULL;
@@ -110,7 +112,7 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
         qsi_list_remove(&file->in_idle);
         is_open = take_view(view_out, file);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     if (file == NULL) {
         return qsi_message_file_fail_missing(error, (struct qsi_message_id){number, 0});
     }
@@ -122,9 +124,9 @@ qs_status qsi_message_file_acquire(struct qsi_message_store *store, uint32_t num
         qsi_message_file_release(store, file);
         return status;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     (void)take_view(view_out, file);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     return QS_OK;
 }
 
@@ -132,8 +134,8 @@ void qsi_message_file_release(struct qsi_message_store *store, struct qsi_messag
 {
     qs_file *handle;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_message_store_lock(store);
     handle = qsi_message_file_unref(store, file);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_message_store_unlock(store);
     store->env->close(store->env, handle);
 }

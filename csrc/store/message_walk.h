@@ -34,6 +34,6 @@ void qsi_walk_skip(struct qsi_message_walk *walk, const struct qsi_body_ref *ref
 /* Whether the headers of all live records of a file in generation 0 are found before end. */
 qs_status qsi_walk_finds_live(struct qsi_message_store *store, const struct qsi_message_file *file,
                               const struct qsi_message_view *view, uint64_t end, bool *all_out,
-                              qs_error *error) QS_MUST_CHECK;
+                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;
 
 #endif
