@@ -3,6 +3,7 @@
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "paging.h"
 
 #include <string.h>
 
@@ -31,8 +32,10 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
     }
     qsi_message_store_space(store->messages, &space);
     *stats_out = (qs_stats){
-        .durable_lsn = read_only ? store->read_lsn : qsi_journal_durable_lsn(store->journal),
-        .appended_lsn = read_only ? store->read_lsn : qsi_journal_appended_lsn(store->journal),
+        .durable_lsn =
+            read_only ? store->recovery.read_lsn : qsi_journal_durable_lsn(store->journal),
+        .appended_lsn =
+            read_only ? store->recovery.read_lsn : qsi_journal_appended_lsn(store->journal),
         .commits = store->stats.commits,
         .fdatasyncs = counts.fdatasyncs + store->stats.message_syncs,
         .bytes_journalled = counts.bytes_written,
@@ -47,17 +50,17 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .messages_expired = store->stats.expired,
         .messages_dead_lettered = store->stats.dead_lettered,
         .messages_refused = store->stats.refused,
-        .commit_latency_p50_us = qsi_histogram_percentile_us(&store->commit_latency, 50),
-        .commit_latency_p99_us = qsi_histogram_percentile_us(&store->commit_latency, 99),
-        .commit_latency_max_us = store->commit_latency.max_us,
-        .confirm_latency_p50_us = qsi_histogram_percentile_us(&store->confirm_latency, 50),
-        .confirm_latency_p99_us = qsi_histogram_percentile_us(&store->confirm_latency, 99),
-        .confirm_latency_max_us = store->confirm_latency.max_us,
+        .commit_latency_p50_us = qsi_histogram_percentile_us(&store->commit.latency, 50),
+        .commit_latency_p99_us = qsi_histogram_percentile_us(&store->commit.latency, 99),
+        .commit_latency_max_us = store->commit.latency.max_us,
+        .confirm_latency_p50_us = qsi_histogram_percentile_us(&store->commit.confirm_latency, 50),
+        .confirm_latency_p99_us = qsi_histogram_percentile_us(&store->commit.confirm_latency, 99),
+        .confirm_latency_max_us = store->commit.confirm_latency.max_us,
         .sync = store->options.sync,
         .failed = store->failed,
         .ram_bytes = qsi_budget_bytes(store->budget),
         .checkpoints = store->stats.checkpoints,
-        .checkpoint_lsn = store->checkpoint_lsn,
+        .checkpoint_lsn = store->checkpoint.lsn,
         .bytes_checkpointed = store->stats.bytes_checkpointed + store->shared.flushed_bytes,
         .segments_written = store->stats.segments_written,
         .messages_paged_out = store->stats.messages_paged_out,
@@ -65,17 +68,17 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .message_files = space.file_count,
         .message_bytes_live = space.live_bytes,
         .message_bytes_total = space.total_bytes + space.doomed_bytes,
-        .recovered_lsn = store->recovered_lsn,
-        .recovery_us = store->recovery_us,
-        .recovered_messages = store->recovered_messages,
-        .recovered_records = store->recovered_records,
-        .recovered_bytes = store->recovered_bytes,
-        .torn_bytes = store->torn_bytes,
-        .lost_ranges = store->lost_ranges,
-        .lost_bytes = store->lost_bytes,
-        .lost_segments = store->lost_segments,
-        .lost_messages = store->lost_messages,
-        .recovered_queues = store->recovered_queues,
+        .recovered_lsn = store->recovery.from_lsn,
+        .recovery_us = store->recovery.took_us,
+        .recovered_messages = store->recovery.messages,
+        .recovered_records = store->recovery.records,
+        .recovered_bytes = store->recovery.bytes,
+        .torn_bytes = store->recovery.torn_bytes,
+        .lost_ranges = store->recovery.lost_ranges,
+        .lost_bytes = store->recovery.lost_bytes,
+        .lost_segments = store->recovery.lost_segments,
+        .lost_messages = store->recovery.lost_messages,
+        .recovered_queues = store->recovery.queues,
         .commit_running_ms = qsi_commit_running_ns(store) / 1000000,
         .commit_stalls = store->stats.commit_stalls,
         .clock_ahead_us = qsi_clock_ahead_us(store),

@@ -106,30 +106,30 @@ static const struct qsi_upcalls upcalls = {
 static qs_status init_memory(struct qs_store *store, qs_error *error)
 {
     qsi_mutex_init(&store->mutex);
-    qsi_mutex_init(&store->helper.mutex);
-    qsi_cond_init(&store->helper.cond);
-    qsi_cond_init(&store->durable);
-    qsi_cond_init(&store->prepared);
-    qsi_cond_init(&store->events);
-    qsi_cond_init(&store->work);
-    qsi_cond_init(&store->chores);
-    qsi_cond_init(&store->paging);
-    qsi_cond_init(&store->paged);
-    qsi_cond_init(&store->checkpoint_due);
+    qsi_mutex_init(&store->commit.helper.mutex);
+    qsi_cond_init(&store->commit.helper.cond);
+    qsi_cond_init(&store->commit.durable);
+    qsi_cond_init(&store->commit.prepared);
+    qsi_cond_init(&store->events.came);
+    qsi_cond_init(&store->commit.work);
+    qsi_cond_init(&store->commit.chores);
+    qsi_cond_init(&store->paging.wanted);
+    qsi_cond_init(&store->paging.done);
+    qsi_cond_init(&store->checkpoint.due);
     qsi_cond_init(&store->departures.due);
     qsi_cond_init(&store->departures.quiet);
     qsi_mutex_init(&store->manifest_mutex);
     qsi_space_init(store);
-    qsi_list_init(&store->ahead);
-    qsi_list_init(&store->dead_files);
+    qsi_list_init(&store->paging.ahead);
+    qsi_list_init(&store->paging.dead_files);
     qsi_list_init(&store->connections);
     qsi_list_init(&store->channels);
-    qsi_list_init(&store->armed_for_changes);
-    qsi_list_init(&store->armed_for_confirms);
+    qsi_list_init(&store->events.armed_for_changes);
+    qsi_list_init(&store->events.armed_for_confirms);
     qsi_list_init(&store->deleted_queues);
     store->references = 1;
     store->next_queue_id = 1;
-    store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
+    store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
     qsi_queue_shared_init(&store->shared, 0);
     store->budget = qsi_budget_create();
     if (store->budget == NULL) {
@@ -365,7 +365,7 @@ static void begin_all_rates(struct qs_store *store)
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         qsi_begin_rates(store, cursor.value);
     }
-    store->rates_at_ns = store->env->monotonic_ns(store->env);
+    store->paging.rates_at_ns = store->env->monotonic_ns(store->env);
 }
 
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
@@ -412,8 +412,8 @@ static void free_store(struct qs_store *store)
     qsi_transactions_free(store);
     qsi_journal_close(store->journal);
     qsi_message_store_close(store->messages);
-    qsi_chunk_unref(store->arena);
-    qsi_chunk_unref(store->transient_arena);
+    qsi_chunk_unref(store->commit.arena);
+    qsi_chunk_unref(store->commit.transient_arena);
     qsi_budget_unref(store->budget);
     qsi_manifest_fini(&store->manifest);
     store->env->dir_close(store->env, store->checkpoint_dir);
@@ -425,18 +425,18 @@ static void free_store(struct qs_store *store)
     give_lock_back(store);
     qsi_mutex_fini(&store->manifest_mutex);
     qsi_space_close(store);
-    qsi_cond_fini(&store->checkpoint_due);
+    qsi_cond_fini(&store->checkpoint.due);
     qsi_cond_fini(&store->departures.due);
     qsi_cond_fini(&store->departures.quiet);
-    qsi_cond_fini(&store->paged);
-    qsi_cond_fini(&store->paging);
-    qsi_cond_fini(&store->chores);
-    qsi_cond_fini(&store->work);
-    qsi_cond_fini(&store->events);
-    qsi_cond_fini(&store->prepared);
-    qsi_cond_fini(&store->durable);
-    qsi_cond_fini(&store->helper.cond);
-    qsi_mutex_fini(&store->helper.mutex);
+    qsi_cond_fini(&store->paging.done);
+    qsi_cond_fini(&store->paging.wanted);
+    qsi_cond_fini(&store->commit.chores);
+    qsi_cond_fini(&store->commit.work);
+    qsi_cond_fini(&store->events.came);
+    qsi_cond_fini(&store->commit.prepared);
+    qsi_cond_fini(&store->commit.durable);
+    qsi_cond_fini(&store->commit.helper.cond);
+    qsi_mutex_fini(&store->commit.helper.mutex);
     qsi_mutex_fini(&store->mutex);
     qs_env_memory_destroy(store->own_env);
     qsi_free(store);
@@ -548,7 +548,7 @@ static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
         return status;
     }
     if (!qsi_checkpoint_is_automatic(store) || store->failed ||
-        (qsi_journal_appended_lsn(store->journal) == store->checkpoint_lsn &&
+        (qsi_journal_appended_lsn(store->journal) == store->checkpoint.lsn &&
          !qsi_checkpoint_would_free(store))) {
         return QS_OK;
     }
@@ -629,8 +629,8 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
          node = node->next) {
         qsi_connection_shut(QSI_LIST_OWNER(node, struct qs_connection, in_store));
     }
-    qsi_cond_broadcast(&store->durable);
-    qsi_cond_broadcast(&store->events);
+    qsi_cond_broadcast(&store->commit.durable);
+    qsi_cond_broadcast(&store->events.came);
     qsi_mutex_unlock(&store->mutex);
     qsi_stop_threads(store);
     qsi_mutex_lock(&store->mutex);

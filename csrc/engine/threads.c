@@ -5,13 +5,13 @@
 static qs_status start_all(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_commit_start_threads(store, error));
-    QS_TRY(qsi_thread_start(&store->pager, "qs-page", qsi_run_pager, store, error));
-    store->pager_running = true;
-    QS_TRY(qsi_thread_start(&store->checkpointer, "qs-checkpoint", qsi_run_checkpointer, store,
+    QS_TRY(qsi_thread_start(&store->paging.thread, "qs-page", qsi_run_pager, store, error));
+    store->paging.is_running = true;
+    QS_TRY(qsi_thread_start(&store->checkpoint.thread, "qs-checkpoint", qsi_run_checkpointer, store,
                             error));
-    store->checkpointer_running = true;
-    QS_TRY(qsi_thread_start(&store->timer, "qs-timer", qsi_run_timer, store, error));
-    store->timer_running = true;
+    store->checkpoint.is_running = true;
+    QS_TRY(qsi_thread_start(&store->departures.thread, "qs-timer", qsi_run_timer, store, error));
+    store->departures.has_timer = true;
     return QS_OK;
 }
 
@@ -30,23 +30,23 @@ void qsi_stop_threads(struct qs_store *store)
 {
     qsi_mutex_lock(&store->mutex);
     store->closing = true;
-    qsi_cond_broadcast(&store->work);
-    qsi_cond_broadcast(&store->durable);
-    qsi_cond_broadcast(&store->chores);
-    qsi_cond_broadcast(&store->paging);
-    qsi_cond_broadcast(&store->paged);
-    qsi_cond_broadcast(&store->checkpoint_due);
+    qsi_cond_broadcast(&store->commit.work);
+    qsi_cond_broadcast(&store->commit.durable);
+    qsi_cond_broadcast(&store->commit.chores);
+    qsi_cond_broadcast(&store->paging.wanted);
+    qsi_cond_broadcast(&store->paging.done);
+    qsi_cond_broadcast(&store->checkpoint.due);
     qsi_cond_broadcast(&store->departures.due);
     qsi_mutex_unlock(&store->mutex);
-    if (store->timer_running) { /* before those it may wait for */
-        pthread_join(store->timer, NULL);
+    if (store->departures.has_timer) { /* before those it may wait for */
+        pthread_join(store->departures.thread, NULL);
     }
-    if (store->checkpointer_running) { /* first: it may wait for the others */
-        pthread_join(store->checkpointer, NULL);
+    if (store->checkpoint.is_running) { /* first: it may wait for the others */
+        pthread_join(store->checkpoint.thread, NULL);
     }
-    if (store->pager_running) {
-        pthread_join(store->pager, NULL);
+    if (store->paging.is_running) {
+        pthread_join(store->paging.thread, NULL);
     }
-    store->pager_running = store->checkpointer_running = store->timer_running = false;
+    store->paging.is_running = store->checkpoint.is_running = store->departures.has_timer = false;
     qsi_commit_join_threads(store);
 }

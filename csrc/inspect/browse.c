@@ -10,6 +10,7 @@
 #include "error.h"
 #include "levels.h"
 #include "pager.h"
+#include "paging.h"
 #include "taken.h"
 
 #include <string.h>

@@ -66,7 +66,8 @@ static void promote_all(struct qs_store *store)
     for (bool released = true; released;) { /* the map may be another one then */
         struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
         released = false;
-        while (!released && !store->flushing && qsi_map_next(&store->queues_by_id, &cursor)) {
+        while (!released && !store->paging.flushing &&
+               qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *queue = cursor.value;
             queue->jobs += 1;
             while (!released && qsi_promote(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
@@ -87,7 +88,7 @@ static void give_up(struct checkpoint *checkpoint)
     qsi_mutex_lock(&store->mutex);
     qsi_seal_dead_files(store, false);
     qsi_checkpoint_want_syncs(checkpoint);
-    store->checkpoint_failed_ns = store->env->monotonic_ns(store->env);
+    store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     if (checkpoint->sealed) {
         (void)!qsi_message_store_unseal(store->messages, false, NULL);
@@ -126,22 +127,23 @@ static qs_status prepare(struct qs_store *store, qs_error *error)
     promote_all(store);
     QS_TRY(flush_bulk(store, error));
     QS_TRY(spill_keys(store, error));
-    store->snapshot_waits = true;
+    store->paging.snapshot_waits = true;
     for (;;) {
         QS_TRY(qsi_store_check_failed(store, error));
         /* Readers from before a snapshot that came to nothing are not told from new ones after the next. */
-        if (store->rewriting || store->readers.count[(store->readers.epoch + 1) & 1] > 0) {
-            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        if (store->paging.rewriting ||
+            store->paging.readers.count[(store->paging.readers.epoch + 1) & 1] > 0) {
+            qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else if (!qsi_list_is_empty(&store->shared.releasing) ||
-                   !qsi_list_is_empty(&store->shared.retired) || store->releasing) {
+                   !qsi_list_is_empty(&store->shared.retired) || store->paging.releasing) {
             /* Counts and bitmaps must tell of the same moment. */
-            if (store->releasing) {
-                qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+            if (store->paging.releasing) {
+                qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
             } else {
                 QS_TRY(qsi_pager_release(store, error));
             }
-        } else if (store->flushing) {
-            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        } else if (store->paging.flushing) {
+            qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
             return QS_OK;
         }
@@ -159,18 +161,18 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
 
     status = prepare(store, error);
     if (status != QS_OK) {
-        store->checkpoint_failed_ns = store->env->monotonic_ns(store->env);
+        store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
         return status;
     }
     checkpoint->number = last_number + 1;
-    store->snapshot_waits = false;
-    store->flushing = true;
+    store->paging.snapshot_waits = false;
+    store->paging.flushing = true;
     checkpoint->unjournalled = store->space.unjournalled;
     status = qsi_take_snapshot(checkpoint, error);
     if (status == QS_OK) {
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
     } else {
-        store->flushing = false;
+        store->paging.flushing = false;
         qsi_mutex_unlock(&store->mutex);
         qsi_checkpoint_end_jobs(checkpoint);
     }
@@ -196,7 +198,7 @@ static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_
     struct checkpoint checkpoint = {.store = store};
     qs_status status = make_checkpoint(&checkpoint, error);
 
-    store->snapshot_waits = false;
+    store->paging.snapshot_waits = false;
     *left_file_out = status == QS_ECORRUPT && checkpoint.left_file;
     free_checkpoint(&checkpoint);
     return status;
@@ -225,11 +227,11 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     bool left_file;
     qs_status status;
 
-    while (store->checkpointing) {
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    while (store->checkpoint.under_way) {
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
-    store->checkpointing = true;
-    store->checkpoint_wanted = false;
+    store->checkpoint.under_way = true;
+    store->checkpoint.is_wanted = false;
     began_ns = store->env->monotonic_ns(store->env);
     do {
         status = try_checkpoint(store, &left_file, &detail);
@@ -241,8 +243,8 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
         qsi_space_take_back(store, beyond);
         qsi_mutex_lock(&store->mutex);
     }
-    store->checkpointing = false;
-    qsi_cond_broadcast(&store->paged);
+    store->checkpoint.under_way = false;
+    qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;
     } else if (status == QS_EIO) {
@@ -285,11 +287,11 @@ void *qsi_run_checkpointer(void *argument)
             continue;
         }
         if (store->failed || (qsi_backlog_bytes(store) == 0 && qsi_dead_bytes(store) == 0)) {
-            store->checkpointer_sleeps = true;
-            qsi_cond_wait(&store->checkpoint_due, &store->mutex, QSI_WAIT_FOREVER);
-            store->checkpointer_sleeps = false;
+            store->checkpoint.sleeps = true;
+            qsi_cond_wait(&store->checkpoint.due, &store->mutex, QSI_WAIT_FOREVER);
+            store->checkpoint.sleeps = false;
         } else {
-            qsi_cond_wait(&store->checkpoint_due, &store->mutex, LOOK_NS);
+            qsi_cond_wait(&store->checkpoint.due, &store->mutex, LOOK_NS);
         }
     }
     qsi_mutex_unlock(&store->mutex);

@@ -6,6 +6,7 @@
 #include "checkpoint_format.h"
 #include "engine.h"
 #include "error.h"
+#include "paging.h"
 
 struct carried_queue { /* and its entries */
     struct qsi_queue_state state;

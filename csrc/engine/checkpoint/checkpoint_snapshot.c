@@ -4,6 +4,7 @@
 #include "check.h"
 #include "checkpoint.h"
 #include "error.h"
+#include "paging.h"
 #include "transactions_restore.h"
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
@@ -350,7 +351,7 @@ static qs_status put_all_messages(struct checkpoint *checkpoint)
 
 void qsi_seal_dead_files(struct qs_store *store, bool sealed)
 {
-    for (struct qsi_list *node = store->dead_files.next; node != &store->dead_files;
+    for (struct qsi_list *node = store->paging.dead_files.next; node != &store->paging.dead_files;
          node = node->next) {
         QSI_LIST_OWNER(node, struct dead_file, in_store)->sealed = sealed;
     }
@@ -379,7 +380,7 @@ qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
                                       &checkpoint->record_count, error));
     checkpoint->sealed = true;
     qsi_seal_dead_files(store, true);
-    checkpoint->epoch = store->readers.epoch & 1;
-    store->readers.epoch += 1;
+    checkpoint->epoch = store->paging.readers.epoch & 1;
+    store->paging.readers.epoch += 1;
     return QS_OK;
 }

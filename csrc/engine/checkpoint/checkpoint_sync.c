@@ -208,9 +208,9 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name, qs
 
 void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
 {
-    store->is_held_up = status == QS_ECORRUPT;
-    if (store->is_held_up) {
-        store->held_by = *error;
+    store->checkpoint.is_held_up = status == QS_ECORRUPT;
+    if (store->checkpoint.is_held_up) {
+        store->checkpoint.held_by = *error;
         qsi_watch_wake(store);
     }
 }

@@ -8,6 +8,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "paging.h"
 #include "queue_life.h"
 #include "space.h"
 #include "transactions_restore.h"
@@ -25,7 +26,7 @@ static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool
     qsi_flush_end(&job->flush, done);
     job->queue->jobs -= 1;
     qsi_free_queue_if_done(job->queue);
-    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->paging.done);
     qsi_mutex_unlock(&store->mutex);
 }
 
@@ -294,8 +295,8 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     }
     qsi_checkpoint_end_jobs(checkpoint);
     qsi_mutex_lock(&store->mutex);
-    store->flushing = false; /* paging goes on while files are synced */
-    qsi_cond_broadcast(&store->paged);
+    store->paging.flushing = false; /* paging goes on while files are synced */
+    qsi_cond_broadcast(&store->paging.done);
     qsi_mutex_unlock(&store->mutex);
     if (status == QS_OK) {
         status =
@@ -371,21 +372,21 @@ static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
     status = qsi_segment_remove(store->index, &dead->file, NULL);
     qsi_mutex_lock(&store->mutex);
     if (qsi_is_shortage(status)) {
-        qsi_list_push_back(&store->dead_files, &dead->in_store);
+        qsi_list_push_back(&store->paging.dead_files, &dead->in_store);
         return;
     }
-    store->dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
+    store->paging.dead_bytes -= qsi_segment_disk_bytes(store->index, &dead->file);
     qsi_free(dead);
 }
 
 /* REQUIRES lock; releases it meanwhile. */
 static void remove_dead_files(struct qs_store *store)
 {
-    struct qsi_list *node = store->dead_files.next;
+    struct qsi_list *node = store->paging.dead_files.next;
     struct qsi_list sealed;
 
     qsi_list_init(&sealed);
-    while (node != &store->dead_files) {
+    while (node != &store->paging.dead_files) {
         struct dead_file *dead = QSI_LIST_OWNER(node, struct dead_file, in_store);
         node = node->next;
         if (dead->sealed) {
@@ -398,8 +399,8 @@ static void remove_dead_files(struct qs_store *store)
         qsi_list_remove(&dead->in_store);
         remove_dead_file(store, dead);
     }
-    if (qsi_list_is_empty(&store->dead_files)) {
-        store->dead_since_ns = 0;
+    if (qsi_list_is_empty(&store->paging.dead_files)) {
+        store->paging.dead_since_ns = 0;
     }
 }
 
@@ -419,7 +420,7 @@ static void note_durable_areas(struct qs_store *store)
 
 static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
 {
-    uint64_t used = (lsn - store->checkpoint_lsn) / store->options.journal_file_bytes + 1;
+    uint64_t used = (lsn - store->checkpoint.lsn) / store->options.journal_file_bytes + 1;
     uint64_t most = store->options.checkpoint_bytes / store->options.journal_file_bytes + 1;
 
     return (uint32_t)(used < most ? used : most);
@@ -435,15 +436,15 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
 
     note_durable_areas(store);
     qsi_checkpoint_note_synced(checkpoint);
-    store->checkpoint_lsn = checkpoint->lsn;
-    store->checkpoint_at_ns = store->env->monotonic_ns(store->env);
-    store->checkpoint_failed_ns = 0;
+    store->checkpoint.lsn = checkpoint->lsn;
+    store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
+    store->checkpoint.failed_ns = 0;
     store->space.covered = checkpoint->unjournalled;
     store->space.settles_in_memory = false;
     store->space.open_upto = 0; /* there is more space now, or there was less than it seemed */
     store->stats.checkpoints += 1;
-    while (store->readers.count[checkpoint->epoch] > 0) {
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    while (store->paging.readers.count[checkpoint->epoch] > 0) {
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     remove_dead_files(store);
     qsi_transactions_remove_dead(store);

@@ -89,7 +89,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
             continue;
         }
         qsi_list_remove(&run->in_dead);
-        store->dead_bytes -= qsi_key_run_bytes(run);
+        store->paging.dead_bytes -= qsi_key_run_bytes(run);
         qsi_key_file_name(name, run->file.header.number);
         qsi_key_run_unref(store, run);
         qsi_mutex_unlock(&store->mutex);
@@ -153,8 +153,8 @@ qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *re
     keys->next_number = entry.number >= keys->next_number ? entry.number + 1 : keys->next_number;
     status = qsi_key_file_load(&file, &keys->dir, entry.number, entry.header_crc, error);
     if (status == QS_ECORRUPT && store->options.recovery == QS_RECOVERY_SALVAGE) {
-        store->lost_ranges += 1;
-        store->lost_bytes += entry.bytes;
+        store->recovery.lost_ranges += 1;
+        store->recovery.lost_bytes += entry.bytes;
         return QS_OK;
     }
     QS_TRY(status);

@@ -11,7 +11,7 @@
 
 uint64_t qsi_backlog_bytes(const struct qs_store *store)
 {
-    return qsi_journal_appended_lsn(store->journal) - store->checkpoint_lsn;
+    return qsi_journal_appended_lsn(store->journal) - store->checkpoint.lsn;
 }
 
 uint64_t qsi_dead_bytes(const struct qs_store *store)
@@ -19,24 +19,24 @@ uint64_t qsi_dead_bytes(const struct qs_store *store)
     struct qsi_message_space space;
 
     qsi_message_store_space(store->messages, &space);
-    return store->dead_bytes + space.doomed_bytes;
+    return store->paging.dead_bytes + space.doomed_bytes;
 }
 
 bool qsi_checkpoint_is_due(const struct qs_store *store)
 {
     const qs_options *options = &store->options;
     uint64_t now = store->env->monotonic_ns(store->env);
-    uint64_t age = now - store->checkpoint_at_ns;
+    uint64_t age = now - store->checkpoint.at_ns;
     uint64_t dead;
 
-    if (store->checkpointing || store->failed) {
+    if (store->checkpoint.under_way || store->failed) {
         return false;
     }
-    if (store->checkpoint_wanted) {
+    if (store->checkpoint.is_wanted) {
         return true;
     }
     if (!qsi_checkpoint_is_automatic(store) ||
-        (store->checkpoint_failed_ns != 0 && now - store->checkpoint_failed_ns < RETRY_NS)) {
+        (store->checkpoint.failed_ns != 0 && now - store->checkpoint.failed_ns < RETRY_NS)) {
         return false;
     }
     dead = qsi_dead_bytes(store);
@@ -48,7 +48,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
 
 bool qsi_checkpoint_wants_begin(const struct qs_store *store)
 {
-    return store->checkpointer_running && !store->checkpointing &&
+    return store->checkpoint.is_running && !store->checkpoint.under_way &&
            store->options.checkpoint_bytes > 0 &&
            qsi_backlog_bytes(store) >= store->options.checkpoint_bytes;
 }
@@ -60,15 +60,15 @@ bool qsi_checkpoint_would_free(const struct qs_store *store)
 
 bool qsi_checkpoint_is_behind(const struct qs_store *store)
 {
-    return store->checkpointer_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
-           !store->closing && store->checkpoint_failed_ns == 0 &&
+    return store->checkpoint.is_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
+           !store->closing && store->checkpoint.failed_ns == 0 &&
            qsi_backlog_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
 }
 
 static qs_status fail_held(const struct qs_store *store, qs_error *error)
 {
     if (error != NULL) {
-        *error = store->held_by;
+        *error = store->checkpoint.held_by;
         qsi_error_prefix(
             error, "no checkpoint can be made, and the journal has grown to its bound; nothing "
                    "was accepted: put the file back, or consume, purge or delete what is in it, or "

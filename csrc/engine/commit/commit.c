@@ -36,7 +36,7 @@
 static void *run_helper(void *argument)
 {
     struct qs_store *store = argument;
-    struct sync_helper *helper = &store->helper;
+    struct sync_helper *helper = &store->commit.helper;
 
     qsi_mutex_lock(&helper->mutex);
     while (!helper->stop) {
@@ -95,13 +95,13 @@ static qs_status sync_all(struct qs_store *store, struct qsi_dirty_set *set, qs_
     if (set->count == 0) {
         return qsi_journal_sync(store->journal, error);
     }
-    if (!store->helper.running) {
+    if (!store->commit.helper.running) {
         QS_TRY(qsi_message_store_sync(store->messages, set, error));
         return qsi_journal_sync(store->journal, error);
     }
-    helper_begin(&store->helper, set);
+    helper_begin(&store->commit.helper, set);
     status = qsi_journal_sync(store->journal, error);
-    bodies = helper_end(&store->helper, status == QS_OK ? error : NULL);
+    bodies = helper_end(&store->commit.helper, status == QS_OK ? error : NULL);
     memset(set, 0, sizeof *set);
     return status != QS_OK ? status : bodies;
 }
@@ -131,7 +131,7 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
             continue;
         }
         qsi_mutex_lock(&store->mutex);
-        qsi_cond_wait(&store->prepared, &store->mutex, FILE_NAP_NS);
+        qsi_cond_wait(&store->commit.prepared, &store->mutex, FILE_NAP_NS);
         qsi_mutex_unlock(&store->mutex);
     }
 }
@@ -147,12 +147,13 @@ static void gather(struct qs_store *store)
         for (;;) {
             uint64_t now = store->env->monotonic_ns(store->env);
             if (now >= deadline || store->closing ||
-                !qsi_cond_wait(&store->work, &store->mutex, deadline - now)) {
+                !qsi_cond_wait(&store->commit.work, &store->mutex, deadline - now)) {
                 return;
             }
         }
     }
-    for (int i = 0; i < GATHER_YIELDS && store->durable_waiters < store->group_size; i++) {
+    for (int i = 0; i < GATHER_YIELDS && store->commit.durable_waiters < store->commit.group_size;
+         i++) {
         qsi_mutex_unlock(&store->mutex);
         sched_yield();
         qsi_mutex_lock(&store->mutex);
@@ -164,8 +165,8 @@ static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t se
     uint64_t now = store->env->monotonic_ns(store->env);
 
     store->stats.commits += 1;
-    qsi_histogram_add(&store->commit_latency, now - sealed_ns);
-    qsi_histogram_add(&store->confirm_latency, now - began_ns);
+    qsi_histogram_add(&store->commit.latency, now - sealed_ns);
+    qsi_histogram_add(&store->commit.confirm_latency, now - began_ns);
 }
 
 static bool has_unsynced(const struct qs_store *store)
@@ -189,22 +190,22 @@ static void lead(struct qs_store *store)
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;
 
-    QS_ASSERT(!store->leading && !store->failed);
-    store->leading = true;
-    store->commit_began_ns = 0;
+    QS_ASSERT(!store->commit.leading && !store->failed);
+    store->commit.leading = true;
+    store->commit.began_ns = 0;
     gather(store);
-    store->is_awaited = false; /* whoever asked has his bytes in this one */
+    store->commit.is_awaited = false; /* whoever asked has his bytes in this one */
     if (!qsi_journal_seal(store->journal) && !has_unsynced(store)) {
-        store->leading = false;
+        store->commit.leading = false;
         return;
     }
-    store->owes_sync = false;
-    store->count_bytes = 0;
-    began_ns = store->batch_began_ns;
+    store->commit.owes_sync = false;
+    store->commit.count_bytes = 0;
+    began_ns = store->commit.batch_began_ns;
     qsi_message_store_dirty_take(store->messages, &set);
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
-    store->commit_began_ns = sealed_ns;
+    store->commit.began_ns = sealed_ns;
     qsi_mutex_unlock(&store->mutex);
     status = write_journal(store, &error);
     if (status == QS_OK) {
@@ -219,7 +220,7 @@ static void lead(struct qs_store *store)
     }
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->leading = false;
+    store->commit.leading = false;
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
         return;
@@ -227,22 +228,22 @@ static void lead(struct qs_store *store)
     qsi_journal_finish(store->journal);
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
     record_commit(store, began_ns, sealed_ns);
-    store->group_size = store->durable_waiters;
-    if (store->durable_waiters > 0) {
-        qsi_cond_broadcast(&store->durable);
+    store->commit.group_size = store->commit.durable_waiters;
+    if (store->commit.durable_waiters > 0) {
+        qsi_cond_broadcast(&store->commit.durable);
     }
     qsi_events_announce(store);
     qsi_ring_confirmed(store);
-    if (store->checkpointer_sleeps || qsi_checkpoint_wants_begin(store)) {
-        qsi_cond_signal(&store->checkpoint_due);
+    if (store->checkpoint.sleeps || qsi_checkpoint_wants_begin(store)) {
+        qsi_cond_signal(&store->checkpoint.due);
     }
     if (qsi_journal_wants_spare(store->journal) ||
         qsi_message_store_needs_maintenance(store->messages) ||
-        (qsi_journal_wants_fill(store->journal) && !store->looks_for_quiet)) {
-        qsi_cond_signal(&store->chores);
+        (qsi_journal_wants_fill(store->journal) && !store->commit.looks_for_quiet)) {
+        qsi_cond_signal(&store->commit.chores);
     }
-    if (store->fill_is_due) { /* whoever waited was told before */
-        store->fill_is_due = false;
+    if (store->commit.fill_is_due) { /* whoever waited was told before */
+        store->commit.fill_is_due = false;
         qsi_commit_fill(store);
     }
 }
@@ -261,7 +262,7 @@ static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
 /* Whoever leads cannot stop for a deadline: one that is near leaves it to the committer. */
 static bool has_time_to_lead(struct qs_store *store, uint64_t deadline_ns)
 {
-    return deadline_ns == UINT64_MAX || !store->committer_running ||
+    return deadline_ns == UINT64_MAX || !store->commit.committer_running ||
            time_left(store, deadline_ns) >=
                LEAD_NS + store->options.commit_delay_us * UINT64_C(1000);
 }
@@ -280,27 +281,27 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
         uint64_t now = store->env->monotonic_ns(store->env);
         deadline_ns = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
     }
-    store->durable_waiters += 1;
+    store->commit.durable_waiters += 1;
     while (status == QS_OK && qsi_journal_durable_lsn(store->journal) < lsn) {
         status = qsi_store_check_failed(store, error);
         if (status != QS_OK) {
             break;
         }
-        if (!store->leading && has_time_to_lead(store, deadline_ns)) {
+        if (!store->commit.leading && has_time_to_lead(store, deadline_ns)) {
             lead(store);
         } else {
             uint64_t left = time_left(store, deadline_ns);
             if (left == 0) {
                 status = QS_ETIMEDOUT;
             } else {
-                if (!store->leading) {
+                if (!store->commit.leading) {
                     qsi_commit_hurry(store);
                 }
-                qsi_cond_wait(&store->durable, &store->mutex, left);
+                qsi_cond_wait(&store->commit.durable, &store->mutex, left);
             }
         }
     }
-    store->durable_waiters -= 1;
+    store->commit.durable_waiters -= 1;
     return status;
 }
 
@@ -310,10 +311,10 @@ static bool seal_for_write(struct qs_store *store)
     uint64_t open_bytes = qsi_journal_unsealed_bytes(store->journal);
     bool sealed = qsi_journal_seal(store->journal);
 
-    if (open_bytes - qsi_journal_unsealed_bytes(store->journal) != store->count_bytes) {
-        store->owes_sync = store->owes_sync || sealed;
+    if (open_bytes - qsi_journal_unsealed_bytes(store->journal) != store->commit.count_bytes) {
+        store->commit.owes_sync = store->commit.owes_sync || sealed;
     }
-    store->count_bytes = 0; /* of a part that is left a commit takes care */
+    store->commit.count_bytes = 0; /* of a part that is left a commit takes care */
     return sealed;
 }
 
@@ -323,12 +324,12 @@ static void write_out(struct qs_store *store)
     qs_error error = {0};
     qs_status status;
 
-    QS_ASSERT(!store->leading && !store->failed);
+    QS_ASSERT(!store->commit.leading && !store->failed);
     if (!seal_for_write(store)) {
         return;
     }
-    store->leading = true;
-    store->commit_began_ns = store->env->monotonic_ns(store->env);
+    store->commit.leading = true;
+    store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     status = write_journal(store, &error);
     if (status != QS_OK) {
@@ -336,17 +337,17 @@ static void write_out(struct qs_store *store)
     }
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->leading = false;
+    store->commit.leading = false;
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
         return;
     }
     qsi_journal_finish_write(store->journal);
-    if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
-        qsi_cond_broadcast(&store->durable);
+    if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->commit.durable);
     }
     if (qsi_journal_wants_spare(store->journal)) {
-        qsi_cond_signal(&store->chores);
+        qsi_cond_signal(&store->commit.chores);
     }
 }
 
@@ -355,10 +356,10 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
     QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
     while (qsi_journal_written_lsn(store->journal) < lsn) {
         QS_TRY(qsi_store_check_failed(store, error));
-        if (store->leading) {
-            store->durable_waiters += 1;
-            qsi_cond_wait(&store->durable, &store->mutex, QSI_WAIT_FOREVER);
-            store->durable_waiters -= 1;
+        if (store->commit.leading) {
+            store->commit.durable_waiters += 1;
+            qsi_cond_wait(&store->commit.durable, &store->mutex, QSI_WAIT_FOREVER);
+            store->commit.durable_waiters -= 1;
         } else {
             write_out(store);
         }
@@ -371,7 +372,8 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
 
 static bool has_work(const struct qs_store *store)
 {
-    return !store->failed && (qsi_journal_unsealed_bytes(store->journal) > 0 || store->owes_sync);
+    return !store->failed &&
+           (qsi_journal_unsealed_bytes(store->journal) > 0 || store->commit.owes_sync);
 }
 
 void qsi_commit_mark(struct qs_store *store)
@@ -379,35 +381,35 @@ void qsi_commit_mark(struct qs_store *store)
     qs_error error = {0};
     qs_status status;
 
-    QS_ASSERT(!store->leading && !store->failed);
-    store->leading = true;
-    store->commit_began_ns = store->env->monotonic_ns(store->env);
+    QS_ASSERT(!store->commit.leading && !store->failed);
+    store->commit.leading = true;
+    store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_mark(store->journal, &error);
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->leading = false;
+    store->commit.leading = false;
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
-    } else if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
-        qsi_cond_broadcast(&store->durable);
+    } else if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->commit.durable);
     }
 }
 
 void qsi_commit_fill(struct qs_store *store)
 {
-    QS_ASSERT(!store->leading && !store->failed);
-    store->leading = true;
-    store->commit_began_ns = store->env->monotonic_ns(store->env);
+    QS_ASSERT(!store->commit.leading && !store->failed);
+    store->commit.leading = true;
+    store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     /* If it fails the journal is as it was: the next commit finds out what it can still write. */
     (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->leading = false;
+    store->commit.leading = false;
     qsi_journal_note_fill(store->journal);
-    if (store->durable_waiters > 0) { /* who came meanwhile found a leader */
-        qsi_cond_broadcast(&store->durable);
+    if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+        qsi_cond_broadcast(&store->commit.durable);
     }
 }
 
@@ -416,11 +418,11 @@ static uint64_t committer_nap(struct qs_store *store, bool just_led)
 {
     uint64_t age;
 
-    if (!has_work(store) || store->leading) {
+    if (!has_work(store) || store->commit.leading) {
         return NAP_NS;
     }
-    age = store->env->monotonic_ns(store->env) - store->batch_began_ns;
-    return just_led || store->is_awaited || age >= GRACE_NS ? 0 : GRACE_NS - age;
+    age = store->env->monotonic_ns(store->env) - store->commit.batch_began_ns;
+    return just_led || store->commit.is_awaited || age >= GRACE_NS ? 0 : GRACE_NS - age;
 }
 
 static void *run_committer(void *argument)
@@ -433,19 +435,20 @@ static void *run_committer(void *argument)
     while (!store->closing) {
         uint64_t nap_ns = committer_nap(store, just_led);
         just_led = nap_ns == 0;
-        idle_ns = has_work(store) || store->leading ? 0 : idle_ns + nap_ns;
+        idle_ns = has_work(store) || store->commit.leading ? 0 : idle_ns + nap_ns;
         if (just_led) {
             lead(store);
         } else if (idle_ns < IDLE_NS) {
-            qsi_cond_wait(&store->work, &store->mutex, nap_ns);
-        } else if (!store->leading && !store->failed && has_unsynced(store)) {
+            qsi_cond_wait(&store->commit.work, &store->mutex, nap_ns);
+        } else if (!store->commit.leading && !store->failed && has_unsynced(store)) {
             lead(store);
-        } else if (!store->leading && !store->failed && qsi_journal_has_unmarked(store->journal)) {
+        } else if (!store->commit.leading && !store->failed &&
+                   qsi_journal_has_unmarked(store->journal)) {
             qsi_commit_mark(store);
         } else {
-            store->committer_sleeps = true;
-            qsi_cond_wait(&store->work, &store->mutex, QSI_WAIT_FOREVER);
-            store->committer_sleeps = false;
+            store->commit.committer_sleeps = true;
+            qsi_cond_wait(&store->commit.work, &store->mutex, QSI_WAIT_FOREVER);
+            store->commit.committer_sleeps = false;
             idle_ns = 0;
         }
     }
@@ -462,7 +465,7 @@ static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t ent
     struct qsi_spare spare;
     qs_status status;
 
-    store->preparing = true;
+    store->commit.preparing = true;
     qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_spare_make(store->journal, &spare, error);
@@ -473,8 +476,8 @@ static qs_status make_spare(struct qs_store *store, uint64_t bytes, uint64_t ent
             qsi_fail(error, status, "journal file");
         }
     }
-    store->preparing = false;
-    qsi_cond_broadcast(&store->prepared);
+    store->commit.preparing = false;
+    qsi_cond_broadcast(&store->commit.prepared);
     return status;
 }
 
@@ -574,8 +577,8 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         }
         QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
-        if (store->preparing) {
-            qsi_cond_wait(&store->prepared, &store->mutex, QSI_WAIT_FOREVER);
+        if (store->commit.preparing) {
+            qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
             continue;
         }
         status = make_another_file(store, bytes, entry_bytes, use, may_regain, error);
@@ -621,15 +624,15 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet)
  * commit. */
 static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
 {
-    store->looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);
-    if (!store->looks_for_quiet) {
+    store->commit.looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);
+    if (!store->commit.looks_for_quiet) {
         return QSI_WAIT_FOREVER;
     }
     if (!is_quiet(store, quiet) || qsi_space_is_tight(store)) {
         return FILL_LOOK_NS;
     }
-    if (store->leading) {
-        store->fill_is_due = true;
+    if (store->commit.leading) {
+        store->commit.fill_is_due = true;
     } else {
         qsi_commit_fill(store);
     }
@@ -644,7 +647,7 @@ static void *run_maintainer(void *argument)
     qsi_mutex_lock(&store->mutex);
     while (!store->closing) {
         bool failed = false;
-        if (!store->failed && !store->preparing && qsi_journal_wants_spare(store->journal)) {
+        if (!store->failed && !store->commit.preparing && qsi_journal_wants_spare(store->journal)) {
             uint64_t bytes_max = qsi_space_file_max(store);
             failed = bytes_max < QSI_JOURNAL_FILE_BYTES_MIN ||
                      make_spare(store, 0, 0, bytes_max, false, NULL) != QS_OK;
@@ -656,14 +659,14 @@ static void *run_maintainer(void *argument)
         }
         /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
         if (!store->closing && (failed || !(qsi_journal_wants_spare(store->journal) &&
-                                            !store->preparing && !store->failed))) {
+                                            !store->commit.preparing && !store->failed))) {
             uint64_t wait_ns = failed ? QSI_WAIT_FOREVER : fill_ahead(store, &quiet);
             if (!store->closing) {
-                qsi_cond_wait(&store->chores, &store->mutex, wait_ns);
+                qsi_cond_wait(&store->commit.chores, &store->mutex, wait_ns);
             }
         }
     }
-    store->fill_is_due = false;
+    store->commit.fill_is_due = false;
     qsi_mutex_unlock(&store->mutex);
     return NULL;
 }
@@ -672,31 +675,33 @@ static void *run_maintainer(void *argument)
 
 qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
 {
-    QS_TRY(qsi_thread_start(&store->helper.thread, "qs-sync", run_helper, store, error));
-    store->helper.running = true;
-    QS_TRY(qsi_thread_start(&store->committer, "qs-commit", run_committer, store, error));
-    store->committer_running = true;
-    QS_TRY(qsi_thread_start(&store->maintainer, "qs-maintain", run_maintainer, store, error));
-    store->maintainer_running = true;
+    QS_TRY(qsi_thread_start(&store->commit.helper.thread, "qs-sync", run_helper, store, error));
+    store->commit.helper.running = true;
+    QS_TRY(qsi_thread_start(&store->commit.committer, "qs-commit", run_committer, store, error));
+    store->commit.committer_running = true;
+    QS_TRY(
+        qsi_thread_start(&store->commit.maintainer, "qs-maintain", run_maintainer, store, error));
+    store->commit.maintainer_running = true;
     return QS_OK;
 }
 
 void qsi_commit_join_threads(struct qs_store *store)
 {
-    if (store->committer_running) {
-        pthread_join(store->committer, NULL);
+    if (store->commit.committer_running) {
+        pthread_join(store->commit.committer, NULL);
     }
-    if (store->maintainer_running) {
-        pthread_join(store->maintainer, NULL);
+    if (store->commit.maintainer_running) {
+        pthread_join(store->commit.maintainer, NULL);
     }
-    if (store->helper.running) {
-        qsi_mutex_lock(&store->helper.mutex);
-        store->helper.stop = true;
-        qsi_cond_broadcast(&store->helper.cond);
-        qsi_mutex_unlock(&store->helper.mutex);
-        pthread_join(store->helper.thread, NULL);
+    if (store->commit.helper.running) {
+        qsi_mutex_lock(&store->commit.helper.mutex);
+        store->commit.helper.stop = true;
+        qsi_cond_broadcast(&store->commit.helper.cond);
+        qsi_mutex_unlock(&store->commit.helper.mutex);
+        pthread_join(store->commit.helper.thread, NULL);
     }
-    store->committer_running = store->maintainer_running = store->helper.running = false;
+    store->commit.committer_running = store->commit.maintainer_running =
+        store->commit.helper.running = false;
 }
 
 /* ---- records ---- */
@@ -704,7 +709,7 @@ void qsi_commit_join_threads(struct qs_store *store)
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
                           struct qsi_chunk **chunk_out, qs_error *error)
 {
-    struct qsi_chunk **arena = journalled ? &store->arena : &store->transient_arena;
+    struct qsi_chunk **arena = journalled ? &store->commit.arena : &store->commit.transient_arena;
     uint64_t arena_bytes = store->options.journal_file_bytes / 4;
     struct qsi_chunk *chunk;
 
@@ -730,7 +735,7 @@ uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint6
                           uint64_t bytes, uint32_t record_count, bool more)
 {
     if (qsi_journal_unsealed_bytes(store->journal) == 0) {
-        store->batch_began_ns = store->env->monotonic_ns(store->env);
+        store->commit.batch_began_ns = store->env->monotonic_ns(store->env);
     }
     return qsi_journal_append(store->journal, chunk, from, bytes, record_count, more);
 }

@@ -361,7 +361,7 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
     /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable queue a checkpoint has the less to
      * write; what it was lent is not for others. */
-    if (store->journal == NULL || (store->checkpointing && queue->core.durable)) {
+    if (store->journal == NULL || (store->checkpoint.under_way && queue->core.durable)) {
         return true;
     }
     return qsi_space_is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
@@ -373,7 +373,7 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 static uint64_t changes(const struct qs_store *store)
 {
     return qsi_journal_appended_lsn(store->journal) + store->space.unjournalled +
-           store->stats.acked + store->dead_bytes;
+           store->stats.acked + store->paging.dead_bytes;
 }
 
 bool qsi_space_regain(struct qs_store *store)
@@ -384,11 +384,11 @@ bool qsi_space_regain(struct qs_store *store)
     uint64_t beyond;
     bool restored;
 
-    if (now - space->tried_at_ns < TRY_NS && space->tried_at_ns != 0 && store->pager_running) {
+    if (now - space->tried_at_ns < TRY_NS && space->tried_at_ns != 0 && store->paging.is_running) {
         if (!changed) {
             return false;
         }
-        qsi_cond_wait(&store->prepared, &store->mutex, TRY_NS - (now - space->tried_at_ns));
+        qsi_cond_wait(&store->commit.prepared, &store->mutex, TRY_NS - (now - space->tried_at_ns));
         return true; /* somebody else may have tried meanwhile: to be looked at again */
     }
     space->tried_at_ns = now;

@@ -401,7 +401,8 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
 static void hand_on(struct qs_channel *channel)
 {
     for (struct qsi_list *node = channel->consumers.next;
-         channel->store->deferred_waiters > 0 && node != &channel->consumers; node = node->next) {
+         channel->store->events.deferred_waiters > 0 && node != &channel->consumers;
+         node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
         if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
             qsi_events_announce(channel->store);
@@ -523,11 +524,11 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
         }
     }
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
-    store->event_waiters += 1;
-    store->deferred_waiters += channel->deferred ? 1 : 0;
-    qsi_cond_wait(&store->events, &store->mutex, timeout_ns);
-    store->deferred_waiters -= channel->deferred ? 1 : 0;
-    store->event_waiters -= 1;
+    store->events.waiters += 1;
+    store->events.deferred_waiters += channel->deferred ? 1 : 0;
+    qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns);
+    store->events.deferred_waiters -= channel->deferred ? 1 : 0;
+    store->events.waiters -= 1;
     channel->waits = false;
 }
 
@@ -557,7 +558,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     has_waited = qsi_channel_unpark(channel);
     for (;;) {
         uint64_t now;
-        uint64_t seen = store->event_count;
+        uint64_t seen = store->events.count;
         status = poll_event(channel, kinds, event_out, error);
         if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
@@ -566,7 +567,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
             status = closed_meanwhile(channel, error);
             break;
         }
-        if (seen != store->event_count) {
+        if (seen != store->events.count) {
             continue; /* the same, and something came */
         }
         if (timeout_ns == 0) {

@@ -125,7 +125,7 @@ static uint64_t append(struct qs_store *store, const struct store_queue *queue,
                        const struct qsi_segment *segment, uint32_t word, uint64_t mask,
                        enum qsi_settle_kind kind)
 {
-    struct qsi_chunk *chunk = store->arena;
+    struct qsi_chunk *chunk = store->commit.arena;
     uint64_t from = chunk->used;
     uint64_t first_seq =
         qsi_segment_first_seq(queue->core.shared, segment) + (uint64_t)word * QSI_WORD_BITS;
@@ -164,7 +164,7 @@ void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
     lsn = append(store, queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
                  qsi_stretch_mask(stretch), QSI_SETTLE_DELIVER);
     if (lsn > 0) {
-        store->count_bytes += lsn - before;
+        store->commit.count_bytes += lsn - before;
         channel->counted_lsn = lsn;
     }
 }

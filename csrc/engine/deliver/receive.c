@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "deliveries.h"
+#include "envelope.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
@@ -428,9 +429,9 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         if (timeout_ns == 0 || now >= deadline) {
             return QS_OK;
         }
-        store->event_waiters += 1;
-        qsi_cond_wait(&store->events, &store->mutex, deadline - now);
-        store->event_waiters -= 1;
+        store->events.waiters += 1;
+        qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
+        store->events.waiters -= 1;
     }
     get->first_tag = channel->unacked.last_tag + 1;
     get->last_tag = channel->unacked.last_tag;

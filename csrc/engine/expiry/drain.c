@@ -137,7 +137,7 @@ bool qsi_is_retry_due(const struct qs_store *store)
  * where the caller must not wait. */
 static uint64_t letters_of_caller(const struct qs_store *store)
 {
-    return !store->timer_running ? UINT64_MAX : store->must_not_wait ? 0 : LETTERS_AT_ONCE;
+    return !store->departures.has_timer ? UINT64_MAX : store->must_not_wait ? 0 : LETTERS_AT_ONCE;
 }
 
 /* May release the lock.  False: nothing is left, or the rest is the timer's. */

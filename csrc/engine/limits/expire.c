@@ -4,6 +4,7 @@
 #include "error.h"
 #include "limits.h"
 #include "pager.h"
+#include "paging.h"
 
 #define DUE_AT_ONCE 16384 /* messages that become ready in one hold of the lock */
 
@@ -109,7 +110,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
         struct store_queue *level = qsi_level_at(queue, i);
         struct qsi_segment *lacks_state;
         status = expire(store, level, &lacks_state);
-        if (status == QS_OK && lacks_state != NULL && !store->timer_running) {
+        if (status == QS_OK && lacks_state != NULL && !store->departures.has_timer) {
             /* Nobody else reads its state: who comes for its messages does. */
             count_unread(store, level, lacks_state);
         }

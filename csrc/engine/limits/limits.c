@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "pager.h"
+#include "paging.h"
 
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
 {

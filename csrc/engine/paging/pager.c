@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "paging.h"
 #include "queue_life.h"
 #include "space.h"
 
@@ -51,7 +52,7 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
 {
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
-    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->paging.done);
 }
 
 /* A file could not be written.  In a shortage, or where something else in the directory is damaged or
@@ -59,9 +60,9 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
     if (qsi_is_shortage(status)) {
-        store->space_is_short = store->space_is_short || status != QS_ENOMEM;
+        store->paging.space_is_short = store->paging.space_is_short || status != QS_ENOMEM;
     } else if (status == QS_ECORRUPT) {
-        store->unpaged = *error;
+        store->paging.unpaged = *error;
     } else if (status != QS_OK) {
         qsi_store_fail(store, error);
     }
@@ -92,7 +93,7 @@ static void note_paged(struct qs_store *store, struct store_queue *queue, qs_sta
     qsi_pager_note_failure(store, status, error);
     queue->unpaged_ns = status == QS_ECORRUPT ? store->env->monotonic_ns(store->env) : 0;
     if (status == QS_OK) {
-        store->unpaged.status = QS_OK;
+        store->paging.unpaged.status = QS_OK;
     }
 }
 
@@ -111,12 +112,12 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
     QS_TRY(qsi_store_check_failed(store, error));
     if (!qsi_space_may_page(store, queue)) {
-        store->space_is_short = true;
+        store->paging.space_is_short = true;
         return qsi_space_fail_full(error);
     }
-    if (store->flushing || store->snapshot_waits) {
+    if (store->paging.flushing || store->paging.snapshot_waits) {
         queue->jobs += 1;
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);
         return QS_OK;
@@ -125,7 +126,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     status = qsi_promote(store, queue, FLUSH_BYTES, &released,
                          NULL); /* without memory or space the bodies are flushed as they are */
     queue->jobs -= 1;
-    if (status == QS_OK || queue->deleted || store->flushing) {
+    if (status == QS_OK || queue->deleted || store->paging.flushing) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }
@@ -133,15 +134,15 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     if (status != QS_OK) {
         return status;
     }
-    store->flushing = true;
+    store->paging.flushing = true;
     qsi_pager_job_begin(store, queue);
     status = run_flush(store, queue, &flush, &detail);
     store->stats.messages_paged_out += status == QS_OK ? flush.message_count : 0;
     store->stats.segments_written +=
         status == QS_OK && flush.segment->file.heap_end == 0 && flush.file.heap_end > 0 ? 1 : 0;
     qsi_flush_end(&flush, status == QS_OK);
-    store->flushing = false;
-    store->space_is_short = store->space_is_short && status != QS_OK;
+    store->paging.flushing = false;
+    store->paging.space_is_short = store->paging.space_is_short && status != QS_OK;
     note_paged(store, queue, status, &detail);
     if (status != QS_OK && error != NULL) {
         *error = detail;
@@ -158,14 +159,14 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
 {
     struct qsi_state_write job;
     struct qsi_segment *segment =
-        store->checkpointing ? NULL : qsi_queue_dirty_state(&queue->core, 0);
+        store->checkpoint.under_way ? NULL : qsi_queue_dirty_state(&queue->core, 0);
     qs_error error = {0};
     qs_status status;
 
     if (segment == NULL || qsi_state_write_begin(&job, &queue->core, segment) != QS_OK) {
         return false;
     }
-    store->rewriting += 1;
+    store->paging.rewriting += 1;
     qsi_pager_job_begin(store, queue);
     status = qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
     qsi_mutex_lock(&store->mutex);
@@ -175,7 +176,7 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
             qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
         qsi_mutex_lock(&store->mutex);
     }
-    store->rewriting -= 1;
+    store->paging.rewriting -= 1;
     qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
     note_paged(store, queue, status, &error);
     qsi_queue_drop_states(&queue->core);
@@ -225,7 +226,7 @@ static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t
         qsi_queue_drop_states(&queue->core);
         return true;
     }
-    if (queue->core.flushed_seq < queue->core.next_seq && !store->space_is_short) {
+    if (queue->core.flushed_seq < queue->core.next_seq && !store->paging.space_is_short) {
         uint64_t before = queue->core.flushed_seq;
         qs_status status;
         queue->jobs += 1;
@@ -270,8 +271,8 @@ bool qsi_pager_step(struct qs_store *store)
     if (store->failed || used <= low_mark(store)) {
         return false;
     }
-    if (now - store->targets_at_ns >= TARGETS_NS || store->targets_at_ns == 0) {
-        store->targets_at_ns = now;
+    if (now - store->paging.targets_at_ns >= TARGETS_NS || store->paging.targets_at_ns == 0) {
+        store->paging.targets_at_ns = now;
         qsi_update_targets(store);
     }
     bytes = bytes_to_drop(store, used - low_mark(store));
@@ -282,7 +283,7 @@ bool qsi_pager_step(struct qs_store *store)
     if (write_any_state(store)) {
         return true;
     }
-    if (used <= high_mark(store) && store->memory_waiters == 0) {
+    if (used <= high_mark(store) && store->paging.memory_waiters == 0) {
         return false;
     }
     queue = choose_queue(store, true);
@@ -329,7 +330,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
     qs_status status = QS_OK;
 
     queue->jobs += 1;
-    while (status == QS_OK && !store->failed && !store->space_is_short && !queue->deleted &&
+    while (status == QS_OK && !store->failed && !store->paging.space_is_short && !queue->deleted &&
            queue->core.flushed_seq < queue->core.next_seq) {
         status = qsi_pager_flush(store, queue, NULL);
     }
@@ -346,7 +347,7 @@ static bool page_lazy(struct qs_store *store)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
-    if (store->lazy_count == 0 || store->space_is_short || store->failed) {
+    if (store->paging.lazy_count == 0 || store->paging.space_is_short || store->failed) {
         return false;
     }
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
@@ -363,9 +364,9 @@ static bool page_lazy(struct qs_store *store)
 
 void qsi_pager_kick(struct qs_store *store)
 {
-    if (memory_used(store) > low_mark(store) || store->lazy_count > 0) {
-        store->pager_stuck = false;
-        qsi_cond_signal(&store->paging);
+    if (memory_used(store) > low_mark(store) || store->paging.lazy_count > 0) {
+        store->paging.is_stuck = false;
+        qsi_cond_signal(&store->paging.wanted);
     }
 }
 
@@ -379,7 +380,7 @@ static bool is_over_budget(const struct qs_store *store)
 static bool may_shrink(const struct qs_store *store)
 {
     return qsi_journal_appended_lsn(store->journal) > qsi_journal_durable_lsn(store->journal) ||
-           !store->pager_stuck;
+           !store->paging.is_stuck;
 }
 
 /* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
@@ -412,7 +413,7 @@ static qs_status check_open(const struct qs_store *store, qs_error *error)
 static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
 {
     if (error != NULL) {
-        *error = store->unpaged;
+        *error = store->paging.unpaged;
         qsi_error_prefix(error,
                          "memory_budget is used up and messages cannot be paged; nothing was "
                          "accepted");
@@ -428,15 +429,15 @@ static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_
         QS_TRY(check_open(store, error));
         QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
-        if (store->pager_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
+        if (store->paging.is_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
-            store->pager_stuck = false;
+            store->paging.is_stuck = false;
             continue;
         }
-        store->memory_waiters += 1;
-        qsi_cond_signal(&store->paging);
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
-        store->memory_waiters -= 1;
+        store->paging.memory_waiters += 1;
+        qsi_cond_signal(&store->paging.wanted);
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+        store->paging.memory_waiters -= 1;
     }
     return QS_OK;
 }
@@ -444,29 +445,29 @@ static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_
 qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
     *released_out = false;
-    if (QS_UNLIKELY(store->is_held_up)) {
+    if (QS_UNLIKELY(store->checkpoint.is_held_up)) {
         QS_TRY(qsi_checkpoint_check_held(store, error));
     }
-    if (!store->pager_running) {
+    if (!store->paging.is_running) {
         QS_TRY(qsi_check_may_wait(store));
         return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
     }
-    while (qsi_checkpoint_is_behind(store) || store->garbage_is_much) {
+    while (qsi_checkpoint_is_behind(store) || store->paging.garbage_is_much) {
         QS_TRY(check_open(store, error));
         QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(wait_for_memory(store, released_out, error));
-    if (is_over_budget(store) && store->unpaged.status == QS_ECORRUPT) {
+    if (is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
         return fail_unpaged(store, error);
     }
-    if (is_over_budget(store) && store->space_is_short) { /* which may be long ago */
+    if (is_over_budget(store) && store->paging.space_is_short) { /* which may be long ago */
         QS_TRY(qsi_check_may_wait(store));
-        store->space_is_short = store->pager_stuck = false;
+        store->paging.space_is_short = store->paging.is_stuck = false;
         QS_TRY(wait_for_memory(store, released_out, error));
     }
-    if (is_over_budget(store) && store->space_is_short) {
+    if (is_over_budget(store) && store->paging.space_is_short) {
         return qsi_fail(error, QS_ESTORE_FULL,
                         "memory_budget is used up and there is no space on the disk to page to; "
                         "nothing was accepted: free some space and try again");
@@ -489,9 +490,9 @@ static bool work(struct qs_store *store)
     progress = store->upcalls->spill_keys(store) || progress;
     progress = qsi_pager_step(store) || progress;
     now = store->env->monotonic_ns(store->env);
-    if (!progress || now - store->compacted_at_ns >=
+    if (!progress || now - store->paging.compacted_at_ns >=
                          COMPACT_NS) { /* it has its turn, whatever else there is to do */
-        store->compacted_at_ns = now;
+        store->paging.compacted_at_ns = now;
         progress = qsi_pager_compact(store, NULL) || progress;
     }
     return progress;
@@ -505,13 +506,13 @@ void *qsi_run_pager(void *argument)
     while (!store->closing) {
         bool progress = work(store);
         qsi_sample_rates(store);
-        store->pager_stuck = !progress;
-        if (store->memory_waiters > 0) {
-            qsi_cond_broadcast(&store->paged);
+        store->paging.is_stuck = !progress;
+        if (store->paging.memory_waiters > 0) {
+            qsi_cond_broadcast(&store->paging.done);
         }
         if (!progress && !store->closing) {
-            qsi_cond_wait(&store->paging, &store->mutex, IDLE_NS);
-            store->space_is_short = false; /* perhaps there is some by now */
+            qsi_cond_wait(&store->paging.wanted, &store->mutex, IDLE_NS);
+            store->paging.space_is_short = false; /* perhaps there is some by now */
         }
     }
     qsi_mutex_unlock(&store->mutex);

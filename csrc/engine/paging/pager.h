@@ -3,6 +3,7 @@
 #define QSI_PAGER_H
 
 #include "engine.h"
+#include "paging.h"
 
 /* ---- pager.c ---- */
 

@@ -3,6 +3,7 @@
 #include "error.h"
 #include "levels.h"
 #include "pager.h"
+#include "paging.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
 #define READ_NS 1000000000u       /* so long after it came, a consumer may come again */
@@ -64,7 +65,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
 qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
 {
     queue->jobs += 1;
-    qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+    qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return QS_OK;
@@ -187,21 +188,22 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     const struct qsi_queue *core = &queue->core;
 
     if (core->ram_count == core->ready_count + core->out_count + core->delayed_count ||
-        !store->pager_running) {
+        !store->paging.is_running) {
         return; /* nothing was paged */
     }
     queue->read_at_ns = store->env->monotonic_ns(store->env);
     if (core->ready_count > 0 && qsi_list_is_empty(&queue->in_ahead) && wants_more(store, queue)) {
-        qsi_list_push_back(&store->ahead, &queue->in_ahead);
-        qsi_cond_signal(&store->paging);
+        qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
+        qsi_cond_signal(&store->paging.wanted);
     }
 }
 
 /* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be made. */
 bool qsi_pager_read_ahead(struct qs_store *store)
 {
-    while (!qsi_list_is_empty(&store->ahead)) {
-        struct store_queue *queue = QSI_LIST_OWNER(store->ahead.next, struct store_queue, in_ahead);
+    while (!qsi_list_is_empty(&store->paging.ahead)) {
+        struct store_queue *queue =
+            QSI_LIST_OWNER(store->paging.ahead.next, struct store_queue, in_ahead);
         struct qsi_page_in job;
         qsi_list_remove(&queue->in_ahead);
         if (!wants_more(store, queue) ||
@@ -212,7 +214,7 @@ bool qsi_pager_read_ahead(struct qs_store *store)
         /* A failure is told to the consumer who meets it. */
         if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK && wants_more(store, queue) &&
             !queue->deleted && qsi_list_is_empty(&queue->in_ahead)) {
-            qsi_list_push_back(&store->ahead, &queue->in_ahead);
+            qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
         }
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "error.h"
 #include "pager.h"
+#include "paging.h"
 #include "queue_life.h"
 
 #include <string.h>
@@ -19,17 +20,18 @@ static void add_dead_file(struct qs_store *store, struct dead_file *dead,
                           const struct qsi_segment_file *file)
 {
     dead->file = *file;
-    qsi_list_push_back(&store->dead_files, &dead->in_store);
-    store->dead_bytes += qsi_segment_disk_bytes(store->index, file);
-    if (store->dead_since_ns == 0) {
-        store->dead_since_ns = store->env->monotonic_ns(store->env);
+    qsi_list_push_back(&store->paging.dead_files, &dead->in_store);
+    store->paging.dead_bytes += qsi_segment_disk_bytes(store->index, file);
+    if (store->paging.dead_since_ns == 0) {
+        store->paging.dead_since_ns = store->env->monotonic_ns(store->env);
     }
 }
 
 void qsi_forget_dead_files(struct qs_store *store)
 {
-    while (store->dead_files.next != NULL && !qsi_list_is_empty(&store->dead_files)) {
-        struct dead_file *dead = QSI_LIST_OWNER(store->dead_files.next, struct dead_file, in_store);
+    while (store->paging.dead_files.next != NULL && !qsi_list_is_empty(&store->paging.dead_files)) {
+        struct dead_file *dead =
+            QSI_LIST_OWNER(store->paging.dead_files.next, struct dead_file, in_store);
         qsi_list_remove(&dead->in_store);
         qsi_free(dead);
     }
@@ -220,7 +222,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
         return qsi_fail(error, QS_ENOMEM, "references");
     }
     segment->busy += 1;
-    store->releasing += 1;
+    store->paging.releasing += 1;
     rest = segment->release_rest;
     transients = segment->release_transients;
     qsi_mutex_unlock(&store->mutex);
@@ -240,8 +242,8 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     qsi_free(files.formers);
     qsi_mutex_lock(&store->mutex);
     segment->busy -= 1;
-    store->releasing -= 1;
-    qsi_cond_broadcast(&store->paged);
+    store->paging.releasing -= 1;
+    qsi_cond_broadcast(&store->paging.done);
     if (status == QS_OK && release.out_of_memory) {
         status = qsi_fail(error, QS_ENOMEM, "references of settled messages");
     }
@@ -478,11 +480,11 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     }
     from = segment->file;
     told = has_history(segment, live) ? &state.state : NULL;
-    store->rewriting += 1;
+    store->paging.rewriting += 1;
     qsi_pager_job_begin(store, queue);
     status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
     qsi_mutex_lock(&store->mutex);
-    store->rewriting -= 1;
+    store->paging.rewriting -= 1;
     if (status != QS_OK || !segment->named || !queue->core.durable) {
         qsi_free(dead);
         dead = NULL;
@@ -525,10 +527,10 @@ static bool compact_messages(struct qs_store *store, qs_error *error)
     qs_status status;
 
     if (qsi_message_store_compact_begin(store->messages, &job, error) != QS_OK || job == NULL) {
-        store->garbage_is_much = false;
+        store->paging.garbage_is_much = false;
         return false;
     }
-    store->garbage_is_much = is_much(store);
+    store->paging.garbage_is_much = is_much(store);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_message_store_compact_run(store->messages, job, &detail);
     qsi_mutex_lock(&store->mutex);
@@ -536,8 +538,9 @@ static bool compact_messages(struct qs_store *store, qs_error *error)
     if (status != QS_ECORRUPT && status != QS_EVERSION) { /* readers meet that */
         qsi_pager_note_failure(store, status, &detail);
     }
-    store->garbage_is_much = store->garbage_is_much && status == QS_OK && is_much(store);
-    qsi_cond_broadcast(&store->paged);
+    store->paging.garbage_is_much =
+        store->paging.garbage_is_much && status == QS_OK && is_much(store);
+    qsi_cond_broadcast(&store->paging.done);
     return status == QS_OK;
 }
 
@@ -546,7 +549,7 @@ bool qsi_pager_compact(struct qs_store *store, qs_error *error)
     struct store_queue *queue = NULL;
     struct qsi_segment *segment;
 
-    if (store->failed || store->checkpointing || store->space_is_short) {
+    if (store->failed || store->checkpoint.under_way || store->paging.space_is_short) {
         return false;
     }
     segment = find_sparse(store, &queue);

@@ -507,7 +507,7 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
 
     status = plan(&promotion);
     if (status == QS_OK && wants_promotion(&promotion)) {
-        store->flushing = true;
+        store->paging.flushing = true;
         *released_io = true;
         qsi_mutex_unlock(&store->mutex);
         status = write_bodies(&promotion, &detail);
@@ -526,8 +526,8 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
         if (status != QS_OK && error != NULL) {
             *error = detail;
         }
-        store->flushing = false;
-        qsi_cond_broadcast(&store->paged);
+        store->paging.flushing = false;
+        qsi_cond_broadcast(&store->paging.done);
     }
     qsi_chunk_unref(promotion.chunk);
     qsi_chunk_unref(promotion.new_chunk);
@@ -559,8 +559,8 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
             continue;
         }
         *bytes_io -= run->ram_bytes < *bytes_io ? run->ram_bytes : *bytes_io;
-        leave_arena(&store->arena, run->chunk);
-        leave_arena(&store->transient_arena, run->chunk);
+        leave_arena(&store->commit.arena, run->chunk);
+        leave_arena(&store->commit.transient_arena, run->chunk);
         if (!run->chunk->is_marked && has_other_destinations(run)) {
             run->chunk->is_marked = true; /* one look does for all queues */
             return run->chunk;
@@ -573,7 +573,7 @@ qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_
                       bool *released_io, qs_error *error)
 {
     /* At recovery nothing may be added to the message store: what it has is not decided yet. */
-    bool may = queue->core.durable && !store->flushing && store->journal != NULL;
+    bool may = queue->core.durable && !store->paging.flushing && store->journal != NULL;
     struct qsi_chunk *chunk;
 
     while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {

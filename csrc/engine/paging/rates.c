@@ -53,9 +53,9 @@ static void sample(const struct qs_store *store, struct store_queue *queue, uint
     const struct qsi_queue *core = &queue->core;
     uint64_t from = queue->rate_at_ns;
 
-    if (store->rates_at_ns > from) {
-        rest(queue, (double)(store->rates_at_ns - from) / 1e9);
-        from = store->rates_at_ns;
+    if (store->paging.rates_at_ns > from) {
+        rest(queue, (double)(store->paging.rates_at_ns - from) / 1e9);
+        from = store->paging.rates_at_ns;
     }
     if (!has_moved(queue)) {
         rest(queue, (double)(now - from) / 1e9);
@@ -89,17 +89,17 @@ void qsi_sample_rates(struct qs_store *store)
     uint64_t now = store->env->monotonic_ns(store->env), moved = movement(store);
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
-    if (now - store->rates_at_ns < SAMPLE_NS) {
+    if (now - store->paging.rates_at_ns < SAMPLE_NS) {
         return;
     }
-    while (moved != store->rates_moved && qsi_map_next(&store->queues_by_id, &cursor)) {
+    while (moved != store->paging.rates_moved && qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         if (has_moved(queue)) {
             sample(store, queue, now);
         }
     }
-    store->rates_moved = moved;
-    store->rates_at_ns = now;
+    store->paging.rates_moved = moved;
+    store->paging.rates_at_ns = now;
 }
 
 /* ---- targets ---- */

@@ -1,6 +1,7 @@
 /* States of segments, read at once and under the lock: at open, when nobody else has the store. */
 #include "engine.h"
 #include "error.h"
+#include "paging.h"
 
 qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
                                  struct qsi_segment *segment, qs_error *error)

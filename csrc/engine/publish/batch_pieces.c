@@ -3,6 +3,7 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "envelope.h"
 
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "copies.h"
 #include "death.h"
+#include "envelope.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"

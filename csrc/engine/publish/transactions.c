@@ -217,8 +217,8 @@ void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_
     note->time_us = time_us;
     note->state = forgotten ? KEY_NOTE_FORGOTTEN : KEY_NOTE_KNOWN;
     if (qsi_transactions_want_spill(store)) {
-        store->pager_stuck = false;
-        qsi_cond_signal(&store->paging);
+        store->paging.is_stuck = false;
+        qsi_cond_signal(&store->paging.wanted);
     }
 }
 

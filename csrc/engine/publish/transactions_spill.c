@@ -206,7 +206,7 @@ static void drop_run(struct qs_store *store, struct key_run *run)
     run->is_dead = true;
     if (run->named) {
         qsi_list_push_back(&store->transactions.dead, &run->in_dead);
-        store->dead_bytes += qsi_key_run_bytes(run);
+        store->paging.dead_bytes += qsi_key_run_bytes(run);
         return;
     }
     qsi_key_file_name(name, run->file.header.number);
@@ -302,7 +302,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     qs_status status;
 
     while (keys->is_busy) {
-        qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(qsi_store_check_failed(store, error));
     keys->is_busy = true;
@@ -314,7 +314,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     if (status != QS_ECORRUPT) {
         qsi_pager_note_failure(store, status, &detail);
     }
-    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         return qsi_fail(error, QS_ESTORE_FULL,
                         "no space left for keys of transactions; nothing was accepted: free some "
@@ -329,7 +329,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
     const struct transactions *keys = &store->transactions;
-    uint64_t most = table_bytes_max(store) * (store->pager_running ? 2 : 1);
+    uint64_t most = table_bytes_max(store) * (store->paging.is_running ? 2 : 1);
 
     *released_out = false;
     while (keys->fresh.bytes > most) {
@@ -337,7 +337,7 @@ qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
         QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
         if (keys->is_busy) {
-            qsi_cond_wait(&store->paged, &store->mutex, QSI_WAIT_FOREVER);
+            qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
             QS_TRY(qsi_transactions_spill(store, error));
         }
@@ -400,5 +400,5 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
 void qsi_transactions_end_count(struct qs_store *store)
 {
     store->transactions.is_busy = false;
-    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->paging.done);
 }

@@ -167,8 +167,9 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
 static qs_status require_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                                qs_error *error)
 {
-    return QS_UNLIKELY(store->has_lost_records) ? qsi_salvage_queue(store, id, queue_out, error)
-                                                : qsi_require_by_id(store, id, queue_out, error);
+    return QS_UNLIKELY(store->recovery.has_lost_records)
+               ? qsi_salvage_queue(store, id, queue_out, error)
+               : qsi_require_by_id(store, id, queue_out, error);
 }
 
 /* Messages that were added to a segment after the checkpoint have no place where it cannot be read. */
@@ -362,7 +363,7 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
     while (at < end) {
         uint64_t lsn = block->block.lsn + (at - block->from);
         qs_status status =
-            lsn < store->checkpoint_lsn ? QS_OK : qsi_replay_record(store, block->chunk, at, error);
+            lsn < store->checkpoint.lsn ? QS_OK : qsi_replay_record(store, block->chunk, at, error);
         status = qsi_salvage_record(store, status, qsi_record_length(block->chunk->data + at));
         if (status != QS_OK) {
             return blame(block, status, error);
@@ -370,8 +371,8 @@ static qs_status apply(struct replay *replay, const struct qsi_scan_block *block
         at += qsi_record_length(block->chunk->data + at);
     }
     QS_TRY(relieve_memory(replay, error));
-    replay->store->recovered_records += block->block.record_count;
-    replay->store->recovered_bytes += block->block.payload_bytes;
+    replay->store->recovery.records += block->block.record_count;
+    replay->store->recovery.bytes += block->block.payload_bytes;
     return QS_OK;
 }
 
@@ -419,11 +420,11 @@ static qs_status hold(struct replay *replay, const struct qsi_scan_block *block,
 static qs_status visit_block(void *context, const struct qsi_scan_block *block, qs_error *error)
 {
     struct replay *replay = context;
-    uint64_t proven = replay->store->checkpoint_lsn; /* it was made when all before was durable */
+    uint64_t proven = replay->store->checkpoint.lsn; /* it was made when all before was durable */
     bool new_session = replay->held_count > 0 && replay->held[0].session != block->session;
 
-    if (block->block.lsn > replay->end_lsn && block->block.lsn > replay->store->checkpoint_lsn) {
-        replay->store->has_lost_records = true; /* only salvage gets here */
+    if (block->block.lsn > replay->end_lsn && block->block.lsn > replay->store->checkpoint.lsn) {
+        replay->store->recovery.has_lost_records = true; /* only salvage gets here */
     }
     replay->end_lsn = block->block.lsn + block->block.payload_bytes;
     /* The end of an earlier session was decided when the one behind it began. */
@@ -507,7 +508,7 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
     if (is_decided(replay)) {
         return apply_before(replay, UINT64_MAX, error);
     }
-    QS_TRY(apply_before(replay, replay->store->checkpoint_lsn, error));
+    QS_TRY(apply_before(replay, replay->store->checkpoint.lsn, error));
     while (replay->held_count > 0) {
         uint32_t count = 0;
         QS_TRY(complete_group(replay, &count, error));
@@ -678,7 +679,7 @@ static void count_recovered(struct qs_store *store)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct qsi_queue *core = &((struct store_queue *)cursor.value)->core;
-        store->recovered_messages += core->ready_count + core->delayed_count;
+        store->recovery.messages += core->ready_count + core->delayed_count;
     }
 }
 
@@ -689,10 +690,10 @@ static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
     QS_TRY(qsi_restore(store, error));
     QS_TRY(qsi_note_leftovers(store, leftovers, error));
     QS_TRY(replay_journal(store, result, error));
-    store->read_lsn = result->end_lsn;
-    store->torn_bytes = result->torn_bytes;
-    store->lost_ranges += result->lost_ranges;
-    store->lost_bytes += result->lost_bytes;
+    store->recovery.read_lsn = result->end_lsn;
+    store->recovery.torn_bytes = result->torn_bytes;
+    store->recovery.lost_ranges += result->lost_ranges;
+    store->recovery.lost_bytes += result->lost_bytes;
     count_recovered(store);
     if (store->options.read_only) {
         return store->judges ? retain_bodies(store, error) : QS_OK;
@@ -712,6 +713,6 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     qs_status status = recover(store, &result, &leftovers, error);
 
     qsi_buf_fini(&leftovers);
-    store->recovery_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
+    store->recovery.took_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
     return status;
 }

@@ -317,10 +317,10 @@ static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
     qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);
 
     if (status == QS_OK) {
-        store->has_lost_records = true;
-        store->lost_ranges += 1;
-        store->lost_bytes += store->manifest.checkpoint_bytes;
-        store->lost_segments += segments.bytes / sizeof(struct qsi_segment_file);
+        store->recovery.has_lost_records = true;
+        store->recovery.lost_ranges += 1;
+        store->recovery.lost_bytes += store->manifest.checkpoint_bytes;
+        store->recovery.lost_segments += segments.bytes / sizeof(struct qsi_segment_file);
     }
     qsi_buf_fini(&segments);
     return status;
@@ -353,6 +353,6 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     qsi_free(data);
     QS_TRY(status);
     QS_TRY(skip_to_next(store, error));
-    store->checkpoint_lsn = store->recovered_lsn = store->manifest.checkpoint_lsn;
+    store->checkpoint.lsn = store->recovery.from_lsn = store->manifest.checkpoint_lsn;
     return QS_OK;
 }

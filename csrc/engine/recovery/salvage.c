@@ -26,8 +26,8 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         qs_status status = qsi_load_segment_state(store, queue, segment, error);
         if (is_lost(status)) {
-            store->lost_segments += 1;
-            store->lost_messages += qsi_segment_live_count(segment);
+            store->recovery.lost_segments += 1;
+            store->recovery.lost_messages += qsi_segment_live_count(segment);
             qsi_queue_lose_segment(core, segment);
             continue;
         }
@@ -72,7 +72,7 @@ static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_qu
         *queue_out = NULL;
         return status;
     }
-    store->recovered_queues += 1;
+    store->recovery.queues += 1;
     return QS_OK;
 }
 
@@ -83,8 +83,9 @@ qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_qu
     if (*queue_out == NULL && qsi_find_by_id(store, qsi_queue_in(id)) != NULL) {
         return qsi_require_by_id(store, id, queue_out, error);
     }
-    return *queue_out != NULL || !store->has_lost_records ? QS_OK
-                                                          : make_queue(store, id, queue_out, error);
+    return *queue_out != NULL || !store->recovery.has_lost_records
+               ? QS_OK
+               : make_queue(store, id, queue_out, error);
 }
 
 /* ---- records ---- */
@@ -97,8 +98,8 @@ qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t 
     if (!qsi_is_salvage(store) || !is_nonsense) {
         return status;
     }
-    store->has_lost_records = true;
-    store->lost_ranges += 1;
-    store->lost_bytes += bytes;
+    store->recovery.has_lost_records = true;
+    store->recovery.lost_ranges += 1;
+    store->recovery.lost_bytes += bytes;
     return QS_OK;
 }

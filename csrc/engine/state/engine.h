@@ -10,21 +10,19 @@
 
 #include "qstore/qstore.h"
 
-#include "buf.h"
-#include "confirms.h"
-#include "envelope.h"
-#include "histogram.h"
+#include "commit_state.h"
 #include "journal.h"
 #include "list.h"
 #include "lock.h"
 #include "manifest.h"
 #include "message_store.h"
-#include "paging.h"
-#include "policy.h"
+#include "paging_state.h"
 #include "queue.h"
+#include "removal_state.h"
 #include "route.h"
+#include "store_channel.h"
+#include "store_queue.h"
 #include "transaction_keys.h"
-#include "unacked.h"
 #include "watch.h"
 
 #include <pthread.h>
@@ -34,106 +32,6 @@
     (64u << 20)                        /* accepted and not durable: publishers then wait and help */
 #define QSI_PIECE_BYTES_MAX (1u << 20) /* of one record of a batch */
 #define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
-
-struct store_levels; /* levels.h */
-
-struct store_queue {
-    struct qsi_queue core;
-    struct qsi_destination destination;
-    uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
-    bool deleted;                   /* gone, but some messages are still out */
-    struct qsi_queue_policy policy; /* of its arguments */
-    struct store_queue *parent;     /* of a level above 0; NULL: it is none, or was deleted */
-    struct store_levels *levels;    /* of a queue with priorities; NULL: it is its only level */
-    uint8_t level;
-    bool mode_was_set;           /* by qs_store_set_queue_mode, not by its declaration */
-    uint64_t restored_next_seq;  /* of the checkpoint: what it carries comes first */
-    bool lazy;                   /* x-queue-mode=lazy: what is published goes to the disk at once */
-    uint32_t jobs;               /* under way without the lock: it is not freed before they end */
-    struct qs_connection *owner; /* of an exclusive queue */
-    struct qsi_list in_owner;
-    struct qsi_list consumers; /* highest priority first, and within one in turn */
-    uint32_t consumer_count;
-    bool exclusive_consumer;
-    struct store_consumer *active; /* of x-single-active-consumer; NULL: there is no consumer */
-    struct qsi_list in_deleted;
-    struct qsi_list in_ahead;              /* of queues that a consumer reads from the disk */
-    struct qsi_list in_trimming, in_timed; /* of departures */
-    uint64_t
-        used_at_us; /* when it was last declared, read or consumed from, if it goes for want of use */
-    uint64_t unpaged_ns; /* when it could not be paged for want of its directory; 0: it can */
-    uint64_t read_at_ns; /* when one last came for what was paged; 0: never */
-    /* rates */
-    uint64_t rate_at_ns, rate_in, rate_out, rate_settled; /* the last sample */
-    double rate_weight;                                   /* of the samples so far: 1 in the end */
-    double ingress_sum, egress_sum, ack_sum; /* weighted samples: rates times the weight */
-    double target_ram_count;                 /* infinity: memory is not short */
-    struct qsi_slice name;
-    struct qsi_slice arguments;
-    uint8_t bytes[]; /* of name and arguments */
-};
-
-struct sync_helper { /* fdatasyncs the message files while the leader syncs the journal */
-    pthread_t thread;
-    bool running;
-    bool stop;
-    bool busy;
-    struct qsi_mutex mutex;
-    struct qsi_cond cond;
-    struct qsi_dirty_set set;
-    qs_status status;
-    qs_error error;
-};
-
-/* A segment file without messages that the last checkpoint still names. */
-struct dead_file {
-    struct qsi_list in_store;
-    struct qsi_segment_file file;
-    bool sealed; /* it was dead when the checkpoint that is being made began */
-};
-
-/* Readers of the message store, by the checkpoint that was the last when they began: what was let go before it stays until
- * they are done. */
-struct readers {
-    uint32_t count[2];
-    uint32_t epoch;
-};
-
-/* Messages on their way out of queues that no consumer took: departures.h. */
-struct departures {
-    struct qs_channel *holder; /* they are unacked there; not among the store's channels */
-    struct qsi_buf leaving;    /* struct departure: seen off first */
-    size_t leaving_at;         /* what is before it has left; changed by who sees them off alone */
-    struct qsi_buf fresh;      /* the same: what came since */
-    struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
-    uint64_t tried_at_us;      /* when it was tried last */
-    struct qsi_list trimming;  /* queues with too many messages */
-    struct qsi_list timed;     /* queues that the timer looks after */
-    bool is_busy;              /* somebody sees them off */
-    struct qsi_cond due;       /* for the timer */
-    struct qsi_cond quiet;     /* nobody sees them off any more */
-    uint64_t wakes_at_us;      /* when the timer comes next */
-    bool is_stirred;           /* since the timer looked, something is due earlier */
-};
-
-/* Space on the disk: space.h. */
-struct space {
-    struct qsi_mutex mutex; /* over the reserve's file; taken alone */
-    qs_file *reserve;       /* NULL: it is not there, or could not be opened */
-    uint64_t reserve_bytes; /* that the file has */
-    uint64_t whole_bytes;   /* that it should have */
-    bool is_lent;           /* a checkpoint is using it up: nobody fills it meanwhile */
-    bool is_whole;          /* atomic */
-    /* under the lock */
-    uint64_t open_upto;     /* an LSN: up to there publishing needs no look at the disk */
-    uint64_t tried_at_ns;   /* when space was last tried to be had back; 0: never */
-    uint64_t tried_changes; /* what had changed in the store until then */
-    uint64_t carried_max;   /* what a checkpoint may carry itself */
-    uint64_t named_bytes;   /* of the last checkpoint's file: the next is about as long */
-    bool settles_in_memory; /* there is no room to journal them */
-    uint64_t unjournalled;  /* settles that are in memory alone, ever */
-    uint64_t covered;       /* of those: in a checkpoint */
-};
 
 struct store_stats {
     uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
@@ -162,11 +60,54 @@ struct qsi_upcalls {
     qs_status (*dead_letter_in_tx)(struct qs_channel *channel, qs_error *error);
 };
 
+struct qsi_checkpoints {
+    bool under_way;
+    bool is_wanted;
+    bool sleeps;     /* the thread that makes them */
+    bool is_held_up; /* one could not be made for want of a file: held_by tells */
+    qs_error held_by;
+    uint64_t lsn;   /* of the last one; 0: none */
+    uint64_t at_ns; /* when it was */
+    uint64_t
+        failed_ns; /* when one could not be made for want of space; 0: the last one went well */
+    struct qsi_cond due;
+    pthread_t thread;
+    bool is_running;
+};
+
+/* Threads and event loops that wait for messages, confirms and the like. */
+struct qsi_events {
+    struct qsi_cond came; /* a message or a confirm for somebody who waits */
+    uint64_t count;       /* announced: who looked before one of them looks again before it waits */
+    uint32_t waiters;
+    uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
+    uint32_t armed_count;               /* channels whose bell is to be rung: park.c */
+    struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
+    struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
+};
+
+/* What the open found. */
+struct qsi_recovery {
+    uint64_t from_lsn; /* where the replay began */
+    uint64_t read_lsn; /* where it ended, in a store that was opened for reading only */
+    uint64_t took_us;
+    uint64_t messages, records, bytes;
+    uint64_t torn_bytes;
+    uint64_t lost_ranges, lost_bytes, lost_segments, lost_messages;
+    uint64_t queues;       /* that salvage made for messages whose declaration was lost */
+    bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
+};
+
 struct qs_store {
     const struct qsi_upcalls *upcalls;
     qs_env *env;
     qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
+    char path[256]; /* for people: cut off where it is longer */
+    /* Opened by a verification: for reading only, and refused where an open that writes would be. */
+    bool judges;
+    uint32_t fork_generation;
+    struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
     struct qsi_manifest manifest;
     qs_dir *root;
     qs_dir *journal_dir;
@@ -175,19 +116,6 @@ struct qs_store {
     qs_dir *transient_dir;
     qs_dir *checkpoint_dir;
     qs_file *lock_file;
-    uint32_t fork_generation;
-    uint32_t references; /* the handle and each channel (under the lock) */
-
-    struct qsi_mutex mutex;
-    struct qsi_cond durable;  /* a commit ended */
-    struct qsi_cond prepared; /* a spare was made, or not */
-    struct qsi_cond events;   /* a message or a confirm for somebody who waits */
-    struct qsi_cond work;     /* for the committer */
-    struct qsi_cond chores;   /* for the maintainer */
-    struct qsi_cond paging;   /* for the pager */
-    struct qsi_cond paged;    /* a job of the pager, or of somebody who did it himself, ended */
-    struct qsi_cond checkpoint_due; /* for the checkpointer */
-
     struct qsi_journal *journal;
     struct qsi_message_store *messages;
     struct qsi_index *index;           /* segments of durable queues */
@@ -195,99 +123,37 @@ struct qs_store {
     struct qsi_budget *budget;
     uint64_t
         return_bytes; /* of returned messages that wait to be read; touched with atomics only */
+    struct {
+        _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
+    } clock;
+
+    struct qsi_mutex mutex; /* over all that follows */
+    uint32_t references;    /* the handle and each channel */
+    bool failed;
+    bool closing;
+    bool closed;
+    /* The caller who has the lock must not let go of it, so nobody else meets this. */
+    bool must_not_wait;
+    qs_error failure;
     struct qsi_queue_shared shared;
     struct qsi_router router;
-    struct qsi_map queues_by_id;      /* u64 -> store_queue: recovery */
-    struct transactions transactions; /* keys of those that were committed */
+    struct qsi_map queues_by_id; /* u64 -> store_queue */
     uint64_t next_queue_id;
     uint64_t next_server_name;
-    struct qsi_chunk *arena;           /* open chunk for journalled records */
-    struct qsi_chunk *transient_arena; /* and for those that are not */
     struct qsi_list connections;
     struct qsi_list channels;
     struct qsi_list deleted_queues;
 
-    /* the commit */
-    char path[256]; /* for people: cut off where it is longer */
-    bool leading;
-    bool looks_for_quiet; /* the maintainer, to fill what is ahead of the journal with zeros, */
-    bool fill_is_due;     /* and would now: whoever leads does a step of it behind the commit */
-    uint64_t
-        commit_began_ns; /* the commit under way, or the last one, went to the disk; 0: not yet */
-    struct {
-        _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
-    } clock;
-    struct qsi_watch watch;
-    bool failed;
-    bool closing;
-    bool closed;
-    bool committer_sleeps;
-    qs_error failure;
-    uint32_t durable_waiters;
-    uint32_t event_waiters;
-    uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
-    uint32_t armed_count;               /* channels whose bell is to be rung: park.c */
-    struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
-    struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
-    bool
-        must_not_wait; /* the caller who has the lock: he does not let go of it then, so nobody else meets this */
-    bool is_awaited;      /* somebody waits for a commit without leading it */
-    bool owes_sync;       /* what was written and not synced is not deliveries alone */
-    uint64_t count_bytes; /* of what waits to be written: counts of deliveries */
-    uint64_t event_count; /* announced: who looked before one of them looks again before it waits */
-    uint32_t group_size;  /* waiters that the last commit served */
-    uint64_t batch_began_ns; /* first append of the open batch */
-    bool preparing;
-    pthread_t committer, maintainer, pager, checkpointer, timer;
-    bool committer_running, maintainer_running, pager_running, checkpointer_running, timer_running;
-
-    /* paging (pager.c) */
-    bool flushing;       /* a flush is under way: one at a time */
-    bool snapshot_waits; /* a checkpoint has its turn before the next flush */
-    uint32_t releasing,
-        rewriting; /* jobs under way that a snapshot waits for: bits and counts, or names and areas, differ meanwhile */
-    bool pager_stuck;    /* over the budget, and nothing more can leave memory */
-    bool space_is_short; /* a segment could not be written for want of space */
-    qs_error unpaged;    /* QS_ECORRUPT: the last that was to be paged could not be */
-    bool
-        garbage_is_much; /* message files hold far more garbage than bodies: publishers wait for compaction */
-    uint64_t compacted_at_ns; /* when the pager last looked for garbage */
-    uint32_t memory_waiters;
-    uint32_t lazy_count; /* queues with x-queue-mode=lazy */
-    uint64_t targets_at_ns;
-    uint64_t rates_at_ns,
-        rates_moved;       /* the last look for queues that moved, and what had by then */
-    struct qsi_list ahead; /* store_queue.in_ahead */
-    struct qsi_list dead_files;
-    uint64_t dead_bytes;
-    uint64_t dead_since_ns; /* 0: nothing is dead */
-
-    /* checkpoints (checkpoint.c) */
-    bool checkpointing;
-    bool checkpoint_wanted;
-    bool checkpointer_sleeps;
-    struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
-    uint64_t checkpoint_lsn;         /* of the last one; 0: none */
-    uint64_t checkpoint_at_ns;       /* when it was */
-    bool is_held_up;                 /* one could not be made for want of a file: held_by tells */
-    qs_error held_by;
-    uint64_t
-        checkpoint_failed_ns; /* when one could not be made for want of space; 0: the last one went well */
-    struct readers readers;
-    struct sync_helper helper;
-    struct departures departures;
+    struct qsi_events events;
+    struct qsi_commit commit;
     struct space space;
-
+    struct qsi_paging paging;
+    struct departures departures;
+    struct transactions transactions; /* keys of those that were committed */
+    struct qsi_checkpoints checkpoint;
+    struct qsi_recovery recovery;
+    struct qsi_watch watch;
     struct store_stats stats;
-    struct qsi_histogram commit_latency;
-    struct qsi_histogram confirm_latency;
-    uint64_t recovered_lsn; /* where the replay began */
-    bool
-        judges; /* opened by a verification: for reading only, and refused where an open that writes would be */
-    uint64_t read_lsn; /* where it ended, in a store that was opened for reading only */
-    uint64_t recovery_us, recovered_messages, recovered_records, recovered_bytes, torn_bytes,
-        lost_ranges, lost_bytes, lost_segments, lost_messages, recovered_queues;
-    bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
 
 /* ---- the store's clock (clock.c) ---- */
@@ -297,83 +163,6 @@ void qsi_clock_start(struct qs_store *store);
 uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
 /* How far the machine's wall clock is ahead of it. */
 int64_t qsi_clock_ahead_us(const struct qs_store *store);
-
-struct store_consumer {
-    struct qsi_list in_channel;
-    struct qsi_list in_queue;
-    struct qs_channel *channel;
-    struct store_queue *queue;
-    int64_t priority;
-    bool no_ack;
-    bool paused;       /* it takes no messages, as if its prefetch were used up */
-    bool cancelled;    /* by the deletion of the queue; goes when the event was taken */
-    bool is_gone;      /* in no list any more; freed with its last unacked message */
-    uint32_t prefetch; /* 0: unlimited */
-    uint64_t unacked_count;
-    struct qsi_chunk
-        *names; /* what the two point into; deliveries share it, and the queue may go first */
-    struct qsi_slice tag, queue_name;
-};
-
-struct pieces; /* publish.h */
-
-struct returned_message { /* lies in a chunk of its own, which a qs_message can hold */
-    struct qsi_chunk *chunk;
-    struct qsi_list in_channel;
-    struct qsi_slice exchange, routing_key, properties, body;
-    uint8_t bytes[];
-};
-
-struct tx_settle {
-    uint64_t first_tag, last_tag;
-    uint8_t kind;    /* QSI_SETTLE_* */
-    uint64_t due_us; /* of those that have it, else 0 */
-};
-/* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters, if it has any. */
-#define QSI_SETTLE_REJECT 16
-
-/* What channels share.  A channel that was opened on the store itself has one of its own, which ends with it. */
-struct qs_connection {
-    struct qs_store *store;
-    struct qsi_list in_store;
-    struct qsi_list channels;         /* that are open: qs_channel.in_connection */
-    struct qsi_list exclusive_queues; /* store_queue.in_owner */
-    uint32_t references;              /* the handle and each channel */
-    bool is_shared;                   /* it has a handle */
-    bool closed;
-};
-
-struct qs_channel {
-    struct qs_store *store;
-    struct qs_connection *connection;
-    struct qsi_list in_store;
-    struct qsi_list in_connection;
-    bool closed;
-    struct qsi_unacked unacked;
-    struct qsi_confirms confirms;
-    bool ignores_returns;    /* nobody reads them: none but the first is kept, in confirm mode */
-    struct qsi_list returns; /* returned_message, oldest first */
-    struct qsi_list ignored_returns; /* the first since somebody asked */
-    uint64_t ignored_return_count;
-    struct qsi_list consumers; /* in turn: the next to serve first */
-    uint64_t next_consumer_name;
-    uint32_t prefetch_new;     /* for consumers to come */
-    uint32_t prefetch_channel; /* 0: unlimited */
-    uint64_t consumed_count;   /* of the unacked: what came by consumers, not by a get */
-    bool waits;                /* for deliveries, in a call */
-    bool deferred;             /* it could have had a message, but another consumer comes first */
-    bool is_parked;            /* it waits outside of a call */
-    uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
-    struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
-    int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
-    bool has_aside;       /* segments were set aside for it */
-    uint64_t counted_lsn; /* of deliveries that count, and are not written yet; 0: none */
-    bool tx_selected;
-    struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
-    uint64_t tx_letters;        /* dead letters among them */
-    struct qsi_list tx_returns; /* told at its commit */
-    struct qsi_buf tx_settles;  /* struct tx_settle */
-};
 
 /* ---- files that are missing (lost_files.c) ---- */
 
@@ -440,7 +229,7 @@ static inline bool qsi_has_departures(const struct qs_store *store)
 {
     return store->departures.leaving_at < store->departures.leaving.bytes ||
            store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
-           (store->departures.stuck.bytes > 0 && !store->timer_running);
+           (store->departures.stuck.bytes > 0 && !store->departures.has_timer);
 }
 
 /* ---- threads.c: without the lock ---- */
@@ -645,7 +434,7 @@ bool qsi_has_event(struct qs_channel *channel, uint32_t kinds);
 void qsi_ring_armed_consumers(struct store_queue *queue);
 static inline void qsi_ring_consumers(const struct qs_store *store, struct store_queue *queue)
 {
-    if (store->armed_count > 0 && queue->consumer_count > 0) {
+    if (store->events.armed_count > 0 && queue->consumer_count > 0) {
         qsi_ring_armed_consumers(queue);
     }
 }
@@ -711,8 +500,8 @@ void qsi_forget_dead_files(struct qs_store *store);
 /* REQUIRES lock.  Around reading from the message store without it. */
 static inline uint32_t qsi_reader_begin(struct qs_store *store)
 {
-    store->readers.count[store->readers.epoch & 1] += 1;
-    return store->readers.epoch & 1;
+    store->paging.readers.count[store->paging.readers.epoch & 1] += 1;
+    return store->paging.readers.epoch & 1;
 }
 void qsi_reader_end(struct qs_store *store, uint32_t reader);
 

@@ -142,9 +142,9 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     store->failed = true;
     store->failure = *cause;
     qsi_watch_wake(store);
-    qsi_cond_broadcast(&store->durable);
-    qsi_cond_broadcast(&store->prepared);
-    qsi_cond_broadcast(&store->paged);
+    qsi_cond_broadcast(&store->commit.durable);
+    qsi_cond_broadcast(&store->commit.prepared);
+    qsi_cond_broadcast(&store->paging.done);
     qsi_events_announce(store);
     qsi_ring_confirmed(store);
 }

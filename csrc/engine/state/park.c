@@ -28,7 +28,7 @@ static void disarm(struct qs_channel *channel)
 {
     if (channel->armed_kinds != 0) {
         channel->armed_kinds = 0;
-        channel->store->armed_count -= 1;
+        channel->store->events.armed_count -= 1;
         qsi_list_remove(&channel->in_changes);
         qsi_list_remove(&channel->in_confirms);
     }
@@ -49,12 +49,12 @@ qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds, qs_error 
     }
     channel->is_parked = true;
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
-    store->event_waiters += 1;
-    store->deferred_waiters += channel->deferred ? 1 : 0;
+    store->events.waiters += 1;
+    store->events.deferred_waiters += channel->deferred ? 1 : 0;
     channel->armed_kinds = kinds;
-    store->armed_count += 1;
+    store->events.armed_count += 1;
     if ((kinds & QS_EVENT_CHANGE) != 0) {
-        qsi_list_push_back(&store->armed_for_changes, &channel->in_changes);
+        qsi_list_push_back(&store->events.armed_for_changes, &channel->in_changes);
     }
     if ((kinds & QS_EVENT_ACK) != 0 &&
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
@@ -73,8 +73,8 @@ bool qsi_channel_unpark(struct qs_channel *channel)
     disarm(channel);
     channel->is_parked = false;
     channel->waits = false;
-    store->event_waiters -= 1;
-    store->deferred_waiters -= channel->deferred ? 1 : 0;
+    store->events.waiters -= 1;
+    store->events.deferred_waiters -= channel->deferred ? 1 : 0;
     return true;
 }
 
@@ -82,7 +82,7 @@ void qsi_channel_note_deferred(struct qs_channel *channel)
 {
     if (!channel->deferred) {
         channel->deferred = true;
-        channel->store->deferred_waiters += channel->is_parked ? 1 : 0;
+        channel->store->events.deferred_waiters += channel->is_parked ? 1 : 0;
     }
 }
 
@@ -96,15 +96,15 @@ void qsi_ring_if_due(struct qs_channel *channel)
     } else if ((channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
                qsi_confirms_last_lsn(&channel->confirms) != 0 &&
                qsi_list_is_empty(&channel->in_confirms)) {
-        qsi_list_push_back(&store->armed_for_confirms, &channel->in_confirms);
+        qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
     }
 }
 
 void qsi_ring_changes(struct qs_store *store)
 {
-    while (!qsi_list_is_empty(&store->armed_for_changes)) {
+    while (!qsi_list_is_empty(&store->events.armed_for_changes)) {
         qsi_channel_ring(
-            QSI_LIST_OWNER(store->armed_for_changes.next, struct qs_channel, in_changes));
+            QSI_LIST_OWNER(store->events.armed_for_changes.next, struct qs_channel, in_changes));
     }
 }
 
@@ -112,8 +112,8 @@ void qsi_ring_confirmed(struct qs_store *store)
 {
     struct qsi_list *next;
 
-    for (struct qsi_list *node = store->armed_for_confirms.next; node != &store->armed_for_confirms;
-         node = next) {
+    for (struct qsi_list *node = store->events.armed_for_confirms.next;
+         node != &store->events.armed_for_confirms; node = next) {
         next = node->next;
         qsi_ring_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_confirms));
     }

@@ -158,7 +158,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
     created->level = level;
     created->lazy = queue->lazy;
     created->core.ttl_least_us = queue->core.ttl_least_us;
-    store->lazy_count += queue->lazy ? 1 : 0;
+    store->paging.lazy_count += queue->lazy ? 1 : 0;
     *level_out = created;
     return QS_OK;
 }
@@ -180,7 +180,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         qsi_map_remove_number(&store->queues_by_id, queue->core.id);
         return status;
     }
-    store->lazy_count += queue->lazy ? 1 : 0;
+    store->paging.lazy_count += queue->lazy ? 1 : 0;
     if (qsi_queue_in(queue->core.id) >= store->next_queue_id) {
         store->next_queue_id = qsi_queue_in(queue->core.id) + 1;
     }
@@ -219,7 +219,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
-    store->lazy_count -= queue->lazy ? 1 : 0;
+    store->paging.lazy_count -= queue->lazy ? 1 : 0;
     qsi_queue_abandon(&queue->core);
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);

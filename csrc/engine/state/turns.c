@@ -24,7 +24,7 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
 {
     struct store_queue *queue = consumer->queue;
     uint64_t left = qsi_ready_count(queue);
-    bool is_scarce = left <= consumer->channel->store->event_waiters;
+    bool is_scarce = left <= consumer->channel->store->events.waiters;
 
     if (queue->active == consumer) {
         return true;

@@ -3,18 +3,18 @@
 
 void qsi_commit_kick(struct qs_store *store)
 {
-    if (store->committer_sleeps) {
-        store->committer_sleeps = false;
+    if (store->commit.committer_sleeps) {
+        store->commit.committer_sleeps = false;
         /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take it. */
-        qsi_cond_broadcast(&store->work);
+        qsi_cond_broadcast(&store->commit.work);
     }
 }
 
 void qsi_commit_hurry(struct qs_store *store)
 {
-    store->is_awaited = true;
-    store->committer_sleeps = false;
-    qsi_cond_broadcast(&store->work); /* as above */
+    store->commit.is_awaited = true;
+    store->commit.committer_sleeps = false;
+    qsi_cond_broadcast(&store->commit.work); /* as above */
 }
 
 void qsi_wake_timer(struct qs_store *store)
@@ -25,19 +25,19 @@ void qsi_wake_timer(struct qs_store *store)
 
 void qsi_events_announce(struct qs_store *store)
 {
-    store->event_count += 1;
-    if (store->event_waiters > 0) {
-        qsi_cond_broadcast(&store->events);
+    store->events.count += 1;
+    if (store->events.waiters > 0) {
+        qsi_cond_broadcast(&store->events.came);
     }
-    if (!qsi_list_is_empty(&store->armed_for_changes)) {
+    if (!qsi_list_is_empty(&store->events.armed_for_changes)) {
         qsi_ring_changes(store);
     }
 }
 
 void qsi_reader_end(struct qs_store *store, uint32_t reader)
 {
-    store->readers.count[reader] -= 1;
-    if (store->readers.count[reader] == 0) {
-        qsi_cond_broadcast(&store->paged);
+    store->paging.readers.count[reader] -= 1;
+    if (store->paging.readers.count[reader] == 0) {
+        qsi_cond_broadcast(&store->paging.done);
     }
 }

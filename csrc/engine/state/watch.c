@@ -43,20 +43,20 @@ __attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, u
 
 uint64_t qsi_commit_running_ns(const struct qs_store *store)
 {
-    return store->leading && store->commit_began_ns != 0
-               ? store->env->monotonic_ns(store->env) - store->commit_began_ns
+    return store->commit.leading && store->commit.began_ns != 0
+               ? store->env->monotonic_ns(store->env) - store->commit.began_ns
                : 0;
 }
 
 static bool is_stall_untold(const struct qs_store *store)
 {
-    return store->leading && store->watch.stall_told_ns != store->commit_began_ns &&
+    return store->commit.leading && store->watch.stall_told_ns != store->commit.began_ns &&
            qsi_commit_running_ns(store) >= STALL_NS;
 }
 
 static void count_stall(struct qs_store *store)
 {
-    store->watch.stall_told_ns = store->commit_began_ns;
+    store->watch.stall_told_ns = store->commit.began_ns;
     store->stats.commit_stalls += 1;
 }
 
@@ -136,7 +136,7 @@ void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
     struct qsi_watch *watch = &store->watch;
 
     watch->checkpoint.number = store->manifest.checkpoint_number;
-    watch->checkpoint.lsn = store->checkpoint_lsn;
+    watch->checkpoint.lsn = store->checkpoint.lsn;
     watch->checkpoint.bytes = store->space.named_bytes;
     watch->checkpoint.took_ns = store->env->monotonic_ns(store->env) - began_ns;
     watch->checkpoint.is_told = false;
@@ -158,13 +158,13 @@ static void tell_checkpoint(struct qs_store *store)
 
 static void tell_held(struct qs_store *store)
 {
-    if (store->is_held_up && !store->watch.is_held_told) {
-        qs_error held_by = store->held_by;
+    if (store->checkpoint.is_held_up && !store->watch.is_held_told) {
+        qs_error held_by = store->checkpoint.held_by;
         store->watch.is_held_told = true;
         tell(store, QS_NOTE_WARNING, "no checkpoint can be made, so the journal grows: %s",
              held_by.text);
     }
-    if (!store->is_held_up && store->watch.is_held_told) {
+    if (!store->checkpoint.is_held_up && store->watch.is_held_told) {
         store->watch.is_held_told = false;
         tell(store, QS_NOTE_INFO, "checkpoints can be made again");
     }

@@ -332,8 +332,8 @@ void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
 {
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
         struct store_queue *level = qsi_level_at(queue, i);
-        store->lazy_count += lazy ? 1 : 0;
-        store->lazy_count -= level->lazy ? 1 : 0;
+        store->paging.lazy_count += lazy ? 1 : 0;
+        store->paging.lazy_count -= level->lazy ? 1 : 0;
         level->lazy = lazy;
     }
     queue->mode_was_set = true;

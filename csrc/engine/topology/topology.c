@@ -170,7 +170,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
 /* The queue with that id was deleted: levels that salvage made without it go, too. */
 static void drop_salvaged_levels(struct qs_store *store, uint64_t id)
 {
-    for (uint32_t level = 1; store->recovered_queues > 0 && level <= UINT8_MAX; level++) {
+    for (uint32_t level = 1; store->recovery.queues > 0 && level <= UINT8_MAX; level++) {
         struct store_queue *queue = qsi_find_by_id(store, qsi_level_id(id, (uint8_t)level));
         if (queue != NULL) {
             qsi_drop_queue(store, queue);

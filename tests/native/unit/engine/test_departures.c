@@ -122,14 +122,14 @@ static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
     struct engine engine;
 
     engine_start(&engine, IN_MEMORY);
-    engine.store->timer_running = true; /* its thread is slow today */
+    engine.store->departures.has_timer = true; /* its thread is slow today */
     leave_at_once(&engine);
     QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
     QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
     QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
     publish(&engine, "q", "last"); /* its letter is the last: those before it left before */
     QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);
-    engine.store->timer_running = false;
+    engine.store->departures.has_timer = false;
     engine_reopen(&engine);
     QS_CHECK(ready_in(&engine, "dead") == BACKLOG + 1 && ready_in(&engine, "q") == 2);
     for (uint32_t i = 0; i <= BACKLOG; i++) {
@@ -203,7 +203,7 @@ static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead
 
     engine_start(&engine, IN_MEMORY);
     declare_one(&engine, dead_letters);
-    engine.store->timer_running = engine.store->pager_running =
+    engine.store->departures.has_timer = engine.store->paging.is_running =
         true; /* their threads are slow today */
     engine.store->departures.is_busy = is_busy;
     publish_at_once(&engine, "dropped");
@@ -211,7 +211,7 @@ static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead
     get_flags(&engine, "one", "kept", QS_NO_ACK | QS_NO_WAIT);
     check_counts(&engine, "one", 0, dead_letters || is_busy ? 1 : 0);
     get_nothing(&engine, "one");
-    engine.store->timer_running = engine.store->pager_running = false;
+    engine.store->departures.has_timer = engine.store->paging.is_running = false;
     engine.store->departures.is_busy = false;
     get_nothing(&engine, "one");
     check_counts(&engine, "dead", dead_letters ? 1 : 0, 0);
@@ -626,8 +626,8 @@ static void test_dead_letters_are_committed_by_themselves(void)
         take(&engine, "q", 1);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         qsi_mutex_lock(&engine.store->mutex);
-        while (!engine.store->committer_sleeps) {
-            qsi_cond_wait(&engine.store->durable, &engine.store->mutex, SECOND / 1000);
+        while (!engine.store->commit.committer_sleeps) {
+            qsi_cond_wait(&engine.store->commit.durable, &engine.store->mutex, SECOND / 1000);
         }
         qsi_mutex_unlock(&engine.store->mutex);
         nack(&engine, i + 1, 0);

@@ -1,0 +1,55 @@
+/* What paging shares under the lock. */
+#ifndef QSI_PAGING_STATE_H
+#define QSI_PAGING_STATE_H
+
+#include "qstore/status.h"
+
+#include "list.h"
+#include "lock.h"
+#include "segment.h"
+
+#include <pthread.h>
+
+/* A segment file without messages that the last checkpoint still names. */
+struct dead_file {
+    struct qsi_list in_store;
+    struct qsi_segment_file file;
+    bool sealed; /* it was dead when the checkpoint that is being made began */
+};
+
+/* Readers of the message store, by the checkpoint that was the last when they began: what was let go before it stays until
+ * they are done. */
+struct readers {
+    uint32_t count[2];
+    uint32_t epoch;
+};
+
+struct qsi_paging {
+    bool flushing;       /* a flush is under way: one at a time */
+    bool snapshot_waits; /* a checkpoint has its turn before the next flush */
+    /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
+     * meanwhile. */
+    uint32_t releasing, rewriting;
+    bool is_stuck;       /* over the budget, and nothing more can leave memory */
+    bool space_is_short; /* a segment could not be written for want of space */
+    qs_error unpaged;    /* QS_ECORRUPT: the last that was to be paged could not be */
+    /* Message files hold far more garbage than bodies: publishers wait for compaction. */
+    bool garbage_is_much;
+    uint64_t compacted_at_ns; /* when the pager last looked for garbage */
+    uint32_t memory_waiters;
+    uint32_t lazy_count; /* queues with x-queue-mode=lazy */
+    uint64_t targets_at_ns;
+    uint64_t rates_at_ns,
+        rates_moved;       /* the last look for queues that moved, and what had by then */
+    struct qsi_list ahead; /* store_queue.in_ahead */
+    struct qsi_list dead_files;
+    uint64_t dead_bytes;
+    uint64_t dead_since_ns; /* 0: nothing is dead */
+    struct readers readers;
+    struct qsi_cond wanted; /* for the pager */
+    struct qsi_cond done;   /* a job of the pager, or of somebody who did it himself, ended */
+    pthread_t thread;
+    bool is_running;
+};
+
+#endif
