@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct qsi_route qsi_route_empty = {0, NULL};
+const struct qsi_route qsi_route_empty = {0};
 
 /* -- routes ----------------------------------------------------------------------------------- */
 
@@ -33,7 +33,7 @@ const struct qsi_route *qsi_route_create(const struct qsi_route *model)
     }
     destinations = (struct qsi_destination **)(void *)(route + 1);
     memcpy(destinations, model->destinations, model->count * sizeof(struct qsi_destination *));
-    *route = (struct qsi_route){model->count, destinations};
+    *route = (struct qsi_route){.count = model->count, .destinations = destinations};
     return route;
 }
 

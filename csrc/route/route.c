@@ -20,7 +20,7 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
     qsi_list_init(&destination->bindings);
     destination->exchange = NULL;
     destination->self = destination;
-    destination->own_route = (struct qsi_route){1, &destination->self};
+    destination->own_route = (struct qsi_route){.count = 1, .destinations = &destination->self};
     destination->order = router->next_order++;
     destination->mark = 0;
     router->version++;

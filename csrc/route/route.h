@@ -40,6 +40,7 @@ struct qsi_headers_pattern;
 /* Where a message goes: each queue once, in the order they were added to the router. */
 struct qsi_route {
     uint32_t count;
+    bool by_headers; /* one exchange on the way looked at headers: others may lead elsewhere */
     struct qsi_destination *const *destinations;
 };
 
@@ -132,7 +133,6 @@ struct qsi_router {
     struct qsi_buf collected;  /* qsi_destination *: reused by every collection */
     struct qsi_buf reached;    /* qsi_exchange *: those of the collection */
     bool has_matched;          /* something was collected since this was cleared */
-    bool by_headers;           /* the last lookup looked at headers */
     struct qsi_route walked;   /* the last route that was not remembered */
     struct qsi_list done;      /* auto-delete exchanges that have lost their last binding */
     struct qsi_buf identity;   /* a key of bindings under construction */
@@ -223,8 +223,7 @@ qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exch
  * Each exchange on the way gives the message to what its bindings lead to, or, if none matches, to
  * its alternate exchange; each is passed once, so circles end.  Unless headers or several keys
  * decide, what was looked up before is found with one probe of a hash table and without
- * allocating.  Afterwards qsi_router.by_headers tells whether the headers were looked at: other
- * ones may lead elsewhere.
+ * allocating.
  * QS_NOT_FOUND no such exchange; QS_ACCESS_REFUSED it is internal; QS_ENOMEM. */
 qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
                             const struct qsi_routing *routing, const struct qsi_route **route_out,

@@ -71,6 +71,7 @@ qs_status qsi_route_cache_put(struct qsi_router *router, struct qsi_route_cache 
                               struct qsi_slice key, const struct qsi_route *model,
                               const struct qsi_route **route_out)
 {
+    QS_DCHECK(!model->by_headers); /* another message with this key may go elsewhere */
     QS_TRY(share_route(router, cache, model, route_out));
     QS_TRY(qsi_map_put(&cache->keys, key.data, key.bytes, (void *)*route_out));
     count_remembered(router, cache, key.bytes + ENTRY_BYTES);

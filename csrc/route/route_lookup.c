@@ -47,18 +47,21 @@ static qs_status reach_alternate(struct qsi_router *router, const struct qsi_exc
 static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
                       const struct qsi_routing *routing)
 {
+    bool by_headers = false;
+
     qsi_collect_begin(router);
     QS_TRY(qsi_collect_destination(router, &exchange->destination));
     for (size_t at = 0; at < router->reached.bytes; at += sizeof exchange) {
         memcpy(&exchange, router->reached.data + at, sizeof exchange);
         router->has_matched = false;
-        router->by_headers = router->by_headers || exchange->type == &qsi_match_headers;
+        by_headers = by_headers || exchange->type == &qsi_match_headers;
         QS_TRY(exchange->type->collect(router, exchange, routing));
         if (!router->has_matched) {
             QS_TRY(reach_alternate(router, exchange));
         }
     }
     router->walked = qsi_collect_finish(router);
+    router->walked.by_headers = by_headers;
     return QS_OK;
 }
 
@@ -79,7 +82,7 @@ static qs_status walk_or_remember(struct qsi_router *router, struct qsi_exchange
     }
     QS_TRY(walk(router, exchange, routing));
     *route_out = &router->walked;
-    if (is_one_key && !router->by_headers) {
+    if (is_one_key && !router->walked.by_headers) {
         return qsi_route_cache_put(router, &exchange->walked, routing->key, &router->walked,
                                    route_out);
     }
@@ -93,7 +96,6 @@ static inline qs_status look_up(struct qsi_router *router, struct qsi_exchange *
 {
     qs_status status;
 
-    router->by_headers = false;
     if (QS_LIKELY(exchange->is_plain && routing->copy_count == 0)) {
         status = exchange->type->lookup(router, exchange, routing->key, route_out);
     } else {

@@ -270,7 +270,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
     const struct qsi_route *found;
 
     QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, &routing, &found, error));
-    route->by_headers = batch->store->router.by_headers;
+    route->by_headers = found->by_headers;
     if (found->count == 0) {
         return QS_OK;
     }

@@ -131,7 +131,6 @@ static qs_status look_up_once(struct publishing *publishing, qs_error *error)
                                  &publishing->route, error);
     }
     exchange = qsi_router_find(router, publishing->exchange);
-    router->by_headers = false;
     publishing->route = &nowhere;
     return exchange != NULL ? qsi_exchange_lookup(router, exchange, &publishing->routing,
                                                   &publishing->route, error)
@@ -144,7 +143,7 @@ static qs_status look_up(struct publishing *publishing, qs_error *error)
     struct qsi_slice properties = publishing->properties;
 
     QS_TRY(look_up_once(publishing, error));
-    if (QS_LIKELY(!publishing->channel->store->router.by_headers ||
+    if (QS_LIKELY(!publishing->route->by_headers ||
                   !qsi_slice_is_null(publishing->routing.headers))) {
         return QS_OK;
     }

@@ -34,7 +34,7 @@ lookup_table(struct qsi_router *router, struct qsi_exchange *exchange, const str
     const struct qsi_route *route = NULL;
 
     QS_CHECK(qsi_exchange_lookup(router, exchange, &routing, &route, NULL) == QS_OK);
-    QS_CHECK(router->by_headers);
+    QS_CHECK(route->by_headers);
     return route;
 }
 

@@ -266,13 +266,13 @@ static void test_headers_behind_an_exchange_are_looked_at_each_time(void)
     QS_CHECK(qsi_router_bind(&router, headers, &queues[1].destination, text(""), slice_of(&one),
                              &bound, NULL) == QS_OK);
     QS_CHECK(qsi_router_lookup(&router, text("source"), &routing, &route, NULL) == QS_OK);
-    QS_CHECK(route->count == 1 && router.by_headers);
+    QS_CHECK(route->count == 1 && route->by_headers);
     routing.headers = slice_of(&two);
     QS_CHECK(qsi_router_lookup(&router, text("source"), &routing, &route, NULL) == QS_OK);
-    QS_CHECK(route->count == 0 && router.by_headers);
+    QS_CHECK(route->count == 0 && route->by_headers);
     routing.key = text("other");
     QS_CHECK(qsi_router_lookup(&router, text("source"), &routing, &route, NULL) == QS_OK);
-    QS_CHECK(route->count == 0 && !router.by_headers);
+    QS_CHECK(route->count == 0 && !route->by_headers);
     qsi_router_fini(&router);
 }
 
