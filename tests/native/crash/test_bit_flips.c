@@ -18,7 +18,7 @@
  * Arguments: seed, step from one damaged byte of padding to the next (1: all; the default tries
  * fewer of them, which are all alike, to save time). */
 #include "block.h"
-#include "qs_crash_run.h"
+#include "crash_run.h"
 
 #define FILES_MAX 64
 #define NAME_BYTES 64

@@ -12,7 +12,7 @@
 
 #include "check.h"
 #include "env_test.h"
-#include "qs_crash_model.h"
+#include "crash_model.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* Simulated power cuts over messages that leave their queues by themselves (qs_crash_departures.h): in memory, and where queues page.
+/* Simulated power cuts over messages that leave their queues by themselves (crash_departures.h): in memory, and where queues page.
  *
  * Arguments: seed, number of states, the one kind of runs (from 0). */
-#include "qs_crash_departures.h"
-#include "qs_crash_run.h"
+#include "crash_departures.h"
+#include "crash_run.h"
 
 static const struct {
     const char *name;

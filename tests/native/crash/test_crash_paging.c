@@ -3,7 +3,7 @@
  * of that in crashes during recovery as well.  A part of the states is settled to the end, to see that space comes back.
  *
  * Arguments: seed, number of states, the one kind of runs (from 0). */
-#include "qs_crash_run.h"
+#include "crash_run.h"
 
 static const struct {
     const char *name;

@@ -2,8 +2,8 @@
  * finds nothing proves nothing until it was seen to find something.
  *
  * Arguments: seed. */
-#include "qs_crash_departures.h"
-#include "qs_crash_run.h"
+#include "crash_departures.h"
+#include "crash_run.h"
 
 #define STATES_MAX 200000 /* within which a bug must show */
 

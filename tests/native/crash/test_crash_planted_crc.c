@@ -4,7 +4,7 @@
  * Arguments: seed. */
 #include "qstore/codec.h"
 
-#include "qs_crash_run.h"
+#include "crash_run.h"
 
 #define STATES_MAX 100000
 

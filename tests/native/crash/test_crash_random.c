@@ -4,7 +4,7 @@
  * disk, recovery itself included.
  *
  * Arguments: seed, number of states. */
-#include "qs_crash_run.h"
+#include "crash_run.h"
 
 static const struct {
     const char *name;

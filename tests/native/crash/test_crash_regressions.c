@@ -1,5 +1,5 @@
 /* What the crash suite found, each as the few calls that showed it.  The names tell the symptom. */
-#include "qs_crash_run.h"
+#include "crash_run.h"
 #include "queue_life.h"
 
 /* A store on a sim, with a model that checks every cut. */

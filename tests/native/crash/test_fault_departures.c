@@ -1,13 +1,13 @@
 /* Messages that leave their queues by themselves, while the n-th environment call fails, in every way, or the n-th allocation, for
  * n = 1, 2, ... until nothing fails any more.
  *
- * What must hold each time: nothing is lost and nothing is there twice (qs_crash_departures.h), behind the fault, after a power cut
+ * What must hold each time: nothing is lost and nothing is there twice (crash_departures.h), behind the fault, after a power cut
  * and after a close; the store goes on, or has failed and says so; no crash and no leak.
  *
  * Arguments: seed, a part of the names of the operations to try. */
-#include "qs_crash_departures.h"
-#include "qs_crash_faults.h"
-#include "qs_crash_run.h"
+#include "crash_departures.h"
+#include "crash_faults.h"
+#include "crash_run.h"
 #include "qs_test_alloc.h"
 
 #define N_MAX 4000 /* a sweep that does not come to an end is a failure */

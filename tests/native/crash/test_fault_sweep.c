@@ -7,8 +7,8 @@
  * none of the caller's business; and a disk that was full is as good as new once there is space.
  *
  * Arguments: seed, a part of the names of the operations to try. */
-#include "qs_crash_faults.h"
-#include "qs_crash_run.h"
+#include "crash_faults.h"
+#include "crash_run.h"
 #include "qs_test_alloc.h"
 
 #define STEP_BYTES (32u << 10) /* of space, from trial to trial */

@@ -13,7 +13,7 @@
 #include "journal_file.h"
 #include "le.h"
 #include "message_format.h"
-#include "qs_crash_run.h"
+#include "crash_run.h"
 #include "segment_format.h"
 
 #include <signal.h>

@@ -19,8 +19,8 @@
         }                                                                            \
     } while (0)
 
-/* Give QS_ERROR to the call, and QS_CHECK_OK tells its text when the call fails. */
-static _Thread_local qs_error qs_test_error __attribute__((unused));
+/* Give QS_ERROR to the call, and QS_CHECK_OK tells its text when the call fails.  Weak: one for all files of a test. */
+__attribute__((weak)) _Thread_local qs_error qs_test_error;
 #define QS_ERROR (&qs_test_error)
 #define QS_CHECK_OK(call) QS_CHECK_STATUS(QS_OK, call)
 #define QS_CHECK_STATUS(expected, call)                                                            \

@@ -1,23 +1,7 @@
-/* Space comes back: what a store gives up when its messages are settled, and what it must not.
- *
- * Of a store whose messages are all out on one channel, some queues are acked and the others requeued; then checkpoints
- * and compaction do what they can, and what was requeued must still be there with its bytes: a file that went too early
- * shows.  Then the rest is acked, and no segment file and no message file may be left: a reference that leaked shows. */
-#ifndef QS_CRASH_SPACE_H
-#define QS_CRASH_SPACE_H
+/* Whether space comes back. */
+#include "crash_space.h"
 
-#include "qs_crash_model.h"
-#include "qs_crash_work.h"
-
-struct crash_space {
-    struct crash_model *model;
-    struct crash_report *report;
-    qs_store *store;
-    qs_channel *channel;
-    qs_env *env;
-};
-
-static inline bool crash_space_done(struct crash_space *space, qs_status status, const char *what)
+static bool crash_space_done(struct crash_space *space, qs_status status, const char *what)
 {
     if (status != QS_OK) {
         crash_violation(space->report, "%s after recovery: %s: %s", what, qs_status_name(status),
@@ -27,7 +11,7 @@ static inline bool crash_space_done(struct crash_space *space, qs_status status,
 }
 
 /* In the order of their tags, which is that of the check. */
-static inline bool crash_space_settle(struct crash_space *space, uint64_t kept)
+static bool crash_space_settle(struct crash_space *space, uint64_t kept)
 {
     for (int i = 0; i < CRASH_QUEUES; i++) {
         struct crash_queue *queue = &space->model->queues[i];
@@ -50,7 +34,7 @@ static inline bool crash_space_settle(struct crash_space *space, uint64_t kept)
     return true;
 }
 
-static inline bool crash_space_give_back(struct crash_space *space)
+static bool crash_space_give_back(struct crash_space *space)
 {
     qs_status status;
 
@@ -65,7 +49,7 @@ static inline bool crash_space_give_back(struct crash_space *space)
 }
 
 /* The messages that a check found are there, flagged, with their bytes, and no others. */
-static inline void crash_space_drain(struct crash_space *space, struct crash_queue *queue)
+static void crash_space_drain(struct crash_space *space, struct crash_queue *queue)
 {
     uint32_t position = 0;
     qs_message message;
@@ -107,7 +91,7 @@ struct crash_leftovers {
     const char *suffix;
 };
 
-static inline bool crash_visit_leftover(void *context, const char *name)
+static bool crash_visit_leftover(void *context, const char *name)
 {
     const struct crash_leftovers *leftovers = context;
 
@@ -117,7 +101,7 @@ static inline bool crash_visit_leftover(void *context, const char *name)
     return true;
 }
 
-static inline void crash_space_look(struct crash_space *space, const char *name, const char *suffix)
+static void crash_space_look(struct crash_space *space, const char *name, const char *suffix)
 {
     struct crash_leftovers leftovers = {space->report, name, suffix};
     qs_dir *root = NULL, *dir = NULL;
@@ -134,7 +118,7 @@ static inline void crash_space_look(struct crash_space *space, const char *name,
 }
 
 /* What is left is the message file in use, if bodies were added in this session, and nothing in it. */
-static inline void crash_check_messages(struct crash_report *report, qs_store *store)
+static void crash_check_messages(struct crash_report *report, qs_store *store)
 {
     struct qsi_message_space left;
 
@@ -147,10 +131,8 @@ static inline void crash_check_messages(struct crash_report *report, qs_store *s
     }
 }
 
-/* REQUIRES that crash_model_check was the last to look at the store, and found nothing wrong. */
-static inline void crash_check_space(struct crash_model *model, struct crash_report *report,
-                                     qs_store *store, qs_channel *channel, qs_env *env,
-                                     uint64_t seed)
+void crash_check_space(struct crash_model *model, struct crash_report *report, qs_store *store,
+                       qs_channel *channel, qs_env *env, uint64_t seed)
 {
     struct crash_space space = {model, report, store, channel, env};
     uint64_t kept = seed >> 8;
@@ -174,7 +156,7 @@ static inline void crash_check_space(struct crash_model *model, struct crash_rep
 /* -- of a store that is at work --------------------------------------------------------------- */
 
 /* Everything out is given back, everything ready is purged: what is left is the message file in use, and nothing in it. */
-static inline void crash_empty(struct crash_work *work)
+static void crash_empty(struct crash_work *work)
 {
     crash_close_channels(work);
     for (uint32_t i = 0; i < CRASH_CHANNELS; i++) {
@@ -189,7 +171,7 @@ static inline void crash_empty(struct crash_work *work)
     }
 }
 
-static inline void crash_empty_give_back(struct crash_work *work)
+static void crash_empty_give_back(struct crash_work *work)
 {
     qs_status status = QS_OK;
 
@@ -207,7 +189,7 @@ static inline void crash_empty_give_back(struct crash_work *work)
     }
 }
 
-static inline void crash_check_empty(struct crash_work *work)
+void crash_check_empty(struct crash_work *work)
 {
     struct crash_space space = {.report = work->report, .env = &work->env->env};
 
@@ -220,5 +202,3 @@ static inline void crash_check_empty(struct crash_work *work)
     crash_space_look(&space, "transient", ".seg");
     crash_check_messages(work->report, work->store);
 }
-
-#endif

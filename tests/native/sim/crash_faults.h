@@ -1,6 +1,6 @@
 /* The ways in which an environment's n-th call fails in the sweeps. */
-#ifndef QS_CRASH_FAULTS_H
-#define QS_CRASH_FAULTS_H
+#ifndef CRASH_FAULTS_H
+#define CRASH_FAULTS_H
 
 #include "env_test.h"
 

@@ -1,67 +1,7 @@
-/* An environment around another one that behaves like a broken engine, or like a process that died.
- *
- * The bugs are planted here and nowhere in the engine: what an engine would do wrong (not sync a
- * directory, confirm before the sync, use one salt for ever, try a failed sync again) looks exactly
- * like this from the disk's side.
- *
- * Threads: one only. */
-#ifndef QS_CRASH_ENV_H
-#define QS_CRASH_ENV_H
+/* The environment that behaves like a broken engine. */
+#include "crash_env.h"
 
-#include "qstore/env.h"
-
-#include "splitmix.h"
-
-#include <stdbool.h>
-#include <string.h>
-
-enum crash_bug {
-    CRASH_NO_BUG,
-    CRASH_NO_DIR_SYNC,     /* names are never synced */
-    CRASH_NO_FILE_SYNC,    /* what is confirmed was not synced */
-    CRASH_CONSTANT_RANDOM, /* every salt is the same */
-    CRASH_RETRIED_SYNC,    /* a sync that failed is repeated, and the repetition believed */
-    CRASH_NO_SEGMENT_SYNC, /* a checkpoint counts, and the journal goes, before its segments are durable */
-    CRASH_NO_INDEX_DIR_SYNC,      /* likewise, their names */
-    CRASH_NO_CHECKPOINT_SYNC,     /* MANIFEST names a checkpoint that is not durable */
-    CRASH_NO_CHECKPOINT_DIR_SYNC, /* likewise, its name */
-    CRASH_NO_MESSAGE_SYNC, /* compaction: the new generation is not durable when the old one goes */
-    /* By crash_plant, in the engine's memory: */
-    CRASH_EARLY_REMOVAL,         /* what a checkpoint names is removed before the next one counts */
-    CRASH_EARLY_MESSAGE_REMOVAL, /* the same of message files and their old generations */
-    CRASH_COUNTED_TWICE,         /* recovery counts the references of the journal twice */
-    CRASH_DROPPED_TWICE,         /* or drops them twice */
-    CRASH_AREA_OVERWRITTEN,      /* a state area that a checkpoint names is written to */
-    CRASH_SHARED_PAGE,           /* bodies that a checkpoint names share a page with later ones */
-    CRASH_GROUP_DIVIDED, /* a dead letter and the end of its message are no group (qs_crash_departures.h) */
-};
-
-enum crash_thing {
-    CRASH_OTHER,
-    CRASH_SEGMENT,
-    CRASH_INDEX_DIR,
-    CRASH_CHECKPOINT,
-    CRASH_CHECKPOINT_DIR,
-    CRASH_MESSAGE_FILE,
-};
-
-#define CRASH_HANDLES_MAX 512
-
-struct crash_env {
-    qs_env env;
-    qs_env *inner;
-    enum crash_bug bug;
-    uint32_t unread_percent; /* of the segment files that are opened to be written cannot be read */
-    uint64_t unread_random;
-    bool is_dead;         /* the process is gone: nothing it still does reaches the disk */
-    uint64_t syncs_begun; /* of files */
-    struct {
-        const void *handle;
-        enum crash_thing thing;
-    } handles[CRASH_HANDLES_MAX]; /* while open, of those that are not CRASH_OTHER */
-};
-
-static inline void crash_note_handle(qs_env *env, const void *handle, enum crash_thing thing)
+static void crash_note_handle(qs_env *env, const void *handle, enum crash_thing thing)
 {
     struct crash_env *crash = env->data;
 
@@ -74,7 +14,7 @@ static inline void crash_note_handle(qs_env *env, const void *handle, enum crash
     }
 }
 
-static inline void crash_forget_handle(qs_env *env, const void *handle)
+static void crash_forget_handle(qs_env *env, const void *handle)
 {
     struct crash_env *crash = env->data;
 
@@ -85,7 +25,7 @@ static inline void crash_forget_handle(qs_env *env, const void *handle)
     }
 }
 
-static inline enum crash_thing crash_thing_of(qs_env *env, const void *handle)
+static enum crash_thing crash_thing_of(qs_env *env, const void *handle)
 {
     const struct crash_env *crash = env->data;
 
@@ -97,14 +37,14 @@ static inline enum crash_thing crash_thing_of(qs_env *env, const void *handle)
     return CRASH_OTHER;
 }
 
-static inline bool crash_has_suffix(const char *name, const char *suffix)
+static bool crash_has_suffix(const char *name, const char *suffix)
 {
     size_t bytes = strlen(name), suffix_bytes = strlen(suffix);
 
     return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
 }
 
-static inline enum crash_thing crash_thing_named(const char *name)
+static enum crash_thing crash_thing_named(const char *name)
 {
     return crash_has_suffix(name, ".seg")    ? CRASH_SEGMENT
            : crash_has_suffix(name, ".msg")  ? CRASH_MESSAGE_FILE
@@ -115,7 +55,7 @@ static inline enum crash_thing crash_thing_named(const char *name)
 }
 
 /* Does the planted bug leave out this sync? */
-static inline bool crash_skips_sync(qs_env *env, const void *handle)
+static bool crash_skips_sync(qs_env *env, const void *handle)
 {
     switch (((struct crash_env *)env->data)->bug) {
     case CRASH_NO_SEGMENT_SYNC:
@@ -133,17 +73,17 @@ static inline bool crash_skips_sync(qs_env *env, const void *handle)
     }
 }
 
-static inline qs_env *crash_inner(qs_env *env)
+static qs_env *crash_inner(qs_env *env)
 {
     return ((struct crash_env *)env->data)->inner;
 }
 
-static inline enum crash_bug crash_bug_of(qs_env *env)
+static enum crash_bug crash_bug_of(qs_env *env)
 {
     return ((struct crash_env *)env->data)->bug;
 }
 
-static inline qs_status crash_fail(qs_error *error, const char *why)
+static qs_status crash_fail(qs_error *error, const char *why)
 {
     if (error != NULL) {
         memset(error, 0, sizeof *error);
@@ -154,7 +94,7 @@ static inline qs_status crash_fail(qs_error *error, const char *why)
 }
 
 /* QS_EIO in a dead process, which reports errors to nobody. */
-static inline qs_status crash_alive(qs_env *env, qs_error *error)
+static qs_status crash_alive(qs_env *env, qs_error *error)
 {
     return ((struct crash_env *)env->data)->is_dead ? crash_fail(error, "the process is dead")
                                                     : QS_OK;
@@ -169,15 +109,15 @@ static inline qs_status crash_alive(qs_env *env, qs_error *error)
 
 /* -- directories and names -------------------------------------------------------------------- */
 
-static inline qs_status crash_dir_open_root(qs_env *env, const char *path, bool create,
-                                            qs_dir **dir_out, bool *created_out, qs_error *error)
+static qs_status crash_dir_open_root(qs_env *env, const char *path, bool create, qs_dir **dir_out,
+                                     bool *created_out, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->dir_open_root(crash_inner(env), path, create, dir_out, created_out,
                                            error);
 }
 
-static inline qs_status crash_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
+static qs_status crash_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     if (crash_bug_of(env) == CRASH_NO_DIR_SYNC) {
@@ -186,8 +126,8 @@ static inline qs_status crash_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error
     return crash_inner(env)->dir_sync_parent(crash_inner(env), dir, error);
 }
 
-static inline qs_status crash_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
-                                       qs_dir **dir_out, bool *created_out, qs_error *error)
+static qs_status crash_dir_open(qs_env *env, qs_dir *parent, const char *name, bool create,
+                                qs_dir **dir_out, bool *created_out, qs_error *error)
 {
     qs_status status;
 
@@ -200,7 +140,7 @@ static inline qs_status crash_dir_open(qs_env *env, qs_dir *parent, const char *
     return status;
 }
 
-static inline qs_status crash_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
+static qs_status crash_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     if (crash_bug_of(env) == CRASH_NO_DIR_SYNC || crash_skips_sync(env, dir)) {
@@ -209,26 +149,26 @@ static inline qs_status crash_dir_sync(qs_env *env, qs_dir *dir, qs_error *error
     return crash_inner(env)->dir_sync(crash_inner(env), dir, error);
 }
 
-static inline qs_status crash_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit,
-                                       void *context, qs_error *error)
+static qs_status crash_dir_list(qs_env *env, qs_dir *dir, qs_name_visitor *visit, void *context,
+                                qs_error *error)
 {
     return crash_inner(env)->dir_list(crash_inner(env), dir, visit, context, error);
 }
 
-static inline void crash_dir_close(qs_env *env, qs_dir *dir)
+static void crash_dir_close(qs_env *env, qs_dir *dir)
 {
     crash_forget_handle(env, dir);
     crash_inner(env)->dir_close(crash_inner(env), dir);
 }
 
-static inline qs_status crash_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
-                                     qs_error *error)
+static qs_status crash_rename(qs_env *env, qs_dir *dir, const char *from, const char *to,
+                              qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->rename(crash_inner(env), dir, from, to, error);
 }
 
-static inline qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
+static qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->remove(crash_inner(env), dir, name, error);
@@ -236,15 +176,15 @@ static inline qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name,
 
 /* -- files ------------------------------------------------------------------------------------ */
 
-static inline bool crash_cannot_read(struct crash_env *crash, const char *name, uint32_t flags)
+static bool crash_cannot_read(struct crash_env *crash, const char *name, uint32_t flags)
 {
     return crash->unread_percent > 0 && (flags & QS_OPEN_WRITE) != 0 &&
            (flags & QS_OPEN_CREATE_NEW) == 0 && crash_thing_named(name) == CRASH_SEGMENT &&
            qsi_splitmix_below(&crash->unread_random, 100) < crash->unread_percent;
 }
 
-static inline qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
-                                   qs_file **file_out, qs_error *error)
+static qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, uint32_t flags,
+                            qs_file **file_out, qs_error *error)
 {
     qs_status status;
 
@@ -259,28 +199,27 @@ static inline qs_status crash_open(qs_env *env, qs_dir *dir, const char *name, u
     return status;
 }
 
-static inline void crash_close(qs_env *env, qs_file *file)
+static void crash_close(qs_env *env, qs_file *file)
 {
     crash_forget_handle(env, file);
     crash_inner(env)->close(crash_inner(env), file);
 }
 
-static inline qs_status crash_read(qs_env *env, qs_file *file, void *data, size_t bytes,
-                                   uint64_t offset, size_t *read_out, qs_error *error)
+static qs_status crash_read(qs_env *env, qs_file *file, void *data, size_t bytes, uint64_t offset,
+                            size_t *read_out, qs_error *error)
 {
     return crash_inner(env)->read(crash_inner(env), file, data, bytes, offset, read_out, error);
 }
 
-static inline qs_status crash_write(qs_env *env, qs_file *file, const qs_part *parts,
-                                    size_t part_count, uint64_t offset, size_t *written_out,
-                                    qs_error *error)
+static qs_status crash_write(qs_env *env, qs_file *file, const qs_part *parts, size_t part_count,
+                             uint64_t offset, size_t *written_out, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->write(crash_inner(env), file, parts, part_count, offset, written_out,
                                    error);
 }
 
-static inline qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
+static qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
 {
     qs_status status;
 
@@ -296,38 +235,38 @@ static inline qs_status crash_sync(qs_env *env, qs_file *file, qs_error *error)
     return status;
 }
 
-static inline qs_status crash_size(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error)
+static qs_status crash_size(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error)
 {
     return crash_inner(env)->size(crash_inner(env), file, bytes_out, error);
 }
 
-static inline qs_status crash_allocate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+static qs_status crash_allocate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->allocate(crash_inner(env), file, bytes, error);
 }
 
-static inline qs_status crash_truncate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
+static qs_status crash_truncate(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->truncate(crash_inner(env), file, bytes, error);
 }
 
-static inline qs_status crash_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
-                                   uint64_t *pid_out, qs_error *error)
+static qs_status crash_lock(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                            uint64_t *pid_out, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->lock(crash_inner(env), dir, name, lock_out, pid_out, error);
 }
 
-static inline qs_status crash_check_linked(qs_env *env, qs_file *file, qs_error *error)
+static qs_status crash_check_linked(qs_env *env, qs_file *file, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->check_linked(crash_inner(env), file, error);
 }
 
-static inline qs_status crash_lock_shared(qs_env *env, qs_dir *dir, const char *name,
-                                          qs_file **lock_out, uint64_t *pid_out, qs_error *error)
+static qs_status crash_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
+                                   uint64_t *pid_out, qs_error *error)
 {
     CRASH_ALIVE(env, error);
     return crash_inner(env)->lock_shared(crash_inner(env), dir, name, lock_out, pid_out, error);
@@ -335,17 +274,17 @@ static inline qs_status crash_lock_shared(qs_env *env, qs_dir *dir, const char *
 
 /* -- clock and randomness --------------------------------------------------------------------- */
 
-static inline uint64_t crash_monotonic_ns(qs_env *env)
+static uint64_t crash_monotonic_ns(qs_env *env)
 {
     return crash_inner(env)->monotonic_ns(crash_inner(env));
 }
 
-static inline uint64_t crash_wall_us(qs_env *env)
+static uint64_t crash_wall_us(qs_env *env)
 {
     return crash_inner(env)->wall_us(crash_inner(env));
 }
 
-static inline qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_error *error)
+static qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_error *error)
 {
     if (crash_bug_of(env) == CRASH_CONSTANT_RANDOM) {
         memset(data, 7, bytes);
@@ -354,14 +293,13 @@ static inline qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_e
     return crash_inner(env)->random(crash_inner(env), data, bytes, error);
 }
 
-static inline qs_status crash_space(qs_env *env, qs_dir *dir, uint64_t *total_out,
-                                    uint64_t *free_out, qs_error *error)
+static qs_status crash_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                             qs_error *error)
 {
     return crash_inner(env)->space(crash_inner(env), dir, total_out, free_out, error);
 }
 
-/* inner stays the caller's, and may be replaced while no store is open. */
-static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum crash_bug bug)
+void crash_env_init(struct crash_env *crash, qs_env *inner, enum crash_bug bug)
 {
     *crash = (struct crash_env){
         .env =
@@ -396,5 +334,3 @@ static inline void crash_env_init(struct crash_env *crash, qs_env *inner, enum c
         .bug = bug,
     };
 }
-
-#endif

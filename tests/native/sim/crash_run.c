@@ -1,75 +1,17 @@
-/* Runs of a workload with power cuts: the heart of the crash suite.
- *
- * A run works on one disk in several generations.  At steps chosen by chance the disk is cut in
- * several ways; each cut is opened as a store of its own and compared with the model as it is at
- * that moment, while the run goes on unharmed.  A generation ends
- *
- *   - with a power cut: the next one goes on from the disk that a cut left, or
- *   - with the death of the process: the next one goes on from the same disk, page cache and all,
- *     so that only recovery's own syncs make what it showed durable,
- *
- * and that can be at any step, also while recovery is at work.  What a recovery showed is the truth
- * for everything after it.
- *
- * All of a run follows from its seed. */
-#ifndef QS_CRASH_RUN_H
-#define QS_CRASH_RUN_H
-
-#include "env_test.h"
-#include "qs_crash_env.h"
-#include "qs_crash_model.h"
-#include "qs_crash_work.h"
-#include "splitmix.h"
-
-#include <time.h>
+/* Runs: generations, and the cuts of them. */
+#include "crash_run.h"
 
 #define CRASH_MID_COMMIT_ROUNDS 3 /* of cuts in a commit that a generation ends in */
 
-struct crash_run_options {
-    enum crash_bug bug;
-    uint32_t generations;    /* 1 at least */
-    uint32_t ops;            /* of one generation, about */
-    uint32_t cut_percent;    /* of the steps at which cuts are taken */
-    uint32_t random_cuts;    /* at each such step, beside the two simple ones */
-    uint32_t unread_percent; /* of the segment files that are to be written to cannot be read */
-    bool has_faults;         /* one call of each generation fails, most often a sync */
-    uint32_t end_steps;      /* a generation that is cut off ends within so many steps */
-    uint32_t end_syncs;      /* not 0: or at one of the first syncs of its work, mid-commit */
-    bool pages;              /* crash_paging_options, and work to go with it */
-};
-
-struct crash_run {
-    const struct crash_run_options *options;
-    struct crash_report *report;
-    uint64_t random;
-    qs_options store_options;
-    uint32_t generation;
-    qs_env *sim;
-    qs_env *fault;        /* around sim */
-    struct crash_env env; /* around fault */
-    struct crash_model model;
-    struct crash_model frozen; /* as it was when the generation ended */
-    uint64_t end_step;         /* the step at which the generation ends; 0: when its work is done */
-    uint64_t end_sync;         /* or the sync at which it does; 0: none */
-    bool ends_in_power_cut;
-    bool has_ended;
-    const struct crash_work *work; /* of this generation */
-    qs_env *next_disk;             /* after a power cut */
-};
-
-static inline uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
+static uint32_t crash_run_below(struct crash_run *run, uint32_t limit)
 {
     return (uint32_t)qsi_splitmix_below(&run->random, limit);
 }
 
 /* -- one state -------------------------------------------------------------------------------- */
 
-#include "qs_crash_space.h"
-
-/* Opens the disk as a store of its own, compares and throws everything away.  space_seed not 0: settles everything
- * as well, and looks at what is left of its space. */
-static inline void crash_check_disk_as(struct crash_model *model, struct crash_report *report,
-                                       qs_env *mem, qs_options options, uint64_t space_seed)
+void crash_check_disk_as(struct crash_model *model, struct crash_report *report, qs_env *mem,
+                         qs_options options, uint64_t space_seed)
 {
     struct crash_env env;
     qs_store *store = NULL;
@@ -94,14 +36,13 @@ static inline void crash_check_disk_as(struct crash_model *model, struct crash_r
     qsi_env_mem_destroy(mem);
 }
 
-static inline void crash_check_disk(struct crash_model *model, struct crash_report *report,
-                                    qs_env *mem)
+void crash_check_disk(struct crash_model *model, struct crash_report *report, qs_env *mem)
 {
     crash_check_disk_as(model, report, mem, crash_options(), 0);
 }
 
 /* It may be opened with more memory or less, and go on with other sizes. */
-static inline qs_options crash_reader_options(struct crash_run *run)
+static qs_options crash_reader_options(struct crash_run *run)
 {
     qs_options options = run->store_options;
 
@@ -112,7 +53,7 @@ static inline qs_options crash_reader_options(struct crash_run *run)
     return options;
 }
 
-static inline void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const char *name)
+static void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, const char *name)
 {
     qs_env *mem = qsi_env_sim_cut(run->sim, how, qsi_splitmix_next(&run->random));
     uint64_t space_seed = 0;
@@ -133,7 +74,7 @@ static inline void crash_check_cut(struct crash_run *run, enum qsi_cut_how how, 
     }
 }
 
-static inline void crash_check_cuts(struct crash_run *run)
+static void crash_check_cuts(struct crash_run *run)
 {
     switch (crash_run_below(run, 4)) {
     case 0:
@@ -153,7 +94,7 @@ static inline void crash_check_cuts(struct crash_run *run)
 
 /* -- the end of a generation ------------------------------------------------------------------ */
 
-static inline qs_env *crash_final_cut(struct crash_run *run)
+static qs_env *crash_final_cut(struct crash_run *run)
 {
     static const enum qsi_cut_how hows[] = {QSI_CUT_RANDOM, QSI_CUT_RANDOM, QSI_CUT_RANDOM,
                                             QSI_CUT_KEEP_ALL, QSI_CUT_DROP_ALL};
@@ -164,7 +105,7 @@ static inline qs_env *crash_final_cut(struct crash_run *run)
     return mem;
 }
 
-static inline void crash_end(struct crash_run *run)
+static void crash_end(struct crash_run *run)
 {
     /* A process that is killed between a failed sync and writing that down leaves a page cache that
      * lies, and nobody who could know: only a power cut, which takes the page cache, helps then. */
@@ -179,12 +120,12 @@ static inline void crash_end(struct crash_run *run)
     }
 }
 
-static inline bool crash_is_mid_commit(const struct crash_run *run)
+static bool crash_is_mid_commit(const struct crash_run *run)
 {
     return run->end_sync != 0 && run->env.syncs_begun >= run->end_sync;
 }
 
-static inline void crash_on_step(void *context, uint64_t step)
+static void crash_on_step(void *context, uint64_t step)
 {
     struct crash_run *run = context;
 
@@ -212,7 +153,7 @@ static inline void crash_on_step(void *context, uint64_t step)
 }
 
 /* The disk and the model that the next generation begins with. */
-static inline void crash_next_disk(struct crash_run *run)
+static void crash_next_disk(struct crash_run *run)
 {
     crash_model_fini(&run->model);
     run->model = run->frozen;
@@ -232,7 +173,7 @@ static inline void crash_next_disk(struct crash_run *run)
 /* -- one generation --------------------------------------------------------------------------- */
 
 /* What recovery shows is compared and is the truth from here on. */
-static inline bool crash_adopt(struct crash_work *work)
+static bool crash_adopt(struct crash_work *work)
 {
     qs_channel *channel = NULL;
 
@@ -246,7 +187,7 @@ static inline bool crash_adopt(struct crash_work *work)
 }
 
 /* In order, now and then: a store that was closed is a crash state as well. */
-static inline void crash_finish(struct crash_run *run, struct crash_work *work)
+static void crash_finish(struct crash_run *run, struct crash_work *work)
 {
     if (work->pages && !work->is_over && !run->has_ended && !work->has_faults &&
         crash_run_below(run, 2) == 0) {
@@ -263,7 +204,7 @@ static inline void crash_finish(struct crash_run *run, struct crash_work *work)
 }
 
 /* Where the generation is cut off; most of the last ones do all of their work. */
-static inline void crash_choose_end(struct crash_run *run)
+static void crash_choose_end(struct crash_run *run)
 {
     bool is_last = run->generation + 1 == run->options->generations;
 
@@ -277,7 +218,7 @@ static inline void crash_choose_end(struct crash_run *run)
 }
 
 /* A failed sync loses what it was for, as it does on Linux: calls still see it, the disk never will. */
-static inline void crash_arm_fault(struct crash_run *run, uint32_t ops)
+static void crash_arm_fault(struct crash_run *run, uint32_t ops)
 {
     static const struct {
         enum qsi_fault_kind kind;
@@ -294,7 +235,7 @@ static inline void crash_arm_fault(struct crash_run *run, uint32_t ops)
                       1 + crash_run_below(run, 2 * ops), false);
 }
 
-static inline void crash_do_work(struct crash_run *run, struct crash_work *work)
+static void crash_do_work(struct crash_run *run, struct crash_work *work)
 {
     /* Some do very little: much can go wrong around the first commit of a session. */
     uint32_t ops = crash_run_below(run, 4) == 0 ? 3 : run->options->ops;
@@ -309,7 +250,7 @@ static inline void crash_do_work(struct crash_run *run, struct crash_work *work)
     crash_work_run(work, 1 + crash_run_below(run, ops));
 }
 
-static inline void crash_generation(struct crash_run *run)
+static void crash_generation(struct crash_run *run)
 {
     struct crash_work work = {
         .env = &run->env,
@@ -335,8 +276,8 @@ static inline void crash_generation(struct crash_run *run)
 
 /* -- a run ------------------------------------------------------------------------------------ */
 
-static inline void crash_run_init(struct crash_run *run, const struct crash_run_options *options,
-                                  struct crash_report *report, uint64_t seed)
+static void crash_run_init(struct crash_run *run, const struct crash_run_options *options,
+                           struct crash_report *report, uint64_t seed)
 {
     *run = (struct crash_run){.options = options, .report = report, .random = seed};
     run->store_options = options->pages ? crash_paging_options(seed) : crash_options();
@@ -353,8 +294,7 @@ static inline void crash_run_init(struct crash_run *run, const struct crash_run_
     qsi_env_sim_on_step(run->sim, crash_on_step, run);
 }
 
-static inline void crash_run(const struct crash_run_options *options, struct crash_report *report,
-                             uint64_t seed)
+void crash_run(const struct crash_run_options *options, struct crash_report *report, uint64_t seed)
 {
     struct crash_run run;
 
@@ -373,7 +313,7 @@ static inline void crash_run(const struct crash_run_options *options, struct cra
 
 /* -- what all tests of this kind share -------------------------------------------------------- */
 
-static inline double crash_seconds(void)
+double crash_seconds(void)
 {
     struct timespec now;
 
@@ -381,8 +321,7 @@ static inline double crash_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The second argument, or so many; a twentieth of it where each state costs twenty times more. */
-static inline uint64_t crash_state_count(int argc, char **argv, uint64_t count)
+uint64_t crash_state_count(int argc, char **argv, uint64_t count)
 {
 #ifdef __SANITIZE_ADDRESS__
     count /= 20;
@@ -390,15 +329,10 @@ static inline uint64_t crash_state_count(int argc, char **argv, uint64_t count)
     return argc > 2 ? strtoull(argv[2], NULL, 0) : count;
 }
 
-/* Runs one after another, from seed on, until there were so many states, or a violation when one is
- * looked for. */
-static inline void crash_run_many(const struct crash_run_options *options,
-                                  struct crash_report *report, uint64_t seed, uint64_t state_count,
-                                  bool stops_at_violation)
+void crash_run_many(const struct crash_run_options *options, struct crash_report *report,
+                    uint64_t seed, uint64_t state_count, bool stops_at_violation)
 {
     while (report->states < state_count && !(stops_at_violation && report->violations > 0)) {
         crash_run(options, report, seed++);
     }
 }
-
-#endif
