@@ -76,56 +76,16 @@ cdef extern from "qstore/qstore.h" nogil:
     ctypedef struct qs_file_system:
         char name[16]
         uint32_t kind
+    # Of the other members qs_stats_at tells.
     ctypedef struct qs_stats:
-        uint64_t durable_lsn
-        uint64_t appended_lsn
-        uint64_t commits
-        uint64_t fdatasyncs
-        uint64_t bytes_journalled
-        uint64_t bytes_stored
-        uint64_t bytes_checkpointed
-        uint64_t messages_published
-        uint64_t messages_routed
-        uint64_t messages_confirmed
-        uint64_t messages_returned
-        uint64_t messages_delivered
-        uint64_t messages_acked
-        uint64_t messages_requeued
-        uint64_t messages_expired
-        uint64_t messages_dead_lettered
-        uint64_t messages_refused
-        uint64_t ram_bytes
-        uint64_t checkpoints
-        uint64_t checkpoint_lsn
-        uint64_t segments_written
-        uint64_t messages_paged_out
-        uint64_t messages_paged_in
-        uint64_t message_files
-        uint64_t message_bytes_live
-        uint64_t message_bytes_total
-        uint64_t commit_latency_p50_us
-        uint64_t commit_latency_p99_us
-        uint64_t commit_latency_max_us
-        uint64_t confirm_latency_p50_us
-        uint64_t confirm_latency_p99_us
-        uint64_t confirm_latency_max_us
-        uint32_t sync
-        c_bool failed
-        uint64_t recovered_lsn
-        uint64_t recovery_us
-        uint64_t recovered_messages
-        uint64_t recovered_records
-        uint64_t recovered_bytes
-        uint64_t torn_bytes
-        uint64_t lost_ranges
-        uint64_t lost_bytes
-        uint64_t lost_segments
-        uint64_t lost_messages
-        uint64_t recovered_queues
-        uint64_t commit_running_ms
-        uint64_t commit_stalls
-        int64_t clock_ahead_us
         qs_file_system file_system
+    enum:
+        QS_STAT_FLAG
+    ctypedef struct qs_stat:
+        const char *name
+        uint32_t kind
+        int64_t value
+    c_bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out)
     qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
     void qs_store_stats(qs_store *store, qs_stats *stats_out)
     void qs_store_options(qs_store *store, qs_options *options_out)

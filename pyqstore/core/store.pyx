@@ -196,12 +196,21 @@ cdef class Store:
         return lsn
 
     def _stats(self):
+        """The members of qs_stats by name, as stats.def has them."""
         cdef qs_stats stats
+        cdef qs_stat stat
+        cdef uint32_t index = 0
+        cdef dict numbers = {}
         self.enter()
         with nogil:
             qs_store_stats(self.handle, &stats)
         self.leave()
-        return stats
+        while qs_stats_at(&stats, index, &stat):
+            value = stat.value
+            numbers[stat.name.decode()] = value != 0 if stat.kind == QS_STAT_FLAG else value
+            index += 1
+        numbers["file_system"] = stats.file_system
+        return numbers
 
     def _options(self):
         cdef qs_options options

@@ -124,9 +124,15 @@ struct qs_env {
 QS_API qs_env *qs_env_posix(void);
 
 /* qs_env_memory_create - an environment whose disk is in this process's memory, with the machine's
- * clock: what is in it ends with qs_env_memory_destroy, which REQUIRES that every handle is closed.
- * NULL: out of memory.  Threads: any. */
+ * clock.
+ *
+ * Returns: NULL: out of memory
+ * Owns:    what is returned: qs_env_memory_destroy
+ * Threads: any */
 QS_API qs_env *qs_env_memory_create(void);
-QS_API void qs_env_memory_destroy(qs_env *env); /* NULL is fine */
+
+/* qs_env_memory_destroy - the end of that environment and of what is in it; NULL is fine.  REQUIRES
+ * that every handle is closed. */
+QS_API void qs_env_memory_destroy(qs_env *env);
 
 #endif

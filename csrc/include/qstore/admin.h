@@ -1,0 +1,203 @@
+/* What there is in a store: numbers, listings, verification, looking into queues; and what an
+ * operator sets. */
+#ifndef QSTORE_ADMIN_H
+#define QSTORE_ADMIN_H
+
+#include "qstore/arrow.h"
+#include "qstore/channel.h"
+
+/* ---- numbers ---- */
+
+typedef struct qs_stats {
+#define QS_STAT(type, name, kind, text) type name; /* text */
+#include "qstore/stats.def"
+#undef QS_STAT
+    qs_file_system file_system;
+} qs_stats;
+
+/* qs_store_stats - counters since the store was opened; all 0 when it is closed. */
+QS_API void qs_store_stats(qs_store *store, qs_stats *stats_out);
+
+enum { QS_STAT_COUNTER = 1, QS_STAT_GAUGE = 2, QS_STAT_FIXED = 3, QS_STAT_FLAG = 4 };
+
+typedef struct qs_stat {
+    const char *name; /* of the member */
+    const char *text; /* what it counts, for people */
+    uint32_t kind;    /* QS_STAT_* */
+    int64_t value;
+} qs_stat;
+
+/* qs_stats_at - a member of stats by its index from 0, for whoever lists or exports them all.
+ *
+ * Returns: false behind the last */
+QS_API bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out);
+
+typedef struct qs_queue_status {
+    uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
+    uint64_t alpha, beta, gamma, delta; /* messages in each state */
+    uint64_t q1, q2, delta_len, q3, q4; /* ready messages in each sub-queue */
+    uint64_t ram_bytes, disk_bytes;
+    double target_ram_count;          /* infinity: no limit */
+    double ingress_rate, egress_rate; /* messages a second */
+    bool durable, exclusive, auto_delete, lazy;
+} qs_queue_status;
+
+/* qs_store_queue_status - counts and rates of one queue.
+ *
+ * Returns: QS_NOT_FOUND (no channel is closed by it)
+ * Blocks:  of a lazy queue, until what was published has left memory */
+QS_API QS_MUST_CHECK qs_status qs_store_queue_status(qs_store *store, qs_slice queue,
+                                                     qs_queue_status *status_out, qs_error *error);
+
+/* ---- listings ----
+ *
+ * Visitors run under the store's lock: copy what is needed and call nothing of this library. */
+
+typedef struct qs_exchange_info {
+    qs_slice name, type;
+    bool durable, auto_delete, internal;
+    qs_slice arguments; /* the encoded table as declared */
+} qs_exchange_info;
+typedef struct qs_queue_info {
+    qs_slice name;
+    bool durable, exclusive, auto_delete;
+    uint64_t messages_ready, messages_delayed;
+    qs_slice arguments;
+} qs_queue_info;
+typedef struct qs_binding_info {
+    qs_slice source, destination, routing_key, arguments;
+    bool to_exchange;
+} qs_binding_info;
+
+/* qs_store_visit_queues - call visit for each queue.
+ *
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_visit_queues(
+    qs_store *store, void (*visit)(void *context, const qs_queue_info *), void *context);
+
+/* qs_store_visit_exchanges - call visit for each exchange, those that are there from the start too.
+ *
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_visit_exchanges(
+    qs_store *store, void (*visit)(void *context, const qs_exchange_info *), void *context);
+
+/* qs_store_visit_bindings - call visit for each binding.
+ *
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(
+    qs_store *store, void (*visit)(void *context, const qs_binding_info *), void *context);
+
+/* ---- looking into queues ---- */
+
+/* qs_store_browse - the next messages of a queue, ready, unacked and delayed, as a record batch.
+ *
+ * Nothing is delivered, no count changes, no file is written; a store that is open for reading only
+ * has this in place of channels.
+ * Columns: those of qs_channel_get_batch with "sequence" (uint64) in place of "delivery_tag", and
+ * "unacked" and "delayed" (bool) behind them.
+ * In-out:  position_io  where to begin, 0 at first; then where to go on, after an error as well.
+ *                       It is the sequence of a message; in a queue with priorities, the distance
+ *                       from the highest priority stands above 56 bits of it
+ * In:      messages_max, bytes_max   of bodies; one message comes in any case
+ * Returns: QS_EEMPTY (there is none), QS_NOT_FOUND, QS_ECORRUPT (one message, or one segment,
+ *          cannot be read: go on behind it), QS_EIO
+ * Blocks:  to read what is not in memory
+ * Owns:    *schema_out and *array_out: their own release callbacks */
+QS_API QS_MUST_CHECK qs_status qs_store_browse(qs_store *store, qs_slice queue,
+                                               uint64_t *position_io, uint64_t messages_max,
+                                               uint64_t bytes_max, struct ArrowSchema *schema_out,
+                                               struct ArrowArray *array_out, qs_error *error);
+
+enum { QS_MESSAGE_READY, QS_MESSAGE_UNACKED, QS_MESSAGE_DELAYED };
+
+/* qs_store_peek - the same for one message; its delivery_tag is its position.
+ *
+ * Out:     state_out  QS_MESSAGE_*
+ * Returns: as qs_store_browse
+ * Blocks:  to read what is not in memory
+ * Owns:    *message_out: qs_message_release */
+QS_API QS_MUST_CHECK qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io,
+                                             uint32_t *state_out, qs_message *message_out,
+                                             qs_error *error);
+
+/* ---- verification ---- */
+
+typedef struct qs_verify_callbacks { /* each may be NULL */
+    /* Called now and then, and at the end.  False stops: qs_store_verify answers QS_EINTR. */
+    bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    /* Called for each damage that is found: what->path, what->offset, and text for people. */
+    void (*damage)(void *context, const qs_error *what);
+    void *context;
+} qs_verify_callbacks;
+
+typedef struct qs_verified { /* what was read and checked */
+    uint64_t journal_records, journal_bytes /* behind the checkpoint */, checkpoint_records;
+    uint64_t segments, bodies /* references to the message store */, body_bytes;
+    uint64_t queues; /* durable ones */
+    uint64_t damages;
+} qs_verified;
+
+/* qs_store_verify - read everything that a store needs of its files, and check it.
+ *
+ * That is MANIFEST, the checkpoint, the journal, the segments that the checkpoint names, and the
+ * bodies of messages that are in queues.  The store must not be open: its lock is shared with
+ * others who read.  Nothing is written, and nothing is repaired.  What a crash left unfinished at
+ * the journal's end is no damage, and neither is damage in what nobody needs any more.
+ * In:      callbacks  NULL: nobody is told
+ * Returns: QS_ECORRUPT when anything is damaged (the first in error; what is behind is looked at
+ *          where it can be), QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED, QS_EVERSION, QS_EIO, QS_EINTR
+ * Blocks:  to read all of it */
+QS_API QS_MUST_CHECK qs_status qs_store_verify(const char *path, qs_env *env,
+                                               const qs_verify_callbacks *callbacks,
+                                               qs_verified *verified_out, qs_error *error);
+
+/* ---- what an operator sets ---- */
+
+/* qs_store_set_queue_mode - make a queue lazy, or not: what x-queue-mode does when it is declared.
+ *
+ * What is published to a lazy queue goes to the disk at once, and comes back a segment at a time.
+ * Returns: QS_NOT_FOUND
+ * Blocks:  for a commit, if the queue is durable
+ * Durable: when it returns, if the queue is */
+QS_API QS_MUST_CHECK qs_status qs_store_set_queue_mode(qs_store *store, qs_slice queue, bool lazy,
+                                                       qs_error *error);
+
+/* qs_store_accept_clock - go by the machine's wall clock from now on.
+ *
+ * Messages expire by the store's clock.  While the store is open it goes on with the monotonic
+ * clock; at open it is the wall clock, unless that is before the last time the store knows, or more
+ * than 30 days behind it: then time goes on from there, and clock_ahead_us of the stats tells by how
+ * much the two differ.
+ * Returns: QS_EIO, QS_ESTORE_FULL
+ * Blocks:  for a commit
+ * Durable: when it returns */
+QS_API QS_MUST_CHECK qs_status qs_store_accept_clock(qs_store *store, qs_error *error);
+
+/* qs_store_transaction_known - has a transaction with this key been committed (durably) on this
+ * store, and not been forgotten?
+ *
+ * Returns: QS_ECORRUPT (the file that would tell is damaged)
+ * Blocks:  for a commit with that key that is under way; to read from a file */
+QS_API QS_MUST_CHECK qs_status qs_store_transaction_known(qs_store *store, qs_slice key,
+                                                          bool *known_out, qs_error *error);
+
+/* qs_store_forget_transaction - a key may be committed again.  Keys are kept until this is called,
+ * or the next function.
+ *
+ * Out:     count_out  0: there was no such key
+ * Returns: QS_ECORRUPT (the file that would tell is damaged), QS_ESTORE_FULL
+ * Blocks:  for a commit; to read from a file
+ * Durable: when it returns */
+QS_API QS_MUST_CHECK qs_status qs_store_forget_transaction(qs_store *store, qs_slice key,
+                                                           uint64_t *count_out, qs_error *error);
+
+/* qs_store_forget_transactions - the same of all keys that were committed longer ago than this.
+ *
+ * In:      older_than_us  of wall time; 0: all
+ * Returns: as qs_store_forget_transaction
+ * Blocks:  for a commit; to read all keys
+ * Durable: when it returns */
+QS_API QS_MUST_CHECK qs_status qs_store_forget_transactions(qs_store *store, uint64_t older_than_us,
+                                                            uint64_t *count_out, qs_error *error);
+
+#endif

@@ -1,0 +1,413 @@
+/* Connections and channels: declaring, publishing, receiving and settling one message at a time,
+ * and transactions.  Batches are in batch.h, what comes unasked is in events.h. */
+#ifndef QSTORE_CHANNEL_H
+#define QSTORE_CHANNEL_H
+
+#include "qstore/store.h"
+
+typedef struct qs_connection qs_connection;
+typedef struct qs_channel qs_channel;
+
+/* ---- connections ---- */
+
+/* qs_connection_open - what channels can share: exclusive queues belong to their connection, and
+ * are deleted with it.
+ *
+ * Returns: QS_OK, or the common statuses
+ * Owns:    *connection_out: qs_connection_close */
+QS_API QS_MUST_CHECK qs_status qs_connection_open(qs_connection **connection_out, qs_store *store,
+                                                  qs_error *error);
+
+/* qs_connection_close - close its channels, delete its exclusive queues, free.
+ *
+ * May be called after the store was closed.  The channels' memory stays until qs_channel_close; a
+ * channel that waits in another thread answers QS_ECHANNEL_CLOSED. */
+QS_API void qs_connection_close(qs_connection *connection);
+
+/* qs_connection_is_closed - was it closed by an error, or with its store? */
+QS_API bool qs_connection_is_closed(qs_connection *connection);
+
+/* qs_connection_channel - open a channel of this connection.
+ *
+ * Returns: QS_ECHANNEL_CLOSED when the connection is closed
+ * Owns:    *channel_out: qs_channel_close */
+QS_API QS_MUST_CHECK qs_status qs_connection_channel(qs_channel **channel_out,
+                                                     qs_connection *connection, qs_error *error);
+
+/* ---- channels ---- */
+
+/* qs_channel_open - open a channel that is a connection of its own.
+ *
+ * Returns: QS_OK, or the common statuses
+ * Owns:    *channel_out: qs_channel_close */
+QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_store *store,
+                                               qs_error *error);
+
+/* qs_channel_close - requeue everything unacked, cancel the consumers, free.  May be called after
+ * the store was closed. */
+QS_API void qs_channel_close(qs_channel *channel);
+
+enum {
+    QS_PASSIVE = 1,
+    QS_DURABLE = 2,
+    QS_EXCLUSIVE = 4,
+    QS_AUTO_DELETE = 8,
+    QS_INTERNAL = 16,
+    QS_IF_UNUSED = 32,
+    QS_IF_EMPTY = 64,
+    QS_NO_ACK = 128,
+    QS_MANDATORY = 256,
+    QS_GLOBAL = 512,
+    QS_MULTIPLE = 1024,
+    QS_REQUEUE = 2048,
+    QS_NO_WAIT = 4096,   /* of publish, get, ack, nack, settle_range; a kind of next_event */
+    QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
+    QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
+    QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
+    QS_IMMEDIATE = 32768,
+    QS_BODY_CONSTANT = 65536, /* of publish: nobody changes the body during the call */
+};
+
+/* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
+ * in the journal or in memory, to write a body to the message store, or to read a message from a
+ * file, it answers QS_EWOULDBLOCK and has done nothing; call again without. */
+
+/* ---- exchanges and queues ----
+ *
+ * Arguments are AMQP field tables without the 4-byte length in front, keys in byte order; equal
+ * tables are equal bytes.  What changes something durable is journalled. */
+
+/* qs_channel_exchange_declare - make an exchange, or check that it is there as it is declared here.
+ *
+ * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL
+ * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise),
+ *          QS_ACCESS_REFUSED (a reserved name), QS_COMMAND_INVALID (no such type), QS_ESTORE_FULL
+ * Blocks:  for a commit, if it is durable
+ * Durable: when it returns, if it is durable */
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange,
+                                                           qs_slice type, uint32_t flags,
+                                                           qs_slice arguments, qs_error *error);
+
+/* qs_channel_exchange_delete - delete an exchange and its bindings; one that is not there is no
+ * error.
+ *
+ * In:      flags    QS_IF_UNUSED
+ * Returns: QS_PRECONDITION_FAILED (in use), QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
+ * Blocks:  for a commit, if it is durable
+ * Durable: when it returns, if it is durable */
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange,
+                                                          uint32_t flags, qs_error *error);
+
+/* qs_channel_exchange_bind - lead messages from one exchange to another.  Every exchange passes a
+ * message on once, so circles end.
+ *
+ * Returns: QS_NOT_FOUND (either exchange), QS_ACCESS_REFUSED (the default exchange), QS_ESTORE_FULL
+ * Blocks:  for a commit, if both are durable
+ * Durable: when it returns, if both are durable */
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination,
+                                                        qs_slice source, qs_slice routing_key,
+                                                        qs_slice arguments, qs_error *error);
+
+/* qs_channel_exchange_unbind - remove that binding; one that is not there is no error.
+ *
+ * Returns, blocks, durable: as qs_channel_exchange_bind */
+QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
+                                                          qs_slice source, qs_slice routing_key,
+                                                          qs_slice arguments, qs_error *error);
+
+/* qs_queue_argument_name - the names of queue arguments that mean something, by index from 0; NULL
+ * behind the last.
+ *
+ * Any other is kept, and compared when the queue is declared again; but those that ask for copies
+ * on other machines (x-queue-type other than classic, x-ha-*, x-quorum-*, ...) are
+ * QS_PRECONDITION_FAILED. */
+QS_API const char *qs_queue_argument_name(uint32_t index);
+
+typedef struct qs_declare_ok {
+    char queue[256]; /* NUL-terminated; the name made up by the store when "" was declared */
+    uint64_t message_count, consumer_count;
+} qs_declare_ok;
+
+/* qs_channel_queue_declare - make a queue, or check that it is there as it is declared here.
+ *
+ * In:      queue  "": the store makes up a name
+ *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE
+ * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise, or an argument
+ *          has a wrong value), QS_RESOURCE_LOCKED (exclusive to another connection),
+ *          QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
+ * Blocks:  for a commit, if it is durable
+ * Durable: when it returns, if it is durable */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue,
+                                                        uint32_t flags, qs_slice arguments,
+                                                        qs_declare_ok *ok_out, qs_error *error);
+
+/* qs_channel_queue_bind - lead messages from an exchange to a queue.
+ *
+ * Returns: QS_NOT_FOUND (either), QS_ACCESS_REFUSED (the default exchange), QS_RESOURCE_LOCKED,
+ *          QS_PRECONDITION_FAILED (an argument that the exchange's type does not take),
+ *          QS_ESTORE_FULL
+ * Blocks:  for a commit, if both are durable
+ * Durable: when it returns, if both are durable */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue,
+                                                     qs_slice exchange, qs_slice routing_key,
+                                                     qs_slice arguments, qs_error *error);
+
+/* qs_channel_queue_unbind - remove that binding; one that is not there is no error.
+ *
+ * Returns, blocks, durable: as qs_channel_queue_bind */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue,
+                                                       qs_slice exchange, qs_slice routing_key,
+                                                       qs_slice arguments, qs_error *error);
+
+/* qs_channel_queue_purge - drop what is ready or delayed; unacked messages stay.
+ *
+ * Out:     count_out  messages dropped
+ * Returns: QS_NOT_FOUND, QS_RESOURCE_LOCKED, QS_ESTORE_FULL
+ * Blocks:  for a commit, if the queue is durable
+ * Durable: when it returns */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue,
+                                                      uint64_t *count_out, qs_error *error);
+
+/* qs_channel_queue_delete - delete a queue with its messages and bindings; one that is not there is
+ * no error.
+ *
+ * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY
+ * Out:     count_out  messages dropped
+ * Returns: QS_PRECONDITION_FAILED (in use, not empty), QS_RESOURCE_LOCKED, QS_ESTORE_FULL
+ * Blocks:  for a commit, if the queue is durable
+ * Durable: when it returns */
+QS_API QS_MUST_CHECK qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue,
+                                                       uint32_t flags, uint64_t *count_out,
+                                                       qs_error *error);
+
+/* ---- publishing ---- */
+
+/* qs_channel_confirm_select - from now on every publish of this channel has a number and is
+ * confirmed.
+ *
+ * Returns: QS_PRECONDITION_FAILED (the channel is transactional) */
+QS_API QS_MUST_CHECK qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error);
+
+/* qs_channel_next_publish_number - the number that the next publish gets; 0 outside confirm
+ * mode. */
+QS_API uint64_t qs_channel_next_publish_number(qs_channel *channel);
+
+enum { QS_RECEIPT_ROWS = 8 };
+typedef struct qs_receipt {
+    uint64_t first_number, last_number; /* 0 outside confirm mode, or for an empty batch */
+    uint64_t count;
+    uint64_t lsn; /* durable when qs_store_durable_lsn() reaches it; 0: nothing to wait for */
+    uint64_t unrouted_count; /* that no queue took; confirmed, and returned with QS_MANDATORY */
+    uint64_t refused_count;  /* that a full queue refused: nacked */
+    uint64_t refused_rows[QS_RECEIPT_ROWS]; /* the first of them, counted from 0 in the call */
+} qs_receipt;
+
+/* qs_channel_publish - hand one message to the queues that exchange, routing_key and headers lead
+ * to.
+ *
+ * The strings in the headers CC and BCC (arrays) are routing keys as well; BCC does not go with the
+ * message.
+ * In:      properties  encoded (codec.h), or empty; delivery mode 2 makes the message persistent
+ *          body        copied.  Another thread may change it meanwhile: then what was in it at some
+ *                      time is published.  With QS_BODY_CONSTANT, which saves copying a large body
+ *                      twice, that would be a damaged message
+ *          flags       QS_MANDATORY: an unroutable message comes back as an event; QS_NO_WAIT;
+ *                      QS_BODY_CONSTANT
+ * Returns: QS_NOT_FOUND (no such exchange), QS_ACCESS_REFUSED (an internal exchange),
+ *          QS_NOT_IMPLEMENTED (QS_IMMEDIATE, which no broker has any more), QS_PRECONDITION_FAILED
+ *          (the body is too large, or the header CC or BCC is no array), QS_ESTORE_FULL (nothing
+ *          was accepted, try again), QS_EWOULDBLOCK (QS_NO_WAIT); QS_OK: accepted, not yet durable
+ * Blocks:  when too much is waiting to be synced (it then helps to commit), and to write a large
+ *          body
+ * Durable: once receipt_out->lsn is */
+QS_API QS_MUST_CHECK qs_status qs_channel_publish(qs_channel *channel, qs_slice exchange,
+                                                  qs_slice routing_key, qs_slice properties,
+                                                  qs_slice body, uint32_t flags,
+                                                  qs_receipt *receipt_out, qs_error *error);
+
+/* qs_channel_publish_delayed - the same, to be delivered delay_us from now at the earliest.
+ *
+ * The message is in its queues at once, and durable as any other, but not ready before it is due,
+ * by the store's clock, whatever happens meanwhile.  Then it takes the place among ready messages
+ * that it was published at.  Its time to live begins when it is due.  In a transaction the delay
+ * begins with this call.
+ * In:      delay_us  0: at once
+ * Returns: as qs_channel_publish; QS_EINVAL (more than 100 years)
+ * Blocks, durable: as qs_channel_publish */
+QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, qs_slice exchange,
+                                                          qs_slice routing_key, qs_slice properties,
+                                                          qs_slice body, uint32_t flags,
+                                                          uint64_t delay_us,
+                                                          qs_receipt *receipt_out, qs_error *error);
+
+/* qs_channel_wait_confirms - return when every publish of this channel so far was confirmed or
+ * nacked.
+ *
+ * Out:     nacked_out  was any nacked since the last call
+ * Returns: QS_ETIMEDOUT
+ * Blocks:  for a commit, which the caller leads itself when nobody else does
+ * Durable: what was confirmed and is persistent, when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
+                                                        bool *nacked_out, qs_error *error);
+
+/* ---- transactions ---- */
+
+/* qs_channel_tx_select - from now on publishes and settlements of this channel wait for a commit.
+ *
+ * Returns: QS_PRECONDITION_FAILED (the channel is in confirm mode) */
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error);
+
+/* qs_channel_tx_commit - every publish and settlement since the last commit, atomically.
+ *
+ * In:      key           not empty: recorded with the transaction
+ * Out:     repeated_out  the key was committed before: nothing is done, the buffered work is
+ *          dropped
+ * Returns: QS_PRECONDITION_FAILED (the channel is not transactional), QS_ESTORE_FULL (nothing
+ *          happened, the transaction is still there), QS_ECORRUPT (the file that would tell of the
+ *          key is damaged)
+ * Blocks:  for a commit; with a key, for another one with that key, and to read from a file
+ * Durable: when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key,
+                                                    bool *repeated_out, qs_error *error);
+
+/* qs_channel_tx_rollback - drop every publish and settlement since the last commit.
+ *
+ * Returns: QS_PRECONDITION_FAILED (the channel is not transactional) */
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error);
+
+/* ---- receiving ---- */
+
+typedef struct qs_message {
+    uint64_t delivery_tag;
+    uint32_t delivery_count; /* earlier deliveries */
+    bool redelivered;
+    qs_slice exchange, routing_key, properties, body, queue,
+        consumer_tag; /* until qs_message_release */
+    void *hold, *hold_names;
+} qs_message;
+
+/* qs_message_release - free what the message's slices point to.  A zeroed one is fine. */
+QS_API void qs_message_release(qs_message *message);
+
+/* qs_channel_get - take the next ready message of a queue.
+ *
+ * In:      flags  QS_NO_ACK, QS_NO_WAIT
+ * Returns: QS_EEMPTY (nothing is ready), QS_NOT_FOUND, QS_RESOURCE_LOCKED, QS_ECORRUPT and
+ *          QS_EIO (the message cannot be read, and is withheld), QS_EWOULDBLOCK (QS_NO_WAIT)
+ * Blocks:  to read a message that is not in memory
+ * Owns:    *message_out: qs_message_release */
+QS_API QS_MUST_CHECK qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
+                                              qs_message *message_out, qs_error *error);
+
+/* qs_channel_qos - how many messages may be unacknowledged, 0 for no limit.
+ *
+ * The limit is one of each consumer to come or, with QS_GLOBAL, of all of the channel's together;
+ * both hold.  A call without QS_GLOBAL lifts the channel's limit.  Got messages do not count.
+ * In:      prefetch_bytes  0
+ *          flags           QS_GLOBAL
+ * Returns: QS_NOT_IMPLEMENTED (prefetch_bytes, as from RabbitMQ) */
+QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count,
+                                              uint32_t prefetch_bytes, uint32_t flags,
+                                              qs_error *error);
+
+/* qs_channel_consume - register a consumer; qs_channel_next_event hands out what comes for it.
+ *
+ * A message goes to a consumer of the highest priority that has room in its prefetch, whether its
+ * channel asks or not.
+ * In:      consumer_tag  "": made up
+ *          flags         QS_NO_ACK, QS_EXCLUSIVE
+ *          arguments     x-priority; others mean nothing
+ * Out:     tag_out       the consumer's tag, NUL-terminated
+ * Returns: QS_NOT_ALLOWED (the channel has that tag), QS_NOT_FOUND, QS_RESOURCE_LOCKED,
+ *          QS_PRECONDITION_FAILED (x-priority is no whole number), QS_ACCESS_REFUSED (exclusive
+ *          use) */
+QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
+                                                  qs_slice consumer_tag, uint32_t flags,
+                                                  qs_slice arguments, char tag_out[256],
+                                                  qs_error *error);
+
+/* qs_channel_cancel - end a consumer; what it has stays unacked.  An unknown tag is no error.
+ *
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag,
+                                                 qs_error *error);
+
+/* qs_channel_pause - have a consumer take no more messages, as when its prefetch is used up, or go
+ * on.
+ *
+ * What it has stays with it.  For a caller that reads the consumers of a channel one by one: what
+ * comes for the others meanwhile is bounded.  An unknown tag is no error.
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag,
+                                                bool paused, qs_error *error);
+
+/* ---- settling ---- */
+
+/* qs_channel_ack - the message was handled, and goes.
+ *
+ * In:      delivery_tag  0 with QS_MULTIPLE: all
+ *          flags         QS_MULTIPLE, QS_NO_WAIT
+ * Returns: QS_PRECONDITION_FAILED "unknown delivery tag N", QS_EWOULDBLOCK (QS_NO_WAIT)
+ * Durable: with the next commit, which nobody waits for; in a transaction, when that commits */
+QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,
+                                              uint32_t flags, qs_error *error);
+
+/* qs_channel_nack - the message was not handled: with QS_REQUEUE it is back in its place, otherwise
+ * it is dropped, or goes to the dead-letter exchange.
+ *
+ * In:      delivery_tag  0 with QS_MULTIPLE: all
+ *          flags         QS_MULTIPLE, QS_REQUEUE, QS_NO_WAIT
+ * Returns, durable: as qs_channel_ack */
+QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
+                                               uint32_t flags, qs_error *error);
+
+/* qs_channel_nack_delayed - the same; what is requeued is not ready before delay_us are over.
+ *
+ * That is by the store's clock, whatever happens meanwhile.  Then the message is back in its place.
+ * One that was delivered as often as its queue lets it is dead-lettered at once.
+ * In:      delay_us  0: no delay
+ * Returns: as qs_channel_ack; QS_EINVAL (more than 100 years, or a delay without QS_REQUEUE)
+ * Durable: as qs_channel_ack */
+QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag,
+                                                       uint32_t flags, uint64_t delay_us,
+                                                       qs_error *error);
+
+/* qs_channel_recover - put back everything unacked, and what was withheld.
+ *
+ * In:      flags  QS_REQUEUE; with QS_WITHHELD only what was withheld
+ * Returns: QS_NOT_IMPLEMENTED (without QS_REQUEUE, as from RabbitMQ) */
+QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel, uint32_t flags,
+                                                  qs_error *error);
+
+/* qs_channel_withhold - these messages were taken, and could not be handed to whoever asked.
+ *
+ * None of the verbs above finds them any more, and they take no room of a prefetch.  They stay
+ * unacked, and are ready again, as if they had not been taken, when the channel is closed or
+ * recovers.  Messages whose body is damaged, or for which there is no memory, are withheld by the
+ * call that fails.
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t first_tag,
+                                                   uint64_t last_tag, qs_error *error);
+
+/* qs_channel_settle_range - acknowledge what of these tags is outstanding; with QS_REQUEUE put it
+ * back, with QS_REJECT refuse it.
+ *
+ * For what was taken for somebody who has it now, or never will.  At once, whatever transaction is
+ * open, except for tags that it has settled; with QS_IN_TX as part of it, as QS_MULTIPLE does that.
+ * In:      flags  QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
+ * Returns: QS_EINVAL (first_tag is 0), QS_EWOULDBLOCK (QS_NO_WAIT)
+ * Durable: as qs_channel_ack */
+QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
+                                                       uint64_t last_tag, uint32_t flags,
+                                                       qs_error *error);
+
+/* qs_channel_settle_range_delayed - the same, with the delay of qs_channel_nack_delayed.
+ *
+ * Returns: as both
+ * Durable: as qs_channel_ack */
+QS_API QS_MUST_CHECK qs_status qs_channel_settle_range_delayed(qs_channel *channel,
+                                                               uint64_t first_tag,
+                                                               uint64_t last_tag, uint32_t flags,
+                                                               uint64_t delay_us, qs_error *error);
+
+#endif

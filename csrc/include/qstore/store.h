@@ -1,0 +1,149 @@
+/* A store: one directory with one owner.  What every other header builds on.
+ *
+ * Rules for every function of store.h, channel.h, batch.h, events.h and admin.h:
+ *   - Handles are not NULL unless said otherwise; *_close takes NULL.
+ *   - Names and bodies are slices: bytes without a terminator, read during the call and not kept.
+ *   - qs_error *error may be NULL; it is written only on failure.
+ *   - An AMQP error (QS_ACCESS_REFUSED ... QS_NOT_IMPLEMENTED) closes the channel it happened on,
+ *     as a broker would: later calls on it answer QS_ECHANNEL_CLOSED.  One of 500 or more closes
+ *     all channels of its connection.
+ *   - A store may be used from any thread.  A channel serves one thread at a time.
+ *   - After fork() every call in the child answers QS_EFORKED; only the closes may be called there,
+ *     and they free nothing but memory.
+ *
+ * The comment of a function has these lines where they apply:
+ *   Returns:  the statuses that are its own.  Any may answer QS_ENOMEM, QS_EFORKED and
+ *             QS_ESTORE_CLOSED, any on a channel or a connection QS_ECHANNEL_CLOSED, any that
+ *             changes something QS_ESTORE_FAILED and QS_ESTORE_READ_ONLY, and any that takes a
+ *             name, a table of arguments or a limit QS_EINVAL.
+ *   Blocks:   what it may wait for besides the store's lock, which every call may wait for.
+ *   Durable:  when what it did survives a power cut.
+ *   Owns:     what the caller must release, and how. */
+#ifndef QSTORE_STORE_H
+#define QSTORE_STORE_H
+
+#include "qstore/env.h"
+#include "qstore/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct qs_store qs_store;
+
+typedef struct qs_slice {
+    const void *data; /* may be NULL when bytes is 0 */
+    size_t bytes;
+} qs_slice;
+
+#define QS_FOREVER UINT64_MAX /* a timeout_ns */
+
+enum { QS_SYNC_FDATASYNC = 0, QS_SYNC_NONE = 1 };
+enum { QS_RECOVERY_STRICT = 0, QS_RECOVERY_SALVAGE = 1 };
+enum { QS_NOTE_DEBUG = 10, QS_NOTE_INFO = 20, QS_NOTE_WARNING = 30, QS_NOTE_ERROR = 40 };
+
+typedef struct qs_options {
+    /* Bytes that messages and what is kept of them may take in memory; 256 MiB. */
+    uint64_t memory_budget;
+    /* Properties and a body of together fewer bytes stay in the journal; 0: never; 4096. */
+    uint64_t embed_below;
+    /* Power of two, 64 KiB at least; 64 MiB. */
+    uint64_t journal_file_bytes;
+    /* Power of two, 64 KiB to 16 GiB; 64 MiB. */
+    uint64_t message_file_bytes;
+    /* A larger body is refused; 128 MiB. */
+    uint64_t body_bytes_max;
+    /* Power of two, fixed at creation; 0: as it was created, 16384 when new. */
+    uint32_t segment_entries;
+    /* Of journal after which a checkpoint is made; 0: only when asked for; 256 MiB. */
+    uint64_t checkpoint_bytes;
+    /* A checkpoint is made at the latest after this time; 0: by size alone; 60 s. */
+    uint32_t checkpoint_interval_ms;
+    /* Wait this long for a larger group of messages to commit; 0. */
+    uint32_t commit_delay_us;
+    /* QS_SYNC_*.  QS_SYNC_NONE syncs nothing: nothing is durable. */
+    uint32_t sync;
+    /* QS_RECOVERY_*.  QS_RECOVERY_SALVAGE passes over damage, and counts what is lost. */
+    uint32_t recovery;
+    /* Make the store when there is none; true. */
+    bool create;
+    /* Nothing is written: no channels; what is there can be listed and browsed; false. */
+    bool read_only;
+    /* false: no threads; whoever waits commits (deterministic tests); true. */
+    bool background;
+    /* Called now and then while the journal is replayed: bytes of files that were read, and that
+     * there are.  NULL: nobody is told. */
+    void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    void *progress_context;
+    /* Called with what no call tells, level being a QS_NOTE_*: a commit that has waited for the
+     * disk for 30 s (while it waits), a clock that was set, that the disk is full and that it is no
+     * longer, that no checkpoint can be made and that one can, each checkpoint, that the store has
+     * failed.  From a thread of the store that holds no lock, never from one that others wait for;
+     * until qs_store_close has returned, and only with background.  NULL: nobody is told. */
+    void (*note)(void *context, uint32_t level, const char *text);
+    void *note_context;
+} qs_options;
+
+/* qs_options_default - the values that stand behind each option above. */
+QS_API void qs_options_default(qs_options *options_out);
+
+#define QS_PATH_MEMORY ":memory:"
+/* qs_store_open - open or create the store in the directory path and recover it.
+ *
+ * In:      path     QS_PATH_MEMORY without an env: a new store in memory, which makes no files and
+ *                   ends when it is closed
+ *          options  NULL: the defaults
+ *          env      NULL: qs_env_posix()
+ * Returns: QS_ESTORE_NOT_FOUND (there is none and options->create is false, the parent directory is
+ *          missing, or path has other things in it), QS_ESTORE_LOCKED (error->pid), QS_ECORRUPT
+ *          (error->path, error->offset), QS_EVERSION, QS_EIO, QS_ENOSPC, QS_EMFILE, QS_EINVAL
+ * Blocks:  for the recovery: time in proportion to the journal since the last checkpoint
+ * Durable: a new store, when this returns
+ * Owns:    *store_out: qs_store_close */
+QS_API QS_MUST_CHECK qs_status qs_store_open(qs_store **store_out, const char *path,
+                                             const qs_options *options, qs_env *env,
+                                             qs_error *error);
+
+/* qs_store_close - requeue what channels hold, make everything durable, release the lock, free.
+ *
+ * Channels are closed with it, but their memory stays until qs_channel_close.  No call may be under
+ * way in another thread, except on channels that wait: those answer QS_ESTORE_CLOSED.  The handle
+ * is freed whatever is returned.
+ * Returns: QS_ESTORE_FAILED when something published could not be made durable; QS_ESTORE_FULL or
+ *          QS_ENOSPC when all of it is durable and there was no space to note that the journal ends
+ *          there: the next open recovers, as after a crash
+ * Blocks:  for commits and for the store's threads
+ * Durable: everything, when it returns QS_OK */
+QS_API qs_status qs_store_close(qs_store *store, qs_error *error);
+
+/* qs_store_sync - return when everything published so far, by any channel, is durable.
+ *
+ * Returns: QS_OK, or the common statuses
+ * Blocks:  for a commit
+ * Durable: when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_store_sync(qs_store *store, qs_error *error);
+
+/* qs_store_checkpoint - write the state of the store to files of its own, so that the journal
+ * before it is not needed any more and its files are used again.  Publishers and consumers go on
+ * meanwhile.
+ *
+ * Returns: QS_ESTORE_FULL: no space; the journal still has everything
+ * Blocks:  for the flushing and syncing of what was published since the last one
+ * Durable: when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_store_checkpoint(qs_store *store, qs_error *error);
+
+/* qs_store_wait_durable - return when the journal is durable up to lsn, a position from a receipt.
+ *
+ * Returns: QS_ETIMEDOUT
+ * Blocks:  for a commit, which the caller leads itself when nobody else does
+ * Durable: what lies before lsn, when it returns QS_OK */
+QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn,
+                                                     uint64_t timeout_ns, qs_error *error);
+
+/* qs_store_durable_lsn - the journal position up to which everything is durable. */
+QS_API uint64_t qs_store_durable_lsn(qs_store *store);
+
+/* qs_store_options - the options in force, with segment_entries as the store was made. */
+QS_API void qs_store_options(qs_store *store, qs_options *options_out);
+
+#endif

@@ -1,0 +1,73 @@
+"""The public headers say what their functions do, and Python declares what they declare."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADERS = ROOT / "csrc/include/qstore"
+FUNCTION = re.compile(r"(?:/\*((?:(?!\*/).)*)\*/\n)?(QS_API\b[^;{]*?\b(qs_\w+)\s*\([^;{]*);", re.S)
+SPOKEN = re.compile(r"\bQS_[A-Z_]+\b(?<!_)")
+
+
+def documented() -> Iterator[tuple[str, str, str]]:
+    """Name, declaration and the comment right above it, of each public function."""
+    for header in sorted(HEADERS.glob("*.h")):
+        for comment, declaration, name in FUNCTION.findall(header.read_text()):
+            yield name, declaration, comment
+
+
+def test_every_public_function_says_what_it_does_and_returns() -> None:
+    wrong = []
+    for name, declaration, comment in documented():
+        if not comment.lstrip().startswith(f"{name} - "):
+            wrong.append(f"{name}: no comment above it that begins with its name")
+        elif re.match(r"QS_API (QS_MUST_CHECK )?qs_status\b", declaration) and not re.search(
+            r"^ \* Returns\b[\w, ]*: ", comment, re.M
+        ):
+            wrong.append(f"{name}: no line Returns")
+    assert not wrong, "\n".join(wrong)
+    assert len(list(documented())) == sum(
+        len(re.findall(r"^QS_API\b", header.read_text(), re.M)) for header in HEADERS.glob("*.h")
+    )
+
+
+def test_public_comments_name_constants_that_there_are() -> None:
+    known = set(re.findall(r"QS_STATUS\((\w+)", (HEADERS / "status.def").read_text()))
+    for header in HEADERS.glob("*.h"):
+        code = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+        known |= set(SPOKEN.findall(code))
+    for name, _, comment in documented():
+        named = set(SPOKEN.findall(comment))
+        assert named <= known, f"{name}: {sorted(named - known)}"
+
+
+def declared(struct: str) -> list[str]:
+    """The members of a struct in its header."""
+    text = re.sub(r"/\*.*?\*/", "", (HEADERS / "admin.h").read_text(), flags=re.S)
+    body = re.search(rf"typedef struct {struct} {{(.*?)}} {struct};", text, re.S)
+    assert body, struct
+    groups = [re.sub(r"^\s*\w+\s", "", part) for part in body[1].split(";") if part.strip()]
+    return [name.strip() for group in groups for name in group.split(",")]
+
+
+def bound(struct: str) -> list[str]:
+    """The members of a struct as Cython knows it."""
+    text = (ROOT / "pyqstore/_capi.pxd").read_text()
+    body = re.search(rf"ctypedef struct {struct}:\n((?:        .*\n)+)", text)
+    assert body, struct
+    return re.findall(r"^ {8}\w+ (\w+)$", body[1], re.M)
+
+
+@pytest.mark.parametrize("struct", ["qs_queue_status", "qs_verified"])
+def test_structs_that_python_takes_whole_have_all_their_members(struct: str) -> None:
+    assert bound(struct) == declared(struct) != []
+
+
+def test_stats_have_one_definition() -> None:
+    """The struct, its listing and Python take its members from stats.def; the pxd has none."""
+    names = re.findall(r"^QS_STAT\(\w+, (\w+), ", (HEADERS / "stats.def").read_text(), re.M)
+    assert len(names) == len(set(names)) > 40
+    assert bound("qs_stats") == ["file_system"]
