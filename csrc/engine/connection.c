@@ -101,11 +101,11 @@ void qs_connection_close(qs_connection *connection)
     }
     store = connection->store;
     qsi_mutex_lock(&store->mutex);
-    if (!store->closed) {
+    if (store->life < QSI_LIFE_SHUT) {
         qsi_make_room_to_shut(store, connection);
     }
     qsi_connection_shut(connection);
-    if (!store->closed && qsi_has_departures(store)) {
+    if (store->life < QSI_LIFE_SHUT && qsi_has_departures(store)) {
         qsi_see_off(store);
     }
     unref_connection(connection);
@@ -200,11 +200,11 @@ void qs_channel_close(qs_channel *channel)
     }
     store = channel->store;
     qsi_mutex_lock(&store->mutex);
-    if (!store->closed) {
+    if (store->life < QSI_LIFE_SHUT) {
         qsi_make_room_to_shut(store, channel);
     }
     qsi_channel_shut(channel);
-    if (!store->closed && qsi_has_departures(store)) {
+    if (store->life < QSI_LIFE_SHUT && qsi_has_departures(store)) {
         qsi_see_off(store);
     }
     unref_connection(channel->connection);

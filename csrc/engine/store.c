@@ -399,6 +399,9 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
 
 static void free_store(struct qs_store *store)
 {
+    QS_ASSERT(store->life == QSI_LIFE_STOPS);
+    QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && store->paging.flush == QSI_FLUSH_NONE &&
+              store->checkpoint.state == QSI_CHECKPOINT_NONE);
     qsi_departures_free(store);
     qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);
@@ -487,6 +490,9 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
         free_store(store);
         return status;
     }
+    qsi_mutex_lock(&store->mutex);
+    qsi_life_step(&store->life, QSI_LIFE_OPEN);
+    qsi_mutex_unlock(&store->mutex);
     *store_out = store;
     return QS_OK;
 }
@@ -622,8 +628,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
         return QS_OK;
     }
     qsi_mutex_lock(&store->mutex);
-    QS_ASSERT(!store->closed);
-    store->closed = true;
+    qsi_life_step(&store->life, QSI_LIFE_SHUT);
     qsi_make_room_to_shut(store, NULL);
     for (struct qsi_list *node = store->connections.next; node != &store->connections;
          node = node->next) {

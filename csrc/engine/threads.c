@@ -29,7 +29,7 @@ qs_status qsi_start_threads(struct qs_store *store, qs_error *error)
 void qsi_stop_threads(struct qs_store *store)
 {
     qsi_mutex_lock(&store->mutex);
-    store->closing = true;
+    qsi_life_step(&store->life, QSI_LIFE_STOPS);
     qsi_cond_broadcast(&store->commit.work);
     qsi_cond_broadcast(&store->commit.durable);
     qsi_cond_broadcast(&store->commit.chores);

@@ -66,7 +66,7 @@ static void promote_all(struct qs_store *store)
     for (bool released = true; released;) { /* the map may be another one then */
         struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
         released = false;
-        while (!released && !store->paging.flushing &&
+        while (!released && store->paging.flush == QSI_FLUSH_NONE &&
                qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *queue = cursor.value;
             queue->jobs += 1;
@@ -127,7 +127,7 @@ static qs_status prepare(struct qs_store *store, qs_error *error)
     promote_all(store);
     QS_TRY(flush_bulk(store, error));
     QS_TRY(spill_keys(store, error));
-    store->paging.snapshot_waits = true;
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_WAITS);
     for (;;) {
         QS_TRY(qsi_store_check_failed(store, error));
         /* Readers from before a snapshot that came to nothing are not told from new ones after the next. */
@@ -142,7 +142,7 @@ static qs_status prepare(struct qs_store *store, qs_error *error)
             } else {
                 QS_TRY(qsi_pager_release(store, error));
             }
-        } else if (store->paging.flushing) {
+        } else if (store->paging.flush != QSI_FLUSH_NONE) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         } else {
             return QS_OK;
@@ -165,14 +165,14 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
         return status;
     }
     checkpoint->number = last_number + 1;
-    store->paging.snapshot_waits = false;
-    store->paging.flushing = true;
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_WRITES);
+    qsi_flush_step(&store->paging.flush, QSI_FLUSH_SNAPSHOT);
     checkpoint->unjournalled = store->space.unjournalled;
     status = qsi_take_snapshot(checkpoint, error);
     if (status == QS_OK) {
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
     } else {
-        store->paging.flushing = false;
+        qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
         qsi_mutex_unlock(&store->mutex);
         qsi_checkpoint_end_jobs(checkpoint);
     }
@@ -196,9 +196,11 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
 static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_error *error)
 {
     struct checkpoint checkpoint = {.store = store};
-    qs_status status = make_checkpoint(&checkpoint, error);
+    qs_status status;
 
-    store->paging.snapshot_waits = false;
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_PREPARES);
+    status = make_checkpoint(&checkpoint, error);
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_TRIED);
     *left_file_out = status == QS_ECORRUPT && checkpoint.left_file;
     free_checkpoint(&checkpoint);
     return status;
@@ -227,10 +229,9 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     bool left_file;
     qs_status status;
 
-    while (store->checkpoint.under_way) {
+    while (store->checkpoint.state != QSI_CHECKPOINT_NONE) {
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
-    store->checkpoint.under_way = true;
     store->checkpoint.is_wanted = false;
     began_ns = store->env->monotonic_ns(store->env);
     do {
@@ -243,7 +244,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
         qsi_space_take_back(store, beyond);
         qsi_mutex_lock(&store->mutex);
     }
-    store->checkpoint.under_way = false;
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;
@@ -280,7 +281,7 @@ void *qsi_run_checkpointer(void *argument)
     struct qs_store *store = argument;
 
     qsi_mutex_lock(&store->mutex);
-    while (!store->closing) {
+    while (store->life < QSI_LIFE_STOPS) {
         if (qsi_checkpoint_is_due(store)) {
             /* Without space it is tried again; a failed store says so to everybody. */
             (void)!qsi_checkpoint(store, NULL);

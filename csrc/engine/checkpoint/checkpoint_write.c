@@ -295,7 +295,8 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
     }
     qsi_checkpoint_end_jobs(checkpoint);
     qsi_mutex_lock(&store->mutex);
-    store->paging.flushing = false; /* paging goes on while files are synced */
+    qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_SYNCS);
+    qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE); /* paging goes on meanwhile */
     qsi_cond_broadcast(&store->paging.done);
     qsi_mutex_unlock(&store->mutex);
     if (status == QS_OK) {

@@ -29,7 +29,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
     uint64_t age = now - store->checkpoint.at_ns;
     uint64_t dead;
 
-    if (store->checkpoint.under_way || store->failed) {
+    if (store->checkpoint.state != QSI_CHECKPOINT_NONE || store->failed) {
         return false;
     }
     if (store->checkpoint.is_wanted) {
@@ -48,7 +48,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
 
 bool qsi_checkpoint_wants_begin(const struct qs_store *store)
 {
-    return store->checkpoint.is_running && !store->checkpoint.under_way &&
+    return store->checkpoint.is_running && store->checkpoint.state == QSI_CHECKPOINT_NONE &&
            store->options.checkpoint_bytes > 0 &&
            qsi_backlog_bytes(store) >= store->options.checkpoint_bytes;
 }
@@ -61,7 +61,7 @@ bool qsi_checkpoint_would_free(const struct qs_store *store)
 bool qsi_checkpoint_is_behind(const struct qs_store *store)
 {
     return store->checkpoint.is_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
-           !store->closing && store->checkpoint.failed_ns == 0 &&
+           store->life < QSI_LIFE_STOPS && store->checkpoint.failed_ns == 0 &&
            qsi_backlog_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
 }
 

@@ -146,7 +146,7 @@ static void gather(struct qs_store *store)
             store->env->monotonic_ns(store->env) + store->options.commit_delay_us * UINT64_C(1000);
         for (;;) {
             uint64_t now = store->env->monotonic_ns(store->env);
-            if (now >= deadline || store->closing ||
+            if (now >= deadline || store->life == QSI_LIFE_STOPS ||
                 !qsi_cond_wait(&store->commit.work, &store->mutex, deadline - now)) {
                 return;
             }
@@ -190,15 +190,16 @@ static void lead(struct qs_store *store)
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;
 
-    QS_ASSERT(!store->commit.leading && !store->failed);
-    store->commit.leading = true;
+    QS_ASSERT(!store->failed);
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_GATHERS);
     store->commit.began_ns = 0;
     gather(store);
     store->commit.is_awaited = false; /* whoever asked has his bytes in this one */
     if (!qsi_journal_seal(store->journal) && !has_unsynced(store)) {
-        store->commit.leading = false;
+        qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
         return;
     }
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_COMMITS);
     store->commit.owes_sync = false;
     store->commit.count_bytes = 0;
     began_ns = store->commit.batch_began_ns;
@@ -220,7 +221,7 @@ static void lead(struct qs_store *store)
     }
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->commit.leading = false;
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
         return;
@@ -287,14 +288,14 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
         if (status != QS_OK) {
             break;
         }
-        if (!store->commit.leading && has_time_to_lead(store, deadline_ns)) {
+        if (store->commit.lead == QSI_LEAD_NONE && has_time_to_lead(store, deadline_ns)) {
             lead(store);
         } else {
             uint64_t left = time_left(store, deadline_ns);
             if (left == 0) {
                 status = QS_ETIMEDOUT;
             } else {
-                if (!store->commit.leading) {
+                if (store->commit.lead == QSI_LEAD_NONE) {
                     qsi_commit_hurry(store);
                 }
                 qsi_cond_wait(&store->commit.durable, &store->mutex, left);
@@ -324,11 +325,11 @@ static void write_out(struct qs_store *store)
     qs_error error = {0};
     qs_status status;
 
-    QS_ASSERT(!store->commit.leading && !store->failed);
+    QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && !store->failed);
     if (!seal_for_write(store)) {
         return;
     }
-    store->commit.leading = true;
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_WRITES);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     status = write_journal(store, &error);
@@ -337,7 +338,7 @@ static void write_out(struct qs_store *store)
     }
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->commit.leading = false;
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
         return;
@@ -356,7 +357,7 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
     QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
     while (qsi_journal_written_lsn(store->journal) < lsn) {
         QS_TRY(qsi_store_check_failed(store, error));
-        if (store->commit.leading) {
+        if (store->commit.lead != QSI_LEAD_NONE) {
             store->commit.durable_waiters += 1;
             qsi_cond_wait(&store->commit.durable, &store->mutex, QSI_WAIT_FOREVER);
             store->commit.durable_waiters -= 1;
@@ -381,14 +382,14 @@ void qsi_commit_mark(struct qs_store *store)
     qs_error error = {0};
     qs_status status;
 
-    QS_ASSERT(!store->commit.leading && !store->failed);
-    store->commit.leading = true;
+    QS_ASSERT(!store->failed);
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_MARKS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     status = qsi_journal_mark(store->journal, &error);
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->commit.leading = false;
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
     } else if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
@@ -398,15 +399,15 @@ void qsi_commit_mark(struct qs_store *store)
 
 void qsi_commit_fill(struct qs_store *store)
 {
-    QS_ASSERT(!store->commit.leading && !store->failed);
-    store->commit.leading = true;
+    QS_ASSERT(!store->failed);
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_FILLS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_mutex_unlock(&store->mutex);
     /* If it fails the journal is as it was: the next commit finds out what it can still write. */
     (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
     qsi_mutex_lock(&store->mutex);
     qsi_watch_commit_end(store);
-    store->commit.leading = false;
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     qsi_journal_note_fill(store->journal);
     if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
@@ -418,7 +419,7 @@ static uint64_t committer_nap(struct qs_store *store, bool just_led)
 {
     uint64_t age;
 
-    if (!has_work(store) || store->commit.leading) {
+    if (!has_work(store) || store->commit.lead != QSI_LEAD_NONE) {
         return NAP_NS;
     }
     age = store->env->monotonic_ns(store->env) - store->commit.batch_began_ns;
@@ -432,17 +433,17 @@ static void *run_committer(void *argument)
     bool just_led = false;
 
     qsi_mutex_lock(&store->mutex);
-    while (!store->closing) {
+    while (store->life < QSI_LIFE_STOPS) {
         uint64_t nap_ns = committer_nap(store, just_led);
         just_led = nap_ns == 0;
-        idle_ns = has_work(store) || store->commit.leading ? 0 : idle_ns + nap_ns;
+        idle_ns = has_work(store) || store->commit.lead != QSI_LEAD_NONE ? 0 : idle_ns + nap_ns;
         if (just_led) {
             lead(store);
         } else if (idle_ns < IDLE_NS) {
             qsi_cond_wait(&store->commit.work, &store->mutex, nap_ns);
-        } else if (!store->commit.leading && !store->failed && has_unsynced(store)) {
+        } else if (store->commit.lead == QSI_LEAD_NONE && !store->failed && has_unsynced(store)) {
             lead(store);
-        } else if (!store->commit.leading && !store->failed &&
+        } else if (store->commit.lead == QSI_LEAD_NONE && !store->failed &&
                    qsi_journal_has_unmarked(store->journal)) {
             qsi_commit_mark(store);
         } else {
@@ -631,7 +632,7 @@ static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
     if (!is_quiet(store, quiet) || qsi_space_is_tight(store)) {
         return FILL_LOOK_NS;
     }
-    if (store->commit.leading) {
+    if (store->commit.lead != QSI_LEAD_NONE) {
         store->commit.fill_is_due = true;
     } else {
         qsi_commit_fill(store);
@@ -645,23 +646,25 @@ static void *run_maintainer(void *argument)
     struct quiet quiet = {0};
 
     qsi_mutex_lock(&store->mutex);
-    while (!store->closing) {
+    while (store->life < QSI_LIFE_STOPS) {
         bool failed = false;
         if (!store->failed && !store->commit.preparing && qsi_journal_wants_spare(store->journal)) {
             uint64_t bytes_max = qsi_space_file_max(store);
             failed = bytes_max < QSI_JOURNAL_FILE_BYTES_MIN ||
                      make_spare(store, 0, 0, bytes_max, false, NULL) != QS_OK;
         }
-        if (!store->closing && !failed && qsi_message_store_needs_maintenance(store->messages)) {
+        if (store->life < QSI_LIFE_STOPS && !failed &&
+            qsi_message_store_needs_maintenance(store->messages)) {
             qsi_mutex_unlock(&store->mutex);
             failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
             qsi_mutex_lock(&store->mutex);
         }
         /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
-        if (!store->closing && (failed || !(qsi_journal_wants_spare(store->journal) &&
-                                            !store->commit.preparing && !store->failed))) {
+        if (store->life < QSI_LIFE_STOPS &&
+            (failed || !(qsi_journal_wants_spare(store->journal) && !store->commit.preparing &&
+                         !store->failed))) {
             uint64_t wait_ns = failed ? QSI_WAIT_FOREVER : fill_ahead(store, &quiet);
-            if (!store->closing) {
+            if (store->life < QSI_LIFE_STOPS) {
                 qsi_cond_wait(&store->commit.chores, &store->mutex, wait_ns);
             }
         }

@@ -361,7 +361,8 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
     /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable queue a checkpoint has the less to
      * write; what it was lent is not for others. */
-    if (store->journal == NULL || (store->checkpoint.under_way && queue->core.durable)) {
+    if (store->journal == NULL ||
+        (store->checkpoint.state != QSI_CHECKPOINT_NONE && queue->core.durable)) {
         return true;
     }
     return qsi_space_is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);

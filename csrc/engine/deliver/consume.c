@@ -534,7 +534,8 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
 
 static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *error)
 {
-    return qsi_fail(error, channel->store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+    return qsi_fail(error,
+                    channel->store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                     "closed meanwhile");
 }
 

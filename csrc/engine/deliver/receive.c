@@ -410,7 +410,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
 
     for (;;) {
         if (channel->closed) {
-            return qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+            return qsi_fail(error,
+                            store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                             "closed meanwhile");
         }
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
@@ -445,7 +446,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         /* A queue that pages answers as one that never does: with all there is. */
         status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL, error);
         if (status == QS_OK && channel->closed) {
-            status = qsi_fail(error, store->closed ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+            status = qsi_fail(error,
+                              store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                               "closed meanwhile");
         }
         if (status == QS_OK) {

@@ -53,7 +53,7 @@ void *qsi_run_timer(void *argument)
     struct departures *departures = &store->departures;
 
     qsi_mutex_lock(&store->mutex);
-    while (!store->closing) {
+    while (store->life < QSI_LIFE_STOPS) {
         uint64_t now, next, watch_us;
         departures->wakes_at_us = QSI_NEVER;
         departures->is_stirred = false;
@@ -68,7 +68,8 @@ void *qsi_run_timer(void *argument)
             continue;
         }
         now = qsi_clock_us(store);
-        if (store->closing || departures->is_stirred) { /* while the lock was released */
+        if (store->life == QSI_LIFE_STOPS ||
+            departures->is_stirred) { /* while the lock was released */
             continue;
         }
         departures->wakes_at_us = next;

@@ -115,7 +115,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         store->paging.space_is_short = true;
         return qsi_space_fail_full(error);
     }
-    if (store->paging.flushing || store->paging.snapshot_waits) {
+    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
         queue->jobs -= 1;
@@ -126,7 +126,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     status = qsi_promote(store, queue, FLUSH_BYTES, &released,
                          NULL); /* without memory or space the bodies are flushed as they are */
     queue->jobs -= 1;
-    if (status == QS_OK || queue->deleted || store->paging.flushing) {
+    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }
@@ -134,14 +134,14 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     if (status != QS_OK) {
         return status;
     }
-    store->paging.flushing = true;
+    qsi_flush_step(&store->paging.flush, QSI_FLUSH_PAGES);
     qsi_pager_job_begin(store, queue);
     status = run_flush(store, queue, &flush, &detail);
     store->stats.messages_paged_out += status == QS_OK ? flush.message_count : 0;
     store->stats.segments_written +=
         status == QS_OK && flush.segment->file.heap_end == 0 && flush.file.heap_end > 0 ? 1 : 0;
     qsi_flush_end(&flush, status == QS_OK);
-    store->paging.flushing = false;
+    qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
     store->paging.space_is_short = store->paging.space_is_short && status != QS_OK;
     note_paged(store, queue, status, &detail);
     if (status != QS_OK && error != NULL) {
@@ -158,8 +158,9 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 static bool write_state(struct qs_store *store, struct store_queue *queue)
 {
     struct qsi_state_write job;
-    struct qsi_segment *segment =
-        store->checkpoint.under_way ? NULL : qsi_queue_dirty_state(&queue->core, 0);
+    struct qsi_segment *segment = store->checkpoint.state != QSI_CHECKPOINT_NONE
+                                      ? NULL
+                                      : qsi_queue_dirty_state(&queue->core, 0);
     qs_error error = {0};
     qs_status status;
 
@@ -407,7 +408,8 @@ static qs_status make_room_alone(struct qs_store *store, qs_error *error)
 static qs_status check_open(const struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_store_check_failed(store, error));
-    return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
+    return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
+                                        : QS_OK;
 }
 
 static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
@@ -503,14 +505,14 @@ void *qsi_run_pager(void *argument)
     struct qs_store *store = argument;
 
     qsi_mutex_lock(&store->mutex);
-    while (!store->closing) {
+    while (store->life < QSI_LIFE_STOPS) {
         bool progress = work(store);
         qsi_sample_rates(store);
         store->paging.is_stuck = !progress;
         if (store->paging.memory_waiters > 0) {
             qsi_cond_broadcast(&store->paging.done);
         }
-        if (!progress && !store->closing) {
+        if (!progress && store->life < QSI_LIFE_STOPS) {
             qsi_cond_wait(&store->paging.wanted, &store->mutex, IDLE_NS);
             store->paging.space_is_short = false; /* perhaps there is some by now */
         }

@@ -549,7 +549,8 @@ bool qsi_pager_compact(struct qs_store *store, qs_error *error)
     struct store_queue *queue = NULL;
     struct qsi_segment *segment;
 
-    if (store->failed || store->checkpoint.under_way || store->paging.space_is_short) {
+    if (store->failed || store->checkpoint.state != QSI_CHECKPOINT_NONE ||
+        store->paging.space_is_short) {
         return false;
     }
     segment = find_sparse(store, &queue);

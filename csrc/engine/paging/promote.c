@@ -507,7 +507,7 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
 
     status = plan(&promotion);
     if (status == QS_OK && wants_promotion(&promotion)) {
-        store->paging.flushing = true;
+        qsi_flush_step(&store->paging.flush, QSI_FLUSH_SHARES);
         *released_io = true;
         qsi_mutex_unlock(&store->mutex);
         status = write_bodies(&promotion, &detail);
@@ -526,7 +526,7 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
         if (status != QS_OK && error != NULL) {
             *error = detail;
         }
-        store->paging.flushing = false;
+        qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
         qsi_cond_broadcast(&store->paging.done);
     }
     qsi_chunk_unref(promotion.chunk);
@@ -573,7 +573,8 @@ qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_
                       bool *released_io, qs_error *error)
 {
     /* At recovery nothing may be added to the message store: what it has is not decided yet. */
-    bool may = queue->core.durable && !store->paging.flushing && store->journal != NULL;
+    bool may =
+        queue->core.durable && store->paging.flush == QSI_FLUSH_NONE && store->journal != NULL;
     struct qsi_chunk *chunk;
 
     while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {

@@ -494,7 +494,8 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
     while (released) {
         uint64_t bytes;
         released = false;
-        if (channel->closed || (store->closed && channel != store->departures.holder)) {
+        if (channel->closed ||
+            (store->life >= QSI_LIFE_SHUT && channel != store->departures.holder)) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(store, error));

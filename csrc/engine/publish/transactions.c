@@ -279,7 +279,8 @@ static qs_status make_room(struct qs_store *store, const struct qsi_topology *re
     uint64_t bytes = QSI_TOPOLOGY_ROOM + qsi_topology_bytes(record);
 
     QS_TRY(qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_REMOVE, released_out, error));
-    return store->closed ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile") : QS_OK;
+    return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
+                                        : QS_OK;
 }
 
 static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64_t *count_out,

@@ -8,6 +8,7 @@
 #include "histogram.h"
 #include "lock.h"
 #include "message_store.h"
+#include "phases.h"
 
 #include <pthread.h>
 
@@ -24,7 +25,7 @@ struct sync_helper { /* fdatasyncs the message files while the leader syncs the 
 };
 
 struct qsi_commit {
-    bool leading;   /* somebody writes the journal, without the lock */
+    enum qsi_lead lead;
     bool preparing; /* somebody makes a spare, without the lock */
     bool committer_sleeps;
     bool looks_for_quiet; /* the maintainer, to fill what is ahead of the journal with zeros, */

@@ -17,6 +17,7 @@
 #include "manifest.h"
 #include "message_store.h"
 #include "paging_state.h"
+#include "phases.h"
 #include "queue.h"
 #include "removal_state.h"
 #include "route.h"
@@ -61,7 +62,7 @@ struct qsi_upcalls {
 };
 
 struct qsi_checkpoints {
-    bool under_way;
+    enum qsi_checkpoint_state state;
     bool is_wanted;
     bool sleeps;     /* the thread that makes them */
     bool is_held_up; /* one could not be made for want of a file: held_by tells */
@@ -129,9 +130,8 @@ struct qs_store {
 
     struct qsi_mutex mutex; /* over all that follows */
     uint32_t references;    /* the handle and each channel */
+    enum qsi_life life;
     bool failed;
-    bool closing;
-    bool closed;
     /* The caller who has the lock must not let go of it, so nobody else meets this. */
     bool must_not_wait;
     qs_error failure;

@@ -51,7 +51,7 @@ qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
 {
     QS_TRY(check_usable(store, error));
     qsi_mutex_lock(&store->mutex);
-    if (store->closed) {
+    if (store->life >= QSI_LIFE_SHUT) {
         qsi_mutex_unlock(&store->mutex);
         return qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
     }

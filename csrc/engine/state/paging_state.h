@@ -6,6 +6,7 @@
 
 #include "list.h"
 #include "lock.h"
+#include "phases.h"
 #include "segment.h"
 
 #include <pthread.h>
@@ -25,8 +26,7 @@ struct readers {
 };
 
 struct qsi_paging {
-    bool flushing;       /* a flush is under way: one at a time */
-    bool snapshot_waits; /* a checkpoint has its turn before the next flush */
+    enum qsi_flush_state flush;
     /* Jobs under way that a snapshot waits for: bits and counts, or names and areas, differ
      * meanwhile. */
     uint32_t releasing, rewriting;

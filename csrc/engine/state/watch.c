@@ -43,14 +43,15 @@ __attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, u
 
 uint64_t qsi_commit_running_ns(const struct qs_store *store)
 {
-    return store->commit.leading && store->commit.began_ns != 0
+    return store->commit.lead != QSI_LEAD_NONE && store->commit.began_ns != 0
                ? store->env->monotonic_ns(store->env) - store->commit.began_ns
                : 0;
 }
 
 static bool is_stall_untold(const struct qs_store *store)
 {
-    return store->commit.leading && store->watch.stall_told_ns != store->commit.began_ns &&
+    return store->commit.lead != QSI_LEAD_NONE &&
+           store->watch.stall_told_ns != store->commit.began_ns &&
            qsi_commit_running_ns(store) >= STALL_NS;
 }
 
@@ -62,6 +63,7 @@ static void count_stall(struct qs_store *store)
 
 void qsi_watch_commit_end(struct qs_store *store)
 {
+    QS_ASSERT(store->commit.lead != QSI_LEAD_NONE);
     if (is_stall_untold(store)) {
         count_stall(store);
     }

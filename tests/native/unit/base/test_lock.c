@@ -1,9 +1,6 @@
 /* Waiting, what a thread of ours starts with, and what a debug build knows of a lock. */
 #include "lock.h"
-#include "qs_test.h"
-
-#include <signal.h>
-#include <sys/wait.h>
+#include "qs_test_abort.h"
 
 struct meeting {
     struct qsi_mutex mutex;
@@ -83,8 +80,10 @@ static void test_wait_runs_out_when_nobody_signals(void)
 /* ---- a lock that is not held where it has to be ---- */
 
 #if QSI_CHECKS_LOCKS
-static void touch_without_the_lock(struct meeting *meeting)
+static void touch_without_the_lock(void *argument)
 {
+    struct meeting *meeting = argument;
+
     QS_ASSERT_HELD(&meeting->mutex); /* what a function that needs the lock begins with */
     meeting->turn += 1;
 }
@@ -95,8 +94,9 @@ static void *touch_in_a_thread(void *argument)
     return NULL;
 }
 
-static void touch_with_the_lock_of_another_thread(struct meeting *meeting)
+static void touch_with_the_lock_of_another_thread(void *argument)
 {
+    struct meeting *meeting = argument;
     pthread_t thread;
 
     qsi_mutex_lock(&meeting->mutex);
@@ -104,46 +104,42 @@ static void touch_with_the_lock_of_another_thread(struct meeting *meeting)
     pthread_join(thread, NULL);
 }
 
-static void wait_without_the_lock(struct meeting *meeting)
+static void wait_without_the_lock(void *argument)
 {
+    struct meeting *meeting = argument;
+
     qsi_cond_wait(&meeting->cond, &meeting->mutex, 0);
 }
 
-static void lock_twice(struct meeting *meeting)
+static void lock_twice(void *argument)
 {
+    struct meeting *meeting = argument;
+
     qsi_mutex_lock(&meeting->mutex);
     qsi_mutex_lock(&meeting->mutex);
 }
 
-static void unlock_unlocked(struct meeting *meeting)
+static void unlock_unlocked(void *argument)
 {
+    struct meeting *meeting = argument;
+
     qsi_mutex_unlock(&meeting->mutex);
 }
 
-static void end_while_held(struct meeting *meeting)
+static void end_while_held(void *argument)
 {
+    struct meeting *meeting = argument;
+
     qsi_mutex_lock(&meeting->mutex);
     qsi_mutex_fini(&meeting->mutex);
 }
 
-/* In a process of its own, which the broken rule ends. */
-static void check_aborts(void (*break_rule)(struct meeting *))
+static void check_aborts(void (*break_rule)(void *))
 {
     struct meeting meeting;
-    int status;
-    pid_t child;
 
     init_meeting(&meeting);
-    child = fork();
-    QS_CHECK(child >= 0);
-    if (child == 0) {
-        QS_CHECK(freopen("/dev/null", "w", stderr) != NULL);
-        alarm(60); /* a rule that nobody checks would wait for ever */
-        break_rule(&meeting);
-        _exit(0);
-    }
-    QS_CHECK(waitpid(child, &status, 0) == child);
-    QS_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    QS_CHECK(qs_test_aborts(break_rule, &meeting));
     fini_meeting(&meeting);
 }
 
