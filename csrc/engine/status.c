@@ -121,7 +121,7 @@ static void measure_level(struct qs_store *store, struct store_queue *level,
     struct qsi_queue_measure measure;
 
     qsi_queue_measure(&level->core, qsi_index_of(store, level), &measure);
-    if (level->lazy && level->core.flushed_seq == level->core.next_seq) {
+    if (level->lazy && qsi_container_is_flushed(&level->container)) {
         measure_lazily(&measure);
     }
     add_measure(sum, &measure);
@@ -130,10 +130,11 @@ static void measure_level(struct qs_store *store, struct store_queue *level,
 
 static void add_counts(const struct store_queue *level, qs_queue_status *status)
 {
-    status->messages_ready += level->core.ready_count;
-    status->messages_delayed += level->core.delayed_count;
-    status->messages_unacked += level->core.out_count + level->core.aside_count;
-    status->ram_bytes += level->core.ram_bytes;
+    status->messages_ready += qsi_queue_ready_count(&level->core);
+    status->messages_delayed += qsi_queue_delayed_count(&level->core);
+    status->messages_unacked +=
+        qsi_queue_out_count(&level->core) + qsi_queue_aside_count(&level->core);
+    status->ram_bytes += level->container.ram_bytes;
     status->target_ram_count += level->target_ram_count;
     status->ingress_rate += qsi_rate(level, level->ingress_sum);
     status->egress_rate += qsi_rate(level, level->egress_sum);
@@ -202,7 +203,7 @@ static qs_status expire_everywhere(struct qs_store *store)
     while (status == QS_OK && qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
         if (queue->parent == NULL && qsi_earliest(queue) != QSI_NEVER) {
-            status = qsi_buf_append(&ids, &queue->core.id, sizeof queue->core.id);
+            status = qsi_buf_append(&ids, &queue->container.id, sizeof queue->container.id);
         }
     }
     for (size_t at = 0; status == QS_OK && at < ids.bytes; at += sizeof(uint64_t)) {

@@ -88,7 +88,7 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *leve
         browse->bytes_left = 0;
         return QS_OK;
     }
-    next.first_tag = position_of(level, qsi_segment_first_seq(level->core.shared, segment) + slot);
+    next.first_tag = position_of(level, qsi_queue_first_seq(&level->core, segment) + slot);
     next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
     next.is_delayed =
         (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0 &&
@@ -119,7 +119,7 @@ static bool has_expired(const struct browse *browse, const struct qsi_segment *s
 static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *queue,
                           const struct qsi_segment *segment, uint32_t slot)
 {
-    uint32_t entries = queue->shared->entries;
+    uint32_t entries = qsi_queue_entries(queue);
 
     while (slot < entries) {
         uint32_t word = slot / QSI_WORD_BITS;
@@ -196,7 +196,7 @@ static qs_status read_slot(struct browse *browse, struct store_queue *level,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
                            qs_error *error)
 {
-    uint64_t seq = qsi_segment_first_seq(level->core.shared, segment) + slot;
+    uint64_t seq = qsi_queue_first_seq(&level->core, segment) + slot;
     const struct qsi_run *run = qsi_queue_run_of(&level->core, seq);
     struct qsi_page_in job;
     uint32_t row;
@@ -235,8 +235,8 @@ static qs_status read_state(struct browse *browse, struct store_queue *level,
 static qs_status step_segment(struct browse *browse, struct store_queue *level,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
 {
-    uint32_t entries = level->core.shared->entries;
-    uint64_t first_seq = qsi_segment_first_seq(level->core.shared, segment);
+    uint32_t entries = qsi_queue_entries(&level->core);
+    uint64_t first_seq = qsi_queue_first_seq(&level->core, segment);
     uint64_t seq = sequence_in(browse->position);
     uint32_t slot = seq > first_seq ? (uint32_t)(seq - first_seq) : 0;
 
@@ -281,10 +281,10 @@ static qs_status step_level(struct browse *browse, struct store_queue *level, bo
                             qs_error *error)
 {
     struct qsi_queue *core = &level->core;
-    uint64_t number = sequence_in(browse->position) / core->shared->entries;
+    uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
 
     for (uint32_t i = qsi_queue_segment_index(core, number);
-         i < core->segment_count && !is_full(browse) && !*again_out; i++) {
+         i < qsi_queue_segment_count(core) && !is_full(browse) && !*again_out; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (qsi_segment_live_count(segment) > 0) {
             QS_TRY(step_segment(browse, level, segment, again_out, error));

@@ -131,7 +131,7 @@ static qs_status encode_deliveries(const struct qsi_flush *flush, uint8_t least,
 
     *more_out = false;
     while (slot < flush->to) {
-        struct qsi_settle settle = {.queue_id = flush->queue->id,
+        struct qsi_settle settle = {.queue_id = flush->queue->container.id,
                                     .first_seq = first_seq + slot,
                                     .kind = QSI_SETTLE_REQUEUE};
         uint8_t *record;
@@ -170,7 +170,7 @@ static qs_status encode_delays(const struct qsi_flush *flush, struct qsi_buf *ou
 
     while (flush->dues != NULL && slot < flush->to) {
         struct qsi_settle settle = {
-            .queue_id = flush->queue->id,
+            .queue_id = flush->queue->container.id,
             .first_seq = first_seq + slot,
             .kind = QSI_SETTLE_DUE,
             .due_us = due_of(flush, slot),
@@ -205,7 +205,7 @@ qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
                 continue;
             }
             group = next_group(flush, run, i);
-            QS_TRY(encode_group(&group, flush->queue->id, out));
+            QS_TRY(encode_group(&group, flush->queue->container.id, out));
             *record_count_io += 1;
             i += group.count;
         }

@@ -39,7 +39,7 @@ uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, ui
     for (; i < queue->run_count && dropped < bytes; i++) {
         struct qsi_run *run = qsi_queue_run_at(queue, i);
         uint64_t ready = kept < keep_count ? ready_in_run(queue, run) : 0;
-        if (run->first_seq + run->count > queue->flushed_seq) {
+        if (run->first_seq + run->count > queue->container.flushed_seq) {
             break; /* like all behind it */
         }
         if (ready > 0 || !qsi_run_may_leave(queue, run)) {
@@ -71,8 +71,8 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
     return segment->settled != NULL && segment->out_count == 0 && segment->busy == 0 &&
-           qsi_segment_live_count(segment) > 0 && end <= queue->flushed_seq &&
-           end <= queue->next_seq && !has_run(queue, segment);
+           qsi_segment_live_count(segment) > 0 && end <= queue->container.flushed_seq &&
+           end <= queue->container.next_seq && !has_run(queue, segment);
 }
 
 /* The index of the first segment whose state may go: behind the first that lacks content, and behind the one that is read after
@@ -277,7 +277,8 @@ qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
     struct qsi_segment *segment = write->segment;
     const struct qsi_queue *queue = write->queue;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
-    uint64_t flushed = queue->flushed_seq > first_seq ? queue->flushed_seq - first_seq : 0;
+    uint64_t flushed =
+        queue->container.flushed_seq > first_seq ? queue->container.flushed_seq - first_seq : 0;
     uint32_t entries = queue->shared->entries;
     bool of_transients = write->cannot_read_transient;
 

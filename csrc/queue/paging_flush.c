@@ -97,7 +97,7 @@ static qs_status note_live(struct qsi_flush *flush)
 {
     const struct qsi_queue *queue = flush->queue;
     const struct qsi_segment *segment = flush->segment;
-    bool mixed = queue->durable && segment->transient != NULL;
+    bool mixed = queue->container.durable && segment->transient != NULL;
 
     flush->live = qsi_zalloc(qsi_queue_words(queue) * sizeof *flush->live);
     flush->seen = qsi_zalloc(qsi_queue_words(queue) * sizeof *flush->seen);
@@ -143,10 +143,10 @@ static struct qsi_segment *segment_to_flush(const struct qsi_queue *queue, uint6
 
     uint32_t i = qsi_queue_segment_index(queue, *seq_io / entries);
 
-    for (; *seq_io < queue->next_seq && i < queue->segment_count; i++) {
+    for (; *seq_io < queue->container.next_seq && i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
-        if (first_seq >= queue->next_seq) {
+        if (first_seq >= queue->container.next_seq) {
             break;
         }
         if (qsi_segment_live_count(segment) > 0) {
@@ -154,7 +154,7 @@ static struct qsi_segment *segment_to_flush(const struct qsi_queue *queue, uint6
             return segment;
         }
     }
-    *seq_io = queue->next_seq;
+    *seq_io = queue->container.next_seq;
     return NULL;
 }
 
@@ -168,16 +168,17 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
     bool first;
 
     memset(flush, 0, sizeof *flush);
-    first = from_seq == queue->flushed_seq;
+    first = from_seq == queue->container.flushed_seq;
     flush->segment = segment_to_flush(queue, &from_seq);
-    queue->flushed_seq = first ? from_seq : queue->flushed_seq; /* nothing between is live */
+    queue->container.flushed_seq =
+        first ? from_seq : queue->container.flushed_seq; /* nothing between is live */
     if (flush->segment == NULL) {
         return QS_EEMPTY;
     }
     flush->queue = queue;
     segment_seq = qsi_segment_first_seq(queue->shared, flush->segment);
-    flush->end_seq =
-        segment_seq + entries < queue->next_seq ? segment_seq + entries : queue->next_seq;
+    flush->end_seq = segment_seq + entries < queue->container.next_seq ? segment_seq + entries
+                                                                       : queue->container.next_seq;
     flush->end_seq = flush_limit(queue, from_seq, flush->end_seq, bytes_max, &run_count);
     flush->from = (uint32_t)(from_seq - segment_seq);
     flush->to = (uint32_t)(flush->end_seq - segment_seq);
@@ -412,8 +413,8 @@ void qsi_flush_end(struct qsi_flush *flush, bool done)
         flush->file.state_crc = segment->file.state_crc;
         segment->file = flush->file;
         segment->transient_file = flush->transient_file;
-        if (queue->flushed_seq < flush->end_seq) {
-            queue->flushed_seq = flush->end_seq;
+        if (queue->container.flushed_seq < flush->end_seq) {
+            queue->container.flushed_seq = flush->end_seq;
         }
     }
     free_flush(flush);

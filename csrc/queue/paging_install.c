@@ -185,7 +185,7 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
     }
     QS_TRY(qsi_queue_reserve(queue, 1, 0, false));
     QS_TRY(qsi_run_create(&run, load->chunk, 0, load->count, load->rows,
-                          queue->durable && !page_in->of_transients));
+                          queue->container.durable && !page_in->of_transients));
     load->rows = NULL;
     run->first_seq = qsi_segment_first_seq(queue->shared, segment) + load->first;
     run->live_count = live;

@@ -48,11 +48,6 @@ static bool first_missing(const struct qsi_queue *queue, const struct qsi_segmen
     return false;
 }
 
-static bool all_in_memory(const struct qsi_queue *queue)
-{
-    return queue->ram_count == queue->ready_count + queue->out_count + queue->delayed_count;
-}
-
 uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
 {
     uint32_t slot, end;
@@ -69,7 +64,8 @@ uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
 
 uint32_t qsi_queue_first_paged(const struct qsi_queue *queue)
 {
-    return all_in_memory(queue) ? queue->segment_count : qsi_queue_next_paged(queue, queue->scan);
+    return qsi_queue_is_in_memory(queue) ? queue->segment_count
+                                         : qsi_queue_next_paged(queue, queue->scan);
 }
 
 uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out)
@@ -77,7 +73,7 @@ uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool
     uint64_t count = 0;
 
     *missing_out = false;
-    if (all_in_memory(queue)) {
+    if (qsi_queue_is_in_memory(queue)) {
         return queue->ready_count < limit ? queue->ready_count : limit;
     }
     for (uint32_t i = queue->scan; i < queue->segment_count && count < limit; i++) {
@@ -151,8 +147,8 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
                                uint64_t bytes_max)
 {
     uint64_t *wanted = qsi_zalloc(qsi_queue_words(queue) * sizeof *wanted);
-    bool mixed =
-        queue->durable && (segment->transient_file.heap_end > 0 || segment->former_count > 0);
+    bool mixed = queue->container.durable &&
+                 (segment->transient_file.heap_end > 0 || segment->former_count > 0);
 
     memset(page_in, 0, sizeof *page_in);
     if (wanted == NULL) {
@@ -323,7 +319,7 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
                                &damage);
     }
     qsi_put_u32(offsets + 4 * (size_t)load->count, load->count * QSI_BODY_DAMAGE_BYTES);
-    qsi_messages_put_destination(record, 0, page_in->queue->id, 0, load->count);
+    qsi_messages_put_destination(record, 0, page_in->queue->container.id, 0, load->count);
     load->has_stored = true;
     return QS_OK;
 }

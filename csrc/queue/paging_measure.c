@@ -82,7 +82,7 @@ static void measure_word(const struct qsi_queue *queue, const struct qsi_segment
     shift = run->first_seq > seq ? (uint32_t)(run->first_seq - seq) : 0;
     stored = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), live >> shift);
     stored_ready = stored_rows(run, (uint32_t)(seq + shift - run->first_seq), ready >> shift);
-    *(seq < queue->flushed_seq ? &sub->measure->gamma : &sub->measure->beta) += stored;
+    *(seq < queue->container.flushed_seq ? &sub->measure->gamma : &sub->measure->beta) += stored;
     sub->measure->alpha += qsi_popcount(live) - stored;
     add_betas(sub, stored_ready);
     add_alphas(sub, qsi_popcount(ready) - stored_ready);

@@ -11,11 +11,26 @@ void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, ui
                     bool durable)
 {
     memset(queue, 0, sizeof *queue);
+    queue->container.kind = &qsi_queue_kind;
     queue->shared = shared;
-    queue->id = id;
-    queue->durable = durable;
+    queue->container.id = id;
+    queue->container.durable = durable;
     queue->retired_number = UINT64_MAX;
     queue->ttl_us = queue->earliest = QSI_NEVER;
+}
+
+void qsi_queue_set(struct qsi_queue *queue, const struct qsi_queue_settings *settings)
+{
+    QS_ASSERT(queue->container.next_seq == 0);
+    queue->ttl_us = settings->ttl_us;
+    queue->counts_bytes = settings->counts_bytes;
+    queue->counts_deliveries = settings->counts_deliveries;
+}
+
+void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq)
+{
+    QS_ASSERT(queue->run_count == 0 && seq >= queue->container.next_seq);
+    queue->container.next_seq = queue->container.flushed_seq = seq;
 }
 
 void qsi_queue_fini(struct qsi_queue *queue)
@@ -147,7 +162,7 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     *stretch_out = (struct qsi_stretch){segment, run, segment->first_word * QSI_WORD_BITS + bit,
                                         (uint32_t)(seq - run->first_seq), count};
     qsi_queue_hold(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
-    queue->taken_count += count;
+    queue->container.taken_count += count;
     return QSI_TAKE_TAKEN;
 }
 
@@ -174,7 +189,7 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
 {
     uint32_t entries = queue->shared->entries;
 
-    while (*seq_io < queue->next_seq) {
+    while (*seq_io < queue->container.next_seq) {
         struct qsi_segment *segment = qsi_queue_find_segment(queue, *seq_io / entries);
         uint32_t slot = (uint32_t)(*seq_io & (entries - 1)), word = slot / QSI_WORD_BITS, bit;
         uint64_t ready = 0;
@@ -255,7 +270,7 @@ void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint
     uint64_t all = qsi_stretch_mask(stretch);
 
     QS_ASSERT(keep_count < stretch->count);
-    queue->taken_count -= stretch->count - keep_count;
+    queue->container.taken_count -= stretch->count - keep_count;
     stretch->count = keep_count;
     make_ready(queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
                keep_count > 0 ? all & ~qsi_stretch_mask(stretch) : all);
@@ -295,7 +310,7 @@ static void settle_word(struct qsi_queue *queue, struct qsi_segment *segment, ui
     uint32_t at = word - segment->word_base;
 
     segment->settled[at] |= mask;
-    queue->settled_count += qsi_popcount(mask);
+    queue->container.settled_count += qsi_popcount(mask);
     if (segment->transient != NULL) {
         segment->transient_count -= qsi_popcount(mask & segment->transient[at]);
     }
@@ -364,7 +379,7 @@ static void walk_ranges(const struct qsi_queue *queue, struct ranges *ranges)
             }
         }
     }
-    end_range(ranges, queue->next_seq);
+    end_range(ranges, queue->container.next_seq);
 }
 
 uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue)
@@ -383,7 +398,7 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
 
     qsi_queue_fewer_ready(queue, segment->ready_count);
     queue->delayed_count -= segment->delayed_count;
-    queue->settled_count += segment->ready_count + segment->delayed_count;
+    queue->container.settled_count += segment->ready_count + segment->delayed_count;
     segment->ready_count = segment->delayed_count = 0;
     segment->earliest_due = QSI_NEVER;
     if (segment->has_stored && shared->messages != NULL) {

@@ -16,7 +16,7 @@
 
 #include "bits.h"
 #include "budget.h"
-#include "chunk.h"
+#include "container.h"
 #include "list.h"
 #include "message_store.h"
 #include "record.h"
@@ -40,24 +40,6 @@ struct qsi_queue_shared {
     uint64_t flushed_bytes;  /* written to segment files */
 };
 void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries);
-
-/* Messages whose records lie in one chunk. */
-struct qsi_run {
-    struct qsi_chunk *chunk;
-    uint64_t first_seq;
-    uint64_t ram_bytes; /* this queue's share of the chunk */
-    uint32_t count;
-    uint32_t capacity;   /* of rows, if single_records */
-    uint32_t live_count; /* not settled */
-    uint32_t record_at;  /* of the one record, unless single_records */
-    bool
-        single_records; /* rows are offsets of records of one message each, else rows of the one record */
-    bool journalled;
-    bool has_stored;    /* some bodies are in the message store */
-    bool has_transient; /* some rows of the journalled record end with the process */
-    bool was_loaded;    /* from a segment file */
-    uint32_t *rows;     /* NULL: row i is message i */
-};
 
 struct qsi_queue;
 
@@ -149,14 +131,11 @@ struct qsi_queue_sum {
 };
 
 struct qsi_queue {
+    struct qsi_container container; /* first: queue_kind.c */
     struct qsi_queue_shared *shared;
     struct qsi_queue_sum *sum; /* in which it counts as well; NULL: in none */
     uint8_t place;             /* its bit there */
-    uint64_t id;               /* never reused */
-    bool durable;
     bool references_gone; /* the queue is deleted: what is still out refers to nothing any more */
-    uint64_t next_seq;
-    uint64_t flushed_seq; /* what is below and live has a slot on the disk */
     uint64_t
         shared_seq; /* what is below was looked at: whether other queues have the same bodies */
     struct qsi_segment *
@@ -172,10 +151,7 @@ struct qsi_queue {
     uint64_t ready_count;
     uint64_t out_count;
     uint64_t delayed_count;
-    uint64_t aside_count;                          /* messages of segments that are aside */
-    uint64_t ram_bytes;                            /* of runs */
-    uint64_t ram_count;                            /* live messages of runs */
-    uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
+    uint64_t aside_count; /* messages of segments that are aside */
     uint64_t
         ttl_us; /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
     uint64_t
@@ -183,9 +159,11 @@ struct qsi_queue {
     uint64_t earliest;    /* no ready message expires, and no delayed one is due, before */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
-    bool counts_deliveries;   /* at the delivery, not when messages come back: there is a limit */
-    uint64_t reserving_bytes; /* of bodies, if it counts them; scratch as the next */
-    uint64_t reserving;       /* scratch of who reserves for several batches */
+    bool counts_deliveries; /* at the delivery, not when messages come back: there is a limit */
+    struct qsi_coming {     /* announced by who reserves for several batches */
+        uint64_t messages;
+        uint64_t body_bytes; /* if it counts them */
+    } coming;
     uint64_t
         reserved_seq; /* there is state for what is pushed below it, whatever is settled before */
     uint64_t retired_number;     /* the last segment that ended while it was the queue's last */
@@ -197,6 +175,103 @@ void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, ui
 /* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
 void qsi_queue_fini(struct qsi_queue *queue);
 void qsi_segment_free(struct qsi_segment *segment); /* a retired one */
+
+extern const struct qsi_container_kind qsi_queue_kind;
+
+/* What its declaration asks of all its messages. */
+struct qsi_queue_settings {
+    uint64_t ttl_us;        /* QSI_NEVER: none */
+    bool counts_bytes;      /* of bodies: there is a limit */
+    bool counts_deliveries; /* there is a limit */
+};
+/* REQUIRES that nothing was pushed. */
+void qsi_queue_set(struct qsi_queue *queue, const struct qsi_queue_settings *settings);
+/* Messages that expire at once do so that much later: while a consumer may take them. */
+static inline void qsi_queue_set_grace(struct qsi_queue *queue, uint64_t grace_us)
+{
+    queue->ttl_least_us = grace_us;
+}
+static inline uint64_t qsi_queue_grace(const struct qsi_queue *queue)
+{
+    return queue->ttl_least_us;
+}
+
+/* ---- what it has ---- */
+
+static inline uint64_t qsi_queue_ready_count(const struct qsi_queue *queue)
+{
+    return queue->ready_count;
+}
+static inline uint64_t qsi_queue_out_count(const struct qsi_queue *queue)
+{
+    return queue->out_count;
+}
+static inline uint64_t qsi_queue_delayed_count(const struct qsi_queue *queue)
+{
+    return queue->delayed_count;
+}
+/* Messages of segments that are aside. */
+static inline uint64_t qsi_queue_aside_count(const struct qsi_queue *queue)
+{
+    return queue->aside_count;
+}
+/* Is all content in memory? */
+static inline bool qsi_queue_is_in_memory(const struct qsi_queue *queue)
+{
+    return queue->container.ram_count ==
+           queue->ready_count + queue->out_count + queue->delayed_count;
+}
+/* Of bodies of ready messages, if it counts them. */
+static inline uint64_t qsi_queue_ready_bytes(const struct qsi_queue *queue)
+{
+    return queue->ready_bytes;
+}
+/* No ready message expires, and no delayed one is due, before. */
+static inline uint64_t qsi_queue_earliest(const struct qsi_queue *queue)
+{
+    return queue->earliest;
+}
+/* What is to come in several batches, until somebody forgets it: each of them counts the others. */
+static inline const struct qsi_coming *qsi_queue_coming(const struct qsi_queue *queue)
+{
+    return &queue->coming;
+}
+static inline void qsi_queue_expect(struct qsi_queue *queue, uint64_t messages, uint64_t body_bytes)
+{
+    queue->coming.messages += messages;
+    queue->coming.body_bytes += body_bytes;
+}
+static inline void qsi_queue_expect_nothing(struct qsi_queue *queue)
+{
+    queue->coming = (struct qsi_coming){0};
+}
+/* The sequences of a segment. */
+static inline uint32_t qsi_queue_entries(const struct qsi_queue *queue)
+{
+    return queue->shared->entries;
+}
+static inline uint32_t qsi_queue_segment_count(const struct qsi_queue *queue)
+{
+    return queue->segment_count;
+}
+/* What is below was looked at: whether other queues have the same bodies. */
+static inline uint64_t qsi_queue_shared_upto(const struct qsi_queue *queue)
+{
+    return queue->shared_seq;
+}
+static inline void qsi_queue_note_shared(struct qsi_queue *queue, uint64_t upto_seq)
+{
+    queue->shared_seq = upto_seq;
+}
+/* No segment before this one has ready messages. */
+static inline uint32_t qsi_queue_first_ready_segment(const struct qsi_queue *queue)
+{
+    return queue->scan;
+}
+static inline uint32_t qsi_queue_run_count(const struct qsi_queue *queue)
+{
+    return queue->run_count;
+}
 
 /* sum NULL: it counts in none any more.  A sum is joined by an empty queue. */
 static inline void qsi_queue_join(struct qsi_queue *queue, struct qsi_queue_sum *sum, uint8_t place)
@@ -210,6 +285,11 @@ static inline uint64_t qsi_segment_first_seq(const struct qsi_queue_shared *shar
 {
     return segment->number * shared->entries;
 }
+static inline uint64_t qsi_queue_first_seq(const struct qsi_queue *queue,
+                                           const struct qsi_segment *segment)
+{
+    return qsi_segment_first_seq(queue->shared, segment);
+}
 static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
 {
     return segment->ready_count + segment->out_count + segment->delayed_count;
@@ -217,11 +297,6 @@ static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
 
 /* ---- publishing ---- */
 
-/* A run of count messages with their record at data[record_at] of chunk; rows becomes its own (qsi_alloc) on success,
- * NULL: row i is message i.  The sequence is set by push. */
-qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
-                         uint32_t count, uint32_t *rows, bool journalled) QS_MUST_CHECK;
-void qsi_run_destroy(struct qsi_run *run); /* one that was not pushed; NULL is fine */
 /* Room for run_count more runs with message_count messages in all: push cannot fail then.  any_transient: some of them end
  * with the process. */
 qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
@@ -243,20 +318,16 @@ qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count) QS_MUS
 /* Both, as far as the record says such a thing of its rows. */
 qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record,
                                   uint64_t count) QS_MUST_CHECK;
+/* Begins at seq: what is below was flushed.  REQUIRES that nothing is in memory. */
+void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq);
+/* About how many bytes of live messages are not flushed. */
+uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue);
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints: the next message shares no
  * page of slots with the last). */
 qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq) QS_MUST_CHECK;
 
 /* ---- delivering ---- */
 
-/* Consecutive messages of one run, within one word of their segment's bitmaps. */
-struct qsi_stretch {
-    struct qsi_segment *segment;
-    const struct qsi_run *run;
-    uint32_t slot;    /* in the segment */
-    uint32_t run_row; /* in the run */
-    uint32_t count;
-};
 static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 {
     uint64_t ones =
@@ -264,11 +335,6 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 
     return ones << (stretch->slot % QSI_WORD_BITS);
 }
-enum qsi_take {
-    QSI_TAKE_TAKEN,
-    QSI_TAKE_EMPTY, /* none is ready */
-    QSI_TAKE_PAGED, /* the first ready message is not in memory: paging.h brings it */
-};
 /* The first ready messages, max_count at most; they are out from now on. */
 enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
                              struct qsi_stretch *stretch_out) QS_MUST_CHECK;
@@ -300,18 +366,6 @@ static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
         qsi_stretch_mask(stretch);
 }
-/* Where message row of the run is: the record, and the row in it. */
-static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t row,
-                                            uint32_t *record_row_out)
-{
-    if (run->single_records) {
-        *record_row_out = 0;
-        return run->chunk->data + run->rows[row];
-    }
-    *record_row_out = run->rows != NULL ? run->rows[row] : row;
-    return run->chunk->data + run->record_at;
-}
-
 /* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no run ---- */
 
 /* The first ready messages of the segment; TAKE_PAGED: its state is not in memory; NULL: none. */
@@ -339,8 +393,6 @@ bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *wal
                             struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* Of the message with that sequence, whose state is in memory, in a queue that counts bytes. */
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq);
-/* Of a run that is not pushed yet. */
-uint64_t qsi_run_body_bytes(const struct qsi_run *run);
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
 void qsi_queue_recount_bytes(struct qsi_queue *queue);
 
@@ -423,7 +475,6 @@ static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment,
 }
 
 /* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
-typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
 /* The queue is deleted: purges it, and drops the references of what is out as well. */
 void qsi_queue_abandon(struct qsi_queue *queue);

@@ -43,9 +43,10 @@ static qs_status cover_sizes(struct qsi_queue *queue, struct qsi_segment *segmen
 static qs_status cover(struct qsi_queue *queue, uint64_t count, bool expiries, bool sizes)
 {
     uint32_t entries = queue->shared->entries;
-    uint64_t last = (queue->next_seq + count - 1) / entries;
+    uint64_t last = (queue->container.next_seq + count - 1) / entries;
 
-    for (uint64_t number = queue->next_seq / entries; count > 0 && number <= last; number++) {
+    for (uint64_t number = queue->container.next_seq / entries; count > 0 && number <= last;
+         number++) {
         struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
         if (expiries) {
             QS_TRY(cover_expiries(queue, segment));
@@ -179,19 +180,6 @@ uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
     const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
 
     return segment->sizes[(seq & (entries - 1)) - (uint64_t)segment->word_base * QSI_WORD_BITS];
-}
-
-uint64_t qsi_run_body_bytes(const struct qsi_run *run)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t row = 0; row < run->count; row++) {
-        struct qsi_messages view;
-        uint32_t record_row;
-        qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
-        bytes += qsi_messages_body_bytes(&view, record_row);
-    }
-    return bytes;
 }
 
 uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment)

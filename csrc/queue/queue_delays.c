@@ -72,9 +72,10 @@ qs_status qsi_segment_cover_delays(struct qsi_queue *queue, struct qsi_segment *
 qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count)
 {
     uint32_t entries = queue->shared->entries;
-    uint64_t last = (queue->next_seq + count - 1) / entries;
+    uint64_t last = (queue->container.next_seq + count - 1) / entries;
 
-    for (uint64_t number = queue->next_seq / entries; count > 0 && number <= last; number++) {
+    for (uint64_t number = queue->container.next_seq / entries; count > 0 && number <= last;
+         number++) {
         QS_TRY(qsi_segment_cover_delays(queue, qsi_queue_find_segment(queue, number)));
     }
     return QS_OK;

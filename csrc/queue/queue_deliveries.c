@@ -147,7 +147,7 @@ qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue)
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint64_t first = qsi_segment_first_seq(queue->shared, segment);
-        uint64_t given = queue->next_seq > first ? queue->next_seq - first : 0;
+        uint64_t given = queue->container.next_seq > first ? queue->container.next_seq - first : 0;
         segment->seen_end = given < entries ? (uint32_t)given : entries;
         if (segment->settled != NULL) {
             QS_TRY(mark_segment(queue, segment));

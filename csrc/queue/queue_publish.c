@@ -11,9 +11,9 @@
 static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
 {
     uint32_t entries = queue->shared->entries;
-    uint64_t last = (queue->next_seq + count - 1) / entries;
+    uint64_t last = (queue->container.next_seq + count - 1) / entries;
 
-    for (uint64_t number = queue->next_seq / entries; number <= last; number++) {
+    for (uint64_t number = queue->container.next_seq / entries; number <= last; number++) {
         struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
         if (segment->transient == NULL) {
             segment->transient = qsi_zalloc(segment->word_count * sizeof *segment->transient);
@@ -32,7 +32,7 @@ qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_
     QS_TRY(qsi_queue_reserve_runs(queue, run_count));
     QS_TRY(qsi_queue_cover_next(queue, message_count));
     QS_TRY(qsi_queue_cover_columns(queue, message_count));
-    return queue->durable && any_transient && message_count > 0
+    return queue->container.durable && any_transient && message_count > 0
                ? cover_transient(queue, message_count)
                : QS_OK;
 }
@@ -65,10 +65,10 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
     bool columns = qsi_queue_wants_columns(queue) ||
                    qsi_messages_has_times(qsi_run_record(run, row, &record_row));
 
-    queue->next_seq = seq + count;
+    queue->container.next_seq = seq + count;
     qsi_queue_more_ready(queue, count);
-    queue->in_count += count;
-    queue->ram_count += count;
+    queue->container.in_count += count;
+    queue->container.ram_count += count;
     while (count > 0) {
         struct qsi_segment *segment = qsi_queue_last_segment(queue);
         uint32_t slot = (uint32_t)(seq & (entries - 1));
@@ -86,7 +86,7 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
                     ? queue->segment_count - 1
                     : qsi_queue_segment_index(queue, segment->number);
         queue->scan = index < queue->scan ? index : queue->scan;
-        if (queue->durable && (!run->journalled || run->has_transient)) {
+        if (queue->container.durable && (!run->journalled || run->has_transient)) {
             mark_transient(segment, slot, run, row, here);
         }
         if (columns) {
@@ -101,12 +101,12 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
 
 uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
 {
-    uint64_t seq = queue->next_seq;
+    uint64_t seq = queue->container.next_seq;
 
     QS_ASSERT(queue->first_run + queue->run_count < queue->run_capacity);
     run->first_seq = seq;
     queue->runs[queue->first_run + queue->run_count++] = run;
-    queue->ram_bytes += run->ram_bytes;
+    queue->container.ram_bytes += run->ram_bytes;
     count_in(queue, run, 0);
     for (uint32_t row = 0; run->has_stored && row < run->count; row++) {
         qsi_queue_add_ref(queue, run, row);
@@ -141,8 +141,8 @@ static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk
     const struct qsi_run *run = last_run(queue);
 
     return run != NULL && run->single_records && run->chunk == chunk &&
-           run->journalled == journalled && run->first_seq + run->count == queue->next_seq &&
-           run->count < SINGLES_MAX;
+           run->journalled == journalled &&
+           run->first_seq + run->count == queue->container.next_seq && run->count < SINGLES_MAX;
 }
 
 static qs_status reserve_single(struct qsi_queue *queue, struct qsi_chunk *chunk, bool journalled)
@@ -178,14 +178,14 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
     QS_TRY(reserve_single(queue, chunk, journalled));
     QS_TRY(qsi_queue_cover_next(queue, 1));
     QS_TRY(qsi_queue_cover_columns(queue, 1));
-    return queue->durable && !journalled ? cover_transient(queue, 1) : QS_OK;
+    return queue->container.durable && !journalled ? cover_transient(queue, 1) : QS_OK;
 }
 
 uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored)
 {
-    uint64_t seq = queue->next_seq;
+    uint64_t seq = queue->container.next_seq;
     struct qsi_run *run;
 
     if (!last_run_takes(queue, chunk, journalled)) {
@@ -202,7 +202,7 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
     run->live_count += 1;
     run->ram_bytes += ram_bytes;
     run->has_stored = run->has_stored || stored;
-    queue->ram_bytes += ram_bytes;
+    queue->container.ram_bytes += ram_bytes;
     count_in(queue, run, run->count - 1);
     if (stored) {
         qsi_queue_add_ref(queue, run, run->count - 1);
@@ -227,19 +227,19 @@ qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq)
     uint32_t entries = queue->shared->entries;
     struct qsi_segment *segment;
 
-    if (seq <= queue->next_seq) {
+    if (seq <= queue->container.next_seq) {
         return QS_OK;
     }
     qsi_queue_drop_reserved(queue);
     segment = qsi_queue_last_segment(queue);
-    if (segment != NULL && segment->number == queue->next_seq / entries) {
-        uint32_t from = (uint32_t)(queue->next_seq & (entries - 1));
-        uint64_t left = seq - queue->next_seq;
+    if (segment != NULL && segment->number == queue->container.next_seq / entries) {
+        uint32_t from = (uint32_t)(queue->container.next_seq & (entries - 1));
+        uint64_t left = seq - queue->container.next_seq;
         uint32_t to = left < entries - from ? from + (uint32_t)left : entries;
         QS_TRY(qsi_queue_cover(queue, segment->number, from, to));
         settle_gap(segment, from, to);
     }
-    queue->next_seq = seq; /* segments between are not there: nothing of them is live */
+    queue->container.next_seq = seq; /* segments between are not there: nothing of them is live */
     if (segment != NULL) {
         qsi_segment_retire_if_done(queue, segment);
     }

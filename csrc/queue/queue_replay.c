@@ -30,10 +30,10 @@ void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     uint32_t entries = queue->shared->entries;
 
-    QS_ASSERT(segment->settled == NULL && segment->number == queue->next_seq / entries);
-    segment->given_end = (uint32_t)(queue->next_seq & (entries - 1));
+    QS_ASSERT(segment->settled == NULL && segment->number == queue->container.next_seq / entries);
+    segment->given_end = (uint32_t)(queue->container.next_seq & (entries - 1));
     segment->is_damaged = true;
-    queue->next_seq = queue->flushed_seq = (segment->number + 1) * entries;
+    queue->container.next_seq = queue->container.flushed_seq = (segment->number + 1) * entries;
 }
 
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment)

@@ -10,35 +10,6 @@
 
 #include <string.h>
 
-void qsi_run_destroy(struct qsi_run *run)
-{
-    if (run == NULL) {
-        return;
-    }
-    qsi_chunk_unref(run->chunk);
-    qsi_free(run->rows);
-    qsi_free(run);
-}
-
-qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint32_t record_at,
-                         uint32_t count, uint32_t *rows, bool journalled)
-{
-    struct qsi_run *run = qsi_zalloc(sizeof *run);
-
-    *run_out = run;
-    if (run == NULL) {
-        return QS_ENOMEM;
-    }
-    run->chunk = qsi_chunk_ref(chunk);
-    run->journalled = journalled;
-    run->record_at = record_at;
-    run->count = run->live_count = count;
-    run->rows = rows;
-    run->has_stored = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_STORED) != 0;
-    run->has_transient = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_TRANSIENT) != 0;
-    return QS_OK;
-}
-
 /* As a run of single records is before its first message. */
 static struct qsi_run *emptied(struct qsi_run *run)
 {
@@ -109,6 +80,18 @@ const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq)
     return index < queue->run_count ? qsi_queue_run_at(queue, index) : NULL;
 }
 
+uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = qsi_queue_find_run(queue, queue->container.flushed_seq); i < queue->run_count;
+         i++) {
+        const struct qsi_run *run = qsi_queue_run_at(queue, i);
+        bytes += run->ram_bytes * run->live_count / run->count + run->live_count;
+    }
+    return bytes;
+}
+
 /* The shorter part of the rest moves. */
 void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
 {
@@ -134,8 +117,8 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
 
 void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run)
 {
-    queue->ram_bytes -= run->ram_bytes;
-    queue->ram_count -= run->live_count;
+    queue->container.ram_bytes -= run->ram_bytes;
+    queue->container.ram_count -= run->live_count;
     if (queue->spare == NULL && run->single_records) {
         queue->spare = emptied(run);
     } else {
@@ -160,8 +143,8 @@ void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
     memmove(at + 1, at, (queue->run_count - index) * sizeof *at);
     *at = run;
     queue->run_count += 1;
-    queue->ram_bytes += run->ram_bytes;
-    queue->ram_count += run->live_count;
+    queue->container.ram_bytes += run->ram_bytes;
+    queue->container.ram_count += run->live_count;
 }
 
 /* ---- references to the message store ---- */
@@ -321,7 +304,7 @@ void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint
         mask &= ~here;
         qsi_queue_drop_refs(queue, run, (uint32_t)(word_seq + bit - run->first_seq), here >> bit);
         run->live_count -= qsi_popcount(here);
-        queue->ram_count -= qsi_popcount(here);
+        queue->container.ram_count -= qsi_popcount(here);
         if (run->live_count == 0) {
             qsi_queue_drop_run(queue, index);
         }

@@ -38,7 +38,8 @@ uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_se
 {
     uint32_t first_slot = word * QSI_WORD_BITS;
     uint64_t word_seq = qsi_segment_first_seq(queue->shared, segment) + first_slot;
-    uint64_t given = queue->next_seq > word_seq ? queue->next_seq - word_seq : 0;
+    uint64_t given =
+        queue->container.next_seq > word_seq ? queue->container.next_seq - word_seq : 0;
     uint32_t slots = queue->shared->entries - first_slot;
 
     return qsi_low_bits(given < slots ? given : slots);
@@ -296,9 +297,9 @@ qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
         return QS_ENOMEM;
     }
     segment->queue = queue;
-    segment->is_durable = queue->durable;
+    segment->is_durable = queue->container.durable;
     segment->number = number;
-    segment->file.queue_id = segment->transient_file.queue_id = queue->id;
+    segment->file.queue_id = segment->transient_file.queue_id = queue->container.id;
     segment->file.number = segment->transient_file.number = number;
     if (number == queue->retired_number) {
         segment->file.generation = segment->transient_file.generation = queue->retired_generation;
@@ -352,7 +353,7 @@ void qsi_queue_drop_reserved(struct qsi_queue *queue)
 {
     struct qsi_segment *last = qsi_queue_last_segment(queue);
 
-    for (; last != NULL && last->number > queue->next_seq / queue->shared->entries;
+    for (; last != NULL && last->number > queue->container.next_seq / queue->shared->entries;
          last = qsi_queue_last_segment(queue)) {
         QS_ASSERT(qsi_segment_live_count(last) == 0 && last->busy == 0);
         queue->segment_count -= 1;
@@ -365,7 +366,7 @@ void qsi_queue_drop_reserved(struct qsi_queue *queue)
 qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
 {
     uint32_t entries = queue->shared->entries;
-    uint64_t seq = queue->next_seq;
+    uint64_t seq = queue->container.next_seq;
 
     if (count > 0 && qsi_queue_find_segment(queue, seq / entries) == NULL) {
         qsi_queue_drop_reserved(queue); /* the one before them ended meanwhile */
@@ -420,7 +421,8 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
         qsi_segment_free(segment);
         return;
     }
-    if ((segment->number + 1) * shared->entries > queue->next_seq) { /* there will be another one */
+    if ((segment->number + 1) * shared->entries >
+        queue->container.next_seq) { /* there will be another one */
         queue->retired_number = segment->number;
         queue->retired_generation =
             1 + (segment->file.generation > segment->transient_file.generation
@@ -433,7 +435,7 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
 
 static bool is_reserved(const struct qsi_queue *queue, const struct qsi_segment *segment)
 {
-    return queue->reserved_seq > queue->next_seq &&
+    return queue->reserved_seq > queue->container.next_seq &&
            queue->reserved_seq > qsi_segment_first_seq(queue->shared, segment);
 }
 
@@ -445,7 +447,7 @@ void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *seg
         return;
     }
     /* One that is being filled stays, unless its file holds space; one that is about to be stays in any case. */
-    if (end > queue->next_seq && (!has_file(segment) || is_reserved(queue, segment))) {
+    if (end > queue->container.next_seq && (!has_file(segment) || is_reserved(queue, segment))) {
         return;
     }
     qsi_segment_retire(queue, segment);

@@ -36,17 +36,17 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error)
         cursor = qsi_map_begin(&store->queues_by_id);
         while (queue == NULL && qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *each = cursor.value;
-            if (each->core.durable &&
-                qsi_checkpoint_unflushed_bytes(&each->core) > qsi_checkpoint_carried_max(store)) {
+            if (each->container.durable && qsi_container_unflushed_bytes(&each->container) >
+                                               qsi_checkpoint_carried_max(store)) {
                 queue = each;
             }
         }
         if (queue == NULL) {
             return QS_OK;
         }
-        end = queue->core.next_seq;
+        end = queue->container.next_seq;
         queue->jobs += 1;
-        while (!queue->deleted && queue->core.flushed_seq < end) {
+        while (!queue->deleted && queue->container.flushed_seq < end) {
             qs_status status = qsi_pager_flush(store, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
                 queue->jobs -= 1;

@@ -66,8 +66,6 @@ struct checkpoint {
 
 /* How many bytes of messages a checkpoint may carry itself. */
 uint64_t qsi_checkpoint_carried_max(const struct qs_store *store);
-/* About how many bytes of live messages of the queue are in the journal only. */
-uint64_t qsi_checkpoint_unflushed_bytes(const struct qsi_queue *queue);
 /* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
 qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Sealed: the checkpoint that is made does not name these files any more. */

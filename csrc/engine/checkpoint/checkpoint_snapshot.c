@@ -24,25 +24,14 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
     return bytes < store->space.carried_max ? bytes : store->space.carried_max;
 }
 
-/* About how many bytes of live messages of the queue are in the journal only. */
-uint64_t qsi_checkpoint_unflushed_bytes(const struct qsi_queue *queue)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
-        const struct qsi_run *run = qsi_queue_run_at(queue, i);
-        bytes += run->ram_bytes * run->live_count / run->count + run->live_count;
-    }
-    return bytes;
-}
-
 /* May the first message that is not flushed go to a segment later without sharing a page of slots with one that is? */
 static bool ends_on_page(const struct qs_store *store, const struct qsi_queue *queue)
 {
     uint32_t entries = store->shared.entries;
-    const struct qsi_segment *segment = qsi_queue_find_segment(queue, queue->flushed_seq / entries);
+    const struct qsi_segment *segment =
+        qsi_queue_find_segment(queue, queue->container.flushed_seq / entries);
 
-    return (queue->flushed_seq & (entries - 1)) % QSI_SLOT_PAGE == 0 || segment == NULL ||
+    return (queue->container.flushed_seq & (entries - 1)) % QSI_SLOT_PAGE == 0 || segment == NULL ||
            segment->file.heap_end == 0;
 }
 
@@ -97,11 +86,11 @@ static qs_status put_queue(struct checkpoint *checkpoint, const struct store_que
         .type = queue->policy.has_priorities ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
                                              : QSI_RECORD_QUEUE_DECLARE,
         .flags = queue->flags,
-        .number = queue->core.id,
+        .number = queue->container.id,
         .strings = {queue->name, queue->arguments},
     };
     struct qsi_topology mode = {
-        .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->core.id};
+        .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->container.id};
 
     QS_TRY(put_topology(checkpoint, &declared));
     return queue->mode_was_set ? put_topology(checkpoint, &mode) : QS_OK;
@@ -119,7 +108,7 @@ static qs_status put_all_topology(struct checkpoint *checkpoint)
     QS_TRY(visit.status);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        if (queue->core.durable && queue->parent == NULL) {
+        if (queue->container.durable && queue->parent == NULL) {
             QS_TRY(put_queue(checkpoint, queue));
         }
     }
@@ -133,7 +122,7 @@ static qs_status put_all_topology(struct checkpoint *checkpoint)
 static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segment *segment,
                            uint64_t seq, uint32_t *delayed_out)
 {
-    uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
+    uint64_t first_seq = qsi_queue_first_seq(queue, segment);
     uint32_t count = 0;
 
     *delayed_out = 0;
@@ -170,7 +159,7 @@ static bool is_told(const struct qsi_segment *segment, uint32_t end)
 static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
                              struct qsi_segment *segment, uint32_t end, uint32_t entry)
 {
-    uint64_t end_seq = qsi_segment_first_seq(queue->core.shared, segment) + end;
+    uint64_t end_seq = qsi_queue_first_seq(&queue->core, segment) + end;
     uint32_t entries = checkpoint->store->shared.entries;
     struct state_job job = {.queue = queue, .entry = entry, .begun = true};
     uint8_t *room;
@@ -179,7 +168,7 @@ static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *
     QS_TRY(qsi_state_write_begin_file(&job.write, &queue->core, segment));
     job.write.told_end = end;
     job.write.is_named = true;
-    job.write.is_part = end < entries && end_seq < queue->core.next_seq;
+    job.write.is_part = end < entries && end_seq < queue->container.next_seq;
     /* What is carried comes behind it as if published again. */
     for (uint32_t slot = end; job.write.is_part && slot < entries; slot++) {
         job.write.state.settled[slot / QSI_WORD_BITS] &= ~(UINT64_C(1) << slot % QSI_WORD_BITS);
@@ -218,7 +207,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
         .has_stored = segment->has_stored,
         .has_expiries = segment->expiries != NULL || segment->earliest != QSI_NEVER,
     };
-    uint64_t below = base_seq - qsi_segment_first_seq(queue->core.shared, segment);
+    uint64_t below = base_seq - qsi_queue_first_seq(&queue->core, segment);
     uint32_t entries = checkpoint->store->shared.entries;
     uint32_t end = below < entries ? (uint32_t)below : entries;
     uint32_t index = COUNT(checkpoint->entries, entry);
@@ -251,9 +240,9 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
 /* Jobs for everything from flushed_seq on. */
 static qs_status begin_flushes(struct store_queue *queue, struct qsi_buf *jobs)
 {
-    uint64_t seq = queue->core.flushed_seq;
+    uint64_t seq = queue->container.flushed_seq;
 
-    while (seq < queue->core.next_seq) {
+    while (seq < queue->container.next_seq) {
         struct flush_job job = {.queue = queue, .begun = true};
         uint8_t *room;
         qs_status status;
@@ -293,20 +282,22 @@ static void find_entries(struct checkpoint *checkpoint, uint32_t first_job, uint
 static qs_status end_page(struct checkpoint *checkpoint, struct qsi_queue *queue)
 {
     uint64_t entries = checkpoint->store->shared.entries;
-    uint64_t segment_end = (queue->next_seq / entries + 1) * entries;
-    uint64_t page_end = (queue->next_seq + QSI_SLOT_PAGE - 1) / QSI_SLOT_PAGE * QSI_SLOT_PAGE;
+    uint64_t segment_end = (queue->container.next_seq / entries + 1) * entries;
+    uint64_t page_end =
+        (queue->container.next_seq + QSI_SLOT_PAGE - 1) / QSI_SLOT_PAGE * QSI_SLOT_PAGE;
 
-    if (ends_on_page(checkpoint->store, queue) && queue->flushed_seq == queue->next_seq) {
+    if (ends_on_page(checkpoint->store, queue) && qsi_container_is_flushed(&queue->container)) {
         return QS_OK;
     }
-    return qsi_queue_skip_to(queue, page_end < segment_end ? page_end : segment_end);
+    return qsi_container_skip_to(&queue->container,
+                                 page_end < segment_end ? page_end : segment_end);
 }
 
 static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue *queue)
 {
     struct qsi_queue *core = &queue->core;
-    uint64_t bytes = qsi_checkpoint_unflushed_bytes(core);
-    struct carried_queue each = {.state.queue_id = core->id,
+    uint64_t bytes = qsi_container_unflushed_bytes(&core->container);
+    struct carried_queue each = {.state.queue_id = core->container.id,
                                  .first_entry =
                                      COUNT(checkpoint->entries, struct qsi_segment_entry)};
     uint32_t first_job = COUNT(checkpoint->flushes, struct flush_job);
@@ -316,16 +307,16 @@ static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue 
     if (carry) {
         checkpoint->carried_bytes += bytes;
         QS_TRY(begin_flushes(queue, &checkpoint->carried));
-        each.state.base_seq = core->flushed_seq;
+        each.state.base_seq = core->container.flushed_seq;
     } else {
         QS_TRY(begin_flushes(queue, &checkpoint->flushes));
         QS_TRY(end_page(checkpoint, core));
-        each.state.base_seq = core->next_seq;
+        each.state.base_seq = core->container.next_seq;
     }
-    each.state.next_seq = core->next_seq;
-    for (uint32_t i = 0; i < core->segment_count; i++) {
+    each.state.next_seq = core->container.next_seq;
+    for (uint32_t i = 0; i < qsi_queue_segment_count(core); i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
-        if (qsi_segment_first_seq(core->shared, segment) < each.state.base_seq) {
+        if (qsi_queue_first_seq(core, segment) < each.state.base_seq) {
             QS_TRY(put_segment(checkpoint, queue, segment, each.state.base_seq));
         }
     }
@@ -342,7 +333,7 @@ static qs_status put_all_messages(struct checkpoint *checkpoint)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (queue->core.durable) {
+        if (queue->container.durable) {
             QS_TRY(put_messages(checkpoint, queue));
         }
     }

@@ -85,7 +85,7 @@ static bool leave_state(struct checkpoint *checkpoint, uint32_t index)
         segment->file.generation == file->generation) {
         const struct qsi_queue *queue = segment->queue;
         uint64_t first_seq = qsi_segment_first_seq(&store->shared, segment);
-        uint64_t end = queue->flushed_seq - first_seq;
+        uint64_t end = queue->container.flushed_seq - first_seq;
         left = qsi_segment_leave_file(segment, false,
                                       end < store->shared.entries ? (uint32_t)end
                                                                   : store->shared.entries) == QS_OK;

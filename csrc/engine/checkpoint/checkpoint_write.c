@@ -412,7 +412,7 @@ static void note_durable_areas(struct qs_store *store)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
-        for (uint32_t i = 0; queue->durable && i < queue->segment_count; i++) {
+        for (uint32_t i = 0; queue->container.durable && i < qsi_queue_segment_count(queue); i++) {
             struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
             segment->durable_area = segment->file.state_area;
         }

@@ -252,7 +252,7 @@ static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue
 {
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < queue->segment_count; i++) {
+    for (uint32_t i = 0; i < qsi_queue_segment_count(queue); i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint32_t columns = (segment->deliveries != NULL ? QSI_STATE_DELIVERIES : 0) |
                            (segment->expiries != NULL ? QSI_STATE_EXPIRIES : 0) |
@@ -271,7 +271,8 @@ static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_qu
 {
     uint64_t bytes = 0, count = 0;
 
-    for (uint32_t i = qsi_queue_find_run(queue, queue->flushed_seq); i < queue->run_count; i++) {
+    for (uint32_t i = qsi_queue_find_run(queue, queue->container.flushed_seq);
+         i < qsi_queue_run_count(queue); i++) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);
         bytes += run->ram_bytes * run->live_count / run->count;
         count += run->live_count;
@@ -289,7 +290,7 @@ static uint64_t checkpoint_cost(struct qs_store *store)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;
-        if (queue->core.durable) {
+        if (queue->container.durable) {
             bytes += unflushed_cost(store, &queue->core) + states_cost(store, &queue->core);
         }
     }
@@ -362,10 +363,10 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
     /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable queue a checkpoint has the less to
      * write; what it was lent is not for others. */
     if (store->journal == NULL ||
-        (store->checkpoint.state != QSI_CHECKPOINT_NONE && queue->core.durable)) {
+        (store->checkpoint.state != QSI_CHECKPOINT_NONE && queue->container.durable)) {
         return true;
     }
-    return qsi_space_is_whole(store) && (queue->core.durable || free_beyond_needs(store) > 0);
+    return qsi_space_is_whole(store) && (queue->container.durable || free_beyond_needs(store) > 0);
 }
 
 /* ---- space that comes back ---- */

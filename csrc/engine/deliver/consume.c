@@ -92,7 +92,8 @@ static void share_names(const struct store_consumer *consumer, qs_message *messa
 static void note_consumers(struct store_queue *queue)
 {
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        qsi_level_at(queue, i)->core.ttl_least_us = queue->consumer_count > 0 ? GRACE_US : 0;
+        qsi_queue_set_grace(&qsi_level_at(queue, i)->core,
+                            queue->consumer_count > 0 ? GRACE_US : 0);
     }
 }
 

@@ -74,13 +74,13 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
     uint32_t worn, fit;
 
     if (reserve(store, queue, stretch->segment) != QS_OK) {
-        qsi_queue_untake(&queue->core, stretch, 0);
+        qsi_container_untake(&queue->container, stretch, 0);
         return qsi_fail(error, QS_ENOMEM, "delivery");
     }
     worn = first_alike(queue, stretch, true);
     if (worn > 0) {
         if (worn < stretch->count) {
-            qsi_queue_untake(&queue->core, stretch, worn);
+            qsi_container_untake(&queue->container, stretch, worn);
         }
         qsi_depart(store, queue, stretch, QSI_DELIVERY_LIMIT);
         stretch->count = 0;
@@ -88,7 +88,7 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
     }
     fit = first_alike(queue, stretch, false);
     if (fit < stretch->count) {
-        qsi_queue_untake(&queue->core, stretch, fit);
+        qsi_container_untake(&queue->container, stretch, fit);
     }
     return QS_OK;
 }
@@ -103,12 +103,12 @@ qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queu
         if (qsi_depart_reserve(store, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "messages that were delivered too often");
         }
-        if (qsi_queue_take(&queue->core, QSI_WORD_BITS, &stretch) != QSI_TAKE_TAKEN) {
+        if (qsi_container_take(&queue->container, QSI_WORD_BITS, &stretch) != QSI_TAKE_TAKEN) {
             return QS_OK;
         }
         worn = first_alike(queue, &stretch, true);
         if (worn < stretch.count) {
-            qsi_queue_untake(&queue->core, &stretch, worn);
+            qsi_container_untake(&queue->container, &stretch, worn);
         }
         if (worn == 0) {
             return QS_OK;
@@ -128,14 +128,14 @@ static uint64_t append(struct qs_store *store, const struct store_queue *queue,
     struct qsi_chunk *chunk = store->commit.arena;
     uint64_t from = chunk->used;
     uint64_t first_seq =
-        qsi_segment_first_seq(queue->core.shared, segment) + (uint64_t)word * QSI_WORD_BITS;
+        qsi_queue_first_seq(&queue->core, segment) + (uint64_t)word * QSI_WORD_BITS;
     uint64_t left = qsi_segment_journalled(segment, word, mask);
     uint32_t record_count = 0;
 
     while (left != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(left);
         struct qsi_settle settle = {
-            .queue_id = queue->core.id,
+            .queue_id = queue->container.id,
             .first_seq = first_seq + bit,
             .count = qsi_ones_from(left, bit),
             .kind = (uint8_t)kind,

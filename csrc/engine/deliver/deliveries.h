@@ -22,7 +22,7 @@ static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel
                                                                const struct store_queue *queue,
                                                                bool *released_out, qs_error *error)
 {
-    return QS_LIKELY(!queue->core.counts_deliveries)
+    return QS_LIKELY(!qsi_policy_counts_deliveries(&queue->policy))
                ? QS_OK
                : qsi_deliveries_find_room(channel, queue, released_out, error);
 }

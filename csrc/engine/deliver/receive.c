@@ -85,7 +85,7 @@ static bool lies_in_store(const struct qsi_stretch *stretch)
 static bool must_wait(const struct store_queue *queue, const struct qsi_stretch *stretch)
 {
     return lies_in_store(stretch) ||
-           (queue->core.counts_deliveries && (queue->flags & QS_DURABLE) != 0);
+           (qsi_policy_counts_deliveries(&queue->policy) && (queue->flags & QS_DURABLE) != 0);
 }
 
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
@@ -99,7 +99,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     QS_TRY(qsi_expire(channel->store, queue, error));
     while (stretch.count == 0) {
         queue = qsi_head_level(owner);
-        switch (qsi_queue_take(&queue->core, 1, &stretch)) {
+        switch (qsi_container_take(&queue->container, 1, &stretch)) {
         case QSI_TAKE_EMPTY:
             return QS_EEMPTY;
         case QSI_TAKE_PAGED:
@@ -108,17 +108,17 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
             break;
         }
         if (channel->store->must_not_wait && must_wait(queue, &stretch)) {
-            qsi_queue_untake(&queue->core, &stretch, 0);
+            qsi_container_untake(&queue->container, &stretch, 0);
             return QS_EWOULDBLOCK;
         }
-        if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+        if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
             QS_TRY(qsi_deliveries_screen(channel->store, queue, &stretch, error));
         }
     }
     message_out->redelivered = qsi_segment_was_seen(stretch.segment, stretch.slot);
     message_out->delivery_count = qsi_segment_deliveries(stretch.segment, stretch.slot);
     qsi_stretch_mark_seen(&stretch);
-    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
         qsi_deliveries_count(channel, queue, &stretch);
     }
     message_out->delivery_tag =
@@ -363,13 +363,13 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         return false;
     }
     queue = qsi_head_level(queue);
-    take = qsi_queue_take(&queue->core, left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS,
-                          &stretch);
+    take = qsi_container_take(&queue->container,
+                              left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch);
     if (take != QSI_TAKE_TAKEN) {
         get->is_paged = take == QSI_TAKE_PAGED;
         return false;
     }
-    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
         *status_io = qsi_deliveries_screen(channel->store, queue, &stretch, error);
         if (*status_io != QS_OK || stretch.count == 0) {
             return *status_io == QS_OK;
@@ -377,7 +377,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     }
     count = fitting(get, &stretch);
     if (count < stretch.count) {
-        qsi_queue_untake(&queue->core, &stretch, count);
+        qsi_container_untake(&queue->container, &stretch, count);
     }
     if (count == 0) {
         return false;
@@ -387,7 +387,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         QS_ASSERT(false); /* room was reserved */
     }
     qsi_stretch_mark_seen(&stretch);
-    if (QS_UNLIKELY(queue->core.counts_deliveries)) {
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
         qsi_deliveries_count(channel, queue, &stretch);
     }
     qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);

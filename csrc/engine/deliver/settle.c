@@ -33,7 +33,7 @@ static void flush_range(struct settling *settling)
 /* What counts its deliveries by itself counts none here. */
 static uint8_t record_kind(const struct settling *settling, const struct store_queue *queue)
 {
-    if (settling->kind == QSI_SETTLE_REQUEUE_DUE && queue->core.counts_deliveries) {
+    if (settling->kind == QSI_SETTLE_REQUEUE_DUE && qsi_policy_counts_deliveries(&queue->policy)) {
         return QSI_SETTLE_DUE;
     }
     return qsi_settle_requeues(settling->kind) ? settling->kind : QSI_SETTLE_ACK;
@@ -43,7 +43,7 @@ static void record_range(struct settling *settling, const struct store_queue *qu
                          uint64_t first_seq, uint32_t count)
 {
     struct qsi_settle *range = &settling->range;
-    uint64_t queue_id = queue->core.id;
+    uint64_t queue_id = queue->container.id;
 
     if (range->count > 0 && range->queue_id == queue_id &&
         range->first_seq + range->count == first_seq && range->count + count > range->count) {
@@ -63,8 +63,7 @@ static void record_range(struct settling *settling, const struct store_queue *qu
 static void record_extent(struct settling *settling, const struct store_queue *queue,
                           const struct qsi_extent *extent, uint64_t tags)
 {
-    uint64_t first_seq =
-        qsi_segment_first_seq(queue->core.shared, extent->segment) + extent->first_slot;
+    uint64_t first_seq = qsi_queue_first_seq(&queue->core, extent->segment) + extent->first_slot;
 
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
@@ -121,7 +120,8 @@ static uint64_t see_who_departs(struct settling *settling, const struct qsi_exte
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
         return depart(settling, extent, tags, QSI_REJECTED);
     }
-    if (qsi_settle_requeues(settling->kind) && !queue->deleted && queue->core.counts_deliveries &&
+    if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
+        qsi_policy_counts_deliveries(&queue->policy) &&
         settling->channel != settling->channel->store->departures.holder) {
         return depart(settling, extent, worn_out(queue, extent, tags), QSI_DELIVERY_LIMIT);
     }
@@ -147,13 +147,14 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     mask = qsi_extent_mask(extent, tags);
     count = qsi_popcount(tags);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted &&
-        !(settling->kind == QSI_SETTLE_REQUEUE && queue->core.counts_deliveries)) {
+        !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
         uint64_t journalled =
             qsi_segment_journalled(extent->segment, qsi_extent_word(extent), mask);
         record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
-        qsi_queue_requeue(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+        qsi_container_requeue(&extent->queue->container, extent->segment, qsi_extent_word(extent),
+                              mask);
         if (settling->kind == QSI_SETTLE_REQUEUE_DUE) {
             qsi_queue_delay(extent->queue, extent->segment, qsi_extent_word(extent), mask,
                             settling->due_us);
@@ -163,7 +164,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         qsi_ring_consumers(store, qsi_owner_of(queue));
         return;
     }
-    qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+    qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent), mask);
     store->stats.acked += by_consumer ? count : 0;
     qsi_free_queue_if_done(queue);
 }
@@ -307,14 +308,16 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     uint64_t mask = qsi_extent_mask(extent, tags);
 
     if (queue->deleted) {
-        qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+        qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent),
+                             mask);
         qsi_free_queue_if_done(queue);
         return;
     }
-    if (queue->core.counts_deliveries) {
+    if (qsi_policy_counts_deliveries(&queue->policy)) {
         qsi_deliveries_take_back(store, queue, extent->segment, qsi_extent_word(extent), mask);
     }
-    qsi_queue_give_back(extent->queue, extent->segment, qsi_extent_word(extent), mask);
+    qsi_container_give_back(&extent->queue->container, extent->segment, qsi_extent_word(extent),
+                            mask);
     qsi_note_growth(store, queue);
     qsi_ring_consumers(store, qsi_owner_of(queue));
 }

@@ -39,7 +39,7 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
             return QS_EEMPTY;
         }
         slot = extent->first_slot + (uint32_t)(tag - extent->first_tag);
-        seq = qsi_segment_first_seq(extent->queue->shared, extent->segment) + slot;
+        seq = qsi_queue_first_seq(extent->queue, extent->segment) + slot;
         run = qsi_queue_run_of(extent->queue, seq);
         if (run != NULL) {
             qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &place);

@@ -31,14 +31,15 @@ static qs_status hold_excess(struct qs_store *store, struct store_queue *level, 
 {
     const struct store_queue *queue = qsi_owner_of(level);
     uint64_t ready = qsi_ready_count(queue), body_bytes = qsi_ready_bytes(queue);
-    uint64_t seq = level->core.next_seq;
+    uint64_t seq = level->container.next_seq;
     struct qsi_stretch stretch;
 
     QS_TRY(qsi_load_all_states(store, level, error));
     while (qsi_is_too_much(queue, ready, body_bytes) &&
            qsi_queue_ready_before(&level->core, &seq)) {
         ready -= 1;
-        body_bytes -= queue->core.counts_bytes ? qsi_queue_body_bytes(&level->core, seq) : 0;
+        body_bytes -=
+            qsi_policy_counts_bytes(&queue->policy) ? qsi_queue_body_bytes(&level->core, seq) : 0;
     }
     for (;;) {
         if (qsi_depart_reserve(store, 1) != QS_OK) {
@@ -72,7 +73,7 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         queue->used_at_us = now;
-        if (queue->core.counts_bytes) {
+        if (qsi_policy_counts_bytes(&queue->policy)) {
             QS_TRY(qsi_load_all_states(store, queue, error));
             qsi_queue_recount_bytes(&queue->core);
         }
@@ -81,7 +82,7 @@ qs_status qsi_departures_after_recovery(struct qs_store *store, qs_error *error)
     while (qsi_map_next(&store->queues_by_id, &cursor)) { /* with all their levels counted */
         struct store_queue *queue = cursor.value;
         qsi_note_growth(store, queue);
-        if (queue->core.counts_deliveries) {
+        if (qsi_policy_counts_deliveries(&queue->policy)) {
             QS_TRY(qsi_deliveries_hold_worn_out(store, queue, error));
         }
         if (queue->parent == NULL) {
@@ -103,8 +104,8 @@ static void unhold_extent(void *context, const struct qsi_extent *extent, uint64
         qsi_queue_unhold(extent->queue, extent->segment, qsi_extent_word(extent),
                          qsi_extent_mask(extent, tags));
     } else {
-        qsi_queue_settle(extent->queue, extent->segment, qsi_extent_word(extent),
-                         qsi_extent_mask(extent, tags));
+        qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent),
+                             qsi_extent_mask(extent, tags));
         qsi_free_queue_if_done(queue);
     }
 }

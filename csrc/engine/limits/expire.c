@@ -66,7 +66,7 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
     struct qsi_stretch stretch;
 
     *lacks_state_out = NULL;
-    if (queue->core.earliest > walk.now_us) {
+    if (qsi_queue_earliest(&queue->core) > walk.now_us) {
         return QS_OK;
     }
     release_due(store, queue, lacks_state_out);
@@ -81,8 +81,8 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
         if (dead_letters) {
             qsi_depart(store, queue, &stretch, QSI_EXPIRED);
         } else {
-            qsi_queue_settle(&queue->core, stretch.segment, stretch.slot / QSI_WORD_BITS,
-                             qsi_stretch_mask(&stretch));
+            qsi_container_settle(&queue->container, stretch.segment, stretch.slot / QSI_WORD_BITS,
+                                 qsi_stretch_mask(&stretch));
         }
     }
     *lacks_state_out = *lacks_state_out == NULL ? walk.lacks_state : *lacks_state_out;

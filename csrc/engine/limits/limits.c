@@ -8,12 +8,13 @@
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
 {
     return ready > queue->policy.messages_max ||
-           (queue->core.counts_bytes && body_bytes > queue->policy.body_bytes_max);
+           (qsi_policy_counts_bytes(&queue->policy) && body_bytes > queue->policy.body_bytes_max);
 }
 
 bool qsi_is_over(const struct store_queue *queue)
 {
-    return (queue->policy.messages_max != QSI_UNLIMITED || queue->core.counts_bytes) &&
+    return (queue->policy.messages_max != QSI_UNLIMITED ||
+            qsi_policy_counts_bytes(&queue->policy)) &&
            qsi_is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
 }
 
@@ -25,8 +26,8 @@ void qsi_note_growth(struct qs_store *store, struct store_queue *level)
         qsi_list_is_empty(&queue->in_trimming)) {
         qsi_list_push_back(&store->departures.trimming, &queue->in_trimming);
     }
-    if (level->core.earliest != QSI_NEVER) {
-        qsi_note_time(store, queue, level->core.earliest);
+    if (qsi_queue_earliest(&level->core) != QSI_NEVER) {
+        qsi_note_time(store, queue, qsi_queue_earliest(&level->core));
     }
 }
 
@@ -40,7 +41,9 @@ uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32
     while (refused < count && qsi_is_too_much(queue, ready, bytes)) {
         refused += 1;
         ready -= 1;
-        bytes -= core->counts_bytes ? qsi_queue_body_bytes(core, first_seq + count - refused) : 0;
+        bytes -= qsi_policy_counts_bytes(&queue->policy)
+                     ? qsi_queue_body_bytes(core, first_seq + count - refused)
+                     : 0;
     }
     return refused;
 }

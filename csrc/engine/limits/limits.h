@@ -68,7 +68,7 @@ static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint6
 {
     return qsi_queue_refuses(queue) &&
            (qsi_ready_count(queue) + count > queue->policy.messages_max ||
-            (queue->core.counts_bytes &&
+            (qsi_policy_counts_bytes(&queue->policy) &&
              qsi_ready_bytes(queue) + body_bytes > queue->policy.body_bytes_max));
 }
 /* How many of the messages [first_seq, first_seq + count), just pushed to a level, its queue refuses: the last ones. */

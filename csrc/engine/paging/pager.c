@@ -130,7 +130,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }
-    status = qsi_flush_begin(&flush, &queue->core, queue->core.flushed_seq, FLUSH_BYTES);
+    status = qsi_flush_begin(&flush, &queue->core, queue->container.flushed_seq, FLUSH_BYTES);
     if (status != QS_OK) {
         return status;
     }
@@ -180,7 +180,7 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     store->paging.rewriting -= 1;
     qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
     note_paged(store, queue, status, &error);
-    qsi_queue_drop_states(&queue->core);
+    qsi_container_drop_states(&queue->container);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
 }
@@ -209,7 +209,8 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        double excess = (double)queue->core.ram_count - (by_size ? 0 : queue->target_ram_count);
+        double excess =
+            (double)queue->container.ram_count - (by_size ? 0 : queue->target_ram_count);
         excess *= qsi_pager_average_bytes(queue);
         if (excess > most && !is_left_alone(store, queue)) {
             most = excess;
@@ -223,17 +224,17 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
 static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t keep_count,
                      uint64_t bytes)
 {
-    if (qsi_queue_drop_content(&queue->core, keep_count, bytes) > 0) {
-        qsi_queue_drop_states(&queue->core);
+    if (qsi_container_drop_content(&queue->container, keep_count, bytes) > 0) {
+        qsi_container_drop_states(&queue->container);
         return true;
     }
-    if (queue->core.flushed_seq < queue->core.next_seq && !store->paging.space_is_short) {
-        uint64_t before = queue->core.flushed_seq;
+    if (!qsi_container_is_flushed(&queue->container) && !store->paging.space_is_short) {
+        uint64_t before = queue->container.flushed_seq;
         qs_status status;
         queue->jobs += 1;
         status = qsi_pager_flush(store, queue, NULL);
         queue->jobs -= 1;
-        if (status == QS_EEMPTY && queue->core.flushed_seq > before) {
+        if (status == QS_EEMPTY && queue->container.flushed_seq > before) {
             status = QS_OK;
         }
         qsi_free_queue_if_done(queue);
@@ -248,7 +249,7 @@ static uint64_t keep_count(struct qs_store *store, const struct store_queue *que
     uint64_t ahead = qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0;
 
     if (isinf(target)) {
-        return queue->core.ram_count / 2;
+        return queue->container.ram_count / 2;
     }
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
@@ -302,8 +303,9 @@ static bool is_settled(const struct store_queue *queue)
 {
     const struct qsi_queue *core = &queue->core;
 
-    return core->flushed_seq == core->next_seq &&
-           (core->run_count == 0 || qsi_queue_run_at(core, core->run_count - 1)->was_loaded);
+    return qsi_container_is_flushed(&core->container) &&
+           (qsi_queue_run_count(core) == 0 ||
+            qsi_queue_run_at(core, qsi_queue_run_count(core) - 1)->was_loaded);
 }
 
 /* Content of a lazy queue that did not come from the disk. */
@@ -311,9 +313,9 @@ static qs_status drop_published(struct qsi_queue *queue)
 {
     qs_status status = QS_OK;
 
-    for (uint32_t i = queue->run_count; i-- > 0;) {
+    for (uint32_t i = qsi_queue_run_count(queue); i-- > 0;) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);
-        if (run->was_loaded || run->first_seq + run->count > queue->flushed_seq) {
+        if (run->was_loaded || run->first_seq + run->count > queue->container.flushed_seq) {
             continue;
         }
         if (qsi_run_may_leave(queue, run)) {
@@ -322,7 +324,7 @@ static qs_status drop_published(struct qsi_queue *queue)
             status = QS_ENOMEM;
         }
     }
-    qsi_queue_drop_states(queue);
+    qsi_container_drop_states(&queue->container);
     return status;
 }
 
@@ -332,7 +334,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
 
     queue->jobs += 1;
     while (status == QS_OK && !store->failed && !store->paging.space_is_short && !queue->deleted &&
-           queue->core.flushed_seq < queue->core.next_seq) {
+           !qsi_container_is_flushed(&queue->container)) {
         status = qsi_pager_flush(store, queue, NULL);
     }
     if (!queue->deleted) {

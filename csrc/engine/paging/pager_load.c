@@ -111,7 +111,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
 
     while (channel->has_aside && qsi_map_next(&channel->store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (queue->core.aside_count > 0) {
+        if (qsi_queue_aside_count(&queue->core) > 0) {
             qsi_queue_bring_back(&queue->core, channel);
             qsi_ring_consumers(channel->store, qsi_owner_of(queue));
         }
@@ -154,8 +154,9 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
 
 double qsi_pager_average_bytes(const struct store_queue *queue)
 {
-    return queue->core.ram_count > 0 ? (double)queue->core.ram_bytes / (double)queue->core.ram_count
-                                     : 0;
+    return queue->container.ram_count > 0
+               ? (double)queue->container.ram_bytes / (double)queue->container.ram_count
+               : 0;
 }
 
 /* How many messages are kept ready in memory in front of a consumer: a segment, if that is not too much of the budget. */
@@ -187,12 +188,12 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
 {
     const struct qsi_queue *core = &queue->core;
 
-    if (core->ram_count == core->ready_count + core->out_count + core->delayed_count ||
-        !store->paging.is_running) {
+    if (qsi_queue_is_in_memory(core) || !store->paging.is_running) {
         return; /* nothing was paged */
     }
     queue->read_at_ns = store->env->monotonic_ns(store->env);
-    if (core->ready_count > 0 && qsi_list_is_empty(&queue->in_ahead) && wants_more(store, queue)) {
+    if (qsi_queue_ready_count(core) > 0 && qsi_list_is_empty(&queue->in_ahead) &&
+        wants_more(store, queue)) {
         qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
         qsi_cond_signal(&store->paging.wanted);
     }

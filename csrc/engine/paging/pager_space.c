@@ -291,7 +291,7 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
         struct store_queue *owner = qsi_queue_of_core(queue);
         qsi_list_remove(&segment->in_shared);
         owner->jobs += 1;
-        status = release_segment(store, segment, queue->durable, error);
+        status = release_segment(store, segment, queue->container.durable, error);
         if (status != QS_OK && qsi_list_is_empty(&segment->in_shared)) {
             qsi_list_push_back(releasing, &segment->in_shared);
         }
@@ -403,9 +403,9 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
 
     uint32_t live_count = qsi_segment_live_count(segment) - segment->transient_count;
 
-    return segment->file.heap_end > 0 && segment->busy == 0 && end <= queue->flushed_seq &&
-           live_count > 0 && !segment->has_releases && !segment->is_damaged &&
-           segment->former_count == 0 &&
+    return segment->file.heap_end > 0 && segment->busy == 0 &&
+           end <= queue->container.flushed_seq && live_count > 0 && !segment->has_releases &&
+           !segment->is_damaged && segment->former_count == 0 &&
            (uint64_t)live_count * SPARSE_SHARE < segment->file.slot_count;
 }
 
@@ -415,7 +415,7 @@ static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queu
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        for (uint32_t i = 0; i < queue->core.segment_count; i++) {
+        for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
             struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
             if (is_sparse(store, &queue->core, segment)) {
                 *queue_out = queue;
@@ -485,7 +485,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
     qsi_mutex_lock(&store->mutex);
     store->paging.rewriting -= 1;
-    if (status != QS_OK || !segment->named || !queue->core.durable) {
+    if (status != QS_OK || !segment->named || !queue->container.durable) {
         qsi_free(dead);
         dead = NULL;
     }
@@ -500,7 +500,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     qsi_state_write_end(&state, status == QS_OK); /* may end the segment */
     if (status == QS_OK) {
         bury(store, index, &from, dead);
-        qsi_queue_drop_states(&queue->core);
+        qsi_container_drop_states(&queue->container);
     }
     if (status != QS_ECORRUPT) { /* readers meet it: the other segments are whole */
         qsi_pager_note_failure(store, status, &error);

@@ -44,12 +44,12 @@ static struct store_queue *queue_of(const struct promotion *promotion, uint64_t 
 static bool is_movable(const struct promotion *promotion, const struct qsi_queue *queue,
                        const struct qsi_run *run)
 {
-    return run->chunk == promotion->chunk && run->first_seq >= queue->flushed_seq;
+    return run->chunk == promotion->chunk && run->first_seq >= queue->container.flushed_seq;
 }
 
 static bool is_live(const struct qsi_queue *queue, uint64_t seq)
 {
-    uint32_t entries = queue->shared->entries;
+    uint32_t entries = qsi_queue_entries(queue);
     uint32_t slot = (uint32_t)(seq & (entries - 1));
     const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
 
@@ -72,7 +72,7 @@ static void count_destination(const struct promotion *promotion, const struct qs
     while (queue != NULL && seq < end) {
         uint32_t record_row, index = qsi_queue_find_run(&queue->core, seq);
         const struct qsi_run *run;
-        if (index == queue->core.run_count) {
+        if (index == qsi_queue_run_count(&queue->core)) {
             return;
         }
         run = qsi_queue_run_at(&queue->core, index);
@@ -410,8 +410,8 @@ static void move_run(struct promotion *promotion, struct qsi_queue *queue, struc
             qsi_queue_adopt_ref(queue, run, row);
         }
     }
-    queue->ram_bytes += bytes;
-    queue->ram_bytes -= run->ram_bytes;
+    queue->container.ram_bytes += bytes;
+    queue->container.ram_bytes -= run->ram_bytes;
     run->ram_bytes = bytes;
     qsi_chunk_unref(old);
 }
@@ -426,7 +426,7 @@ static void move_destination(struct promotion *promotion, const struct qsi_messa
     uint64_t end = seq + qsi_messages_destination_rows(view, destination);
 
     for (uint32_t i = queue != NULL ? qsi_queue_find_run(&queue->core, seq) : 0;
-         queue != NULL && i < queue->core.run_count; i++) {
+         queue != NULL && i < qsi_queue_run_count(&queue->core); i++) {
         struct qsi_run *run = qsi_queue_run_at(&queue->core, i);
         if (run->first_seq >= end) {
             break;
@@ -550,12 +550,15 @@ static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
 static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *queue,
                                      uint64_t *bytes_io)
 {
-    uint64_t from = queue->shared_seq > queue->flushed_seq ? queue->shared_seq : queue->flushed_seq;
+    uint64_t from = qsi_queue_shared_upto(queue) > queue->container.flushed_seq
+                        ? qsi_queue_shared_upto(queue)
+                        : queue->container.flushed_seq;
 
-    for (uint32_t i = qsi_queue_find_run(queue, from); i < queue->run_count && *bytes_io > 0; i++) {
+    for (uint32_t i = qsi_queue_find_run(queue, from);
+         i < qsi_queue_run_count(queue) && *bytes_io > 0; i++) {
         struct qsi_run *run = qsi_queue_run_at(queue, i);
-        queue->shared_seq = run->first_seq + run->count;
-        if (run->was_loaded || run->first_seq < queue->flushed_seq) {
+        qsi_queue_note_shared(queue, run->first_seq + run->count);
+        if (run->was_loaded || run->first_seq < queue->container.flushed_seq) {
             continue;
         }
         *bytes_io -= run->ram_bytes < *bytes_io ? run->ram_bytes : *bytes_io;
@@ -574,7 +577,7 @@ qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_
 {
     /* At recovery nothing may be added to the message store: what it has is not decided yet. */
     bool may =
-        queue->core.durable && store->paging.flush == QSI_FLUSH_NONE && store->journal != NULL;
+        queue->container.durable && store->paging.flush == QSI_FLUSH_NONE && store->journal != NULL;
     struct qsi_chunk *chunk;
 
     while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {

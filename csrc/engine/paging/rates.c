@@ -43,8 +43,9 @@ static void rest(struct store_queue *queue, double seconds)
 
 static bool has_moved(const struct store_queue *queue)
 {
-    return queue->core.in_count != queue->rate_in || queue->core.taken_count != queue->rate_out ||
-           queue->core.settled_count != queue->rate_settled;
+    return queue->container.in_count != queue->rate_in ||
+           queue->container.taken_count != queue->rate_out ||
+           queue->container.settled_count != queue->rate_settled;
 }
 
 /* The store's last sample found nothing new in a queue that was not sampled then. */
@@ -60,9 +61,9 @@ static void sample(const struct qs_store *store, struct store_queue *queue, uint
     if (!has_moved(queue)) {
         rest(queue, (double)(now - from) / 1e9);
     } else {
-        blend(queue, (double)core->in_count - (double)queue->rate_in,
-              (double)core->taken_count - (double)queue->rate_out,
-              (double)core->settled_count - (double)queue->rate_settled,
+        blend(queue, (double)core->container.in_count - (double)queue->rate_in,
+              (double)core->container.taken_count - (double)queue->rate_out,
+              (double)core->container.settled_count - (double)queue->rate_settled,
               (double)(now - from) / 1e9);
     }
     qsi_note_rate_counts(queue, now);
@@ -115,7 +116,7 @@ static double duration_of(const struct store_queue *queue)
 {
     double rates = sum_of_rates(queue);
 
-    return rates < IDLE_RATE ? INFINITY : (double)queue->core.ram_count / (4 * rates);
+    return rates < IDLE_RATE ? INFINITY : (double)queue->container.ram_count / (4 * rates);
 }
 
 static double target_duration(struct qs_store *store)

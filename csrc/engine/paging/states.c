@@ -42,7 +42,7 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
 
 qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
-    for (uint32_t i = 0; i < queue->core.segment_count; i++) {
+    for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
         qs_status status =
             segment->settled == NULL ? qsi_load_segment_state(store, queue, segment, error) : QS_OK;
@@ -57,7 +57,7 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
 {
     const struct qsi_queue *core = &queue->core;
 
-    for (uint32_t i = core->scan; i < core->segment_count; i++) {
+    for (uint32_t i = qsi_queue_first_ready_segment(core); i < qsi_queue_segment_count(core); i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (segment->ready_count > 0) {
             qs_status status = segment->settled == NULL

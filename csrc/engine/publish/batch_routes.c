@@ -281,7 +281,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
     for (uint32_t i = 0; i < found->count; i++) {
         const struct store_queue *queue = qsi_queue_of(found->destinations[i]);
         const struct batch_destination destination = {
-            .queue_id = queue->core.id,
+            .queue_id = queue->container.id,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .priority_max = queue->policy.priority_max,
             .piece_code = NO_CODE,

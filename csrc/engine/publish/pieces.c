@@ -58,7 +58,7 @@ static void forget_reserving(struct store_queue *queue)
 
     for (uint32_t i = 0; i < qsi_level_count(owner); i++) {
         struct qsi_queue *core = &qsi_level_at(owner, i)->core;
-        core->reserving = core->reserving_bytes = 0;
+        qsi_queue_expect_nothing(core);
     }
 }
 
@@ -78,10 +78,10 @@ static void count_messages(struct qs_store *store, const struct pieces *pieces)
                     forget_reserving(queue);
                     continue;
                 }
-                queue->core.reserving += run->count;
-                queue->core.reserving_bytes += queue->core.counts_bytes && qsi_queue_refuses(queue)
-                                                   ? qsi_run_body_bytes(run)
-                                                   : 0;
+                qsi_queue_expect(&queue->core, run->count,
+                                 qsi_policy_counts_bytes(&queue->policy) && qsi_queue_refuses(queue)
+                                     ? qsi_run_body_bytes(run)
+                                     : 0);
             }
         }
     }
@@ -120,13 +120,14 @@ qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces
             struct store_queue *queue = qsi_find_by_id(store, piece->destinations[k].queue_id);
             const struct qsi_run *run = piece->destinations[k].run;
             if (queue != NULL &&
-                qsi_queue_reserve(&queue->core, pieces->count, queue->core.reserving,
-                                  !run->journalled || run->has_transient) != QS_OK) {
+                qsi_container_reserve(&queue->container, pieces->count,
+                                      qsi_queue_coming(&queue->core)->messages,
+                                      !run->journalled || run->has_transient) != QS_OK) {
                 return no_memory(queue, error);
             }
             if (queue != NULL && (piece->has_expiration || piece->has_due) &&
-                qsi_queue_reserve_times(&queue->core, piece->chunk->data, queue->core.reserving) !=
-                    QS_OK) {
+                qsi_container_reserve_times(&queue->container, piece->chunk->data,
+                                            qsi_queue_coming(&queue->core)->messages) != QS_OK) {
                 return no_memory(queue, error);
             }
         }
@@ -144,7 +145,7 @@ static void stamp(struct qs_store *store, const struct piece *piece)
 
     for (uint32_t i = 0; !expires && i < piece->destination_count; i++) {
         const struct store_queue *queue = qsi_find_by_id(store, piece->destinations[i].queue_id);
-        expires = queue != NULL && queue->core.ttl_us != QSI_NEVER;
+        expires = queue != NULL && qsi_policy_has_ttl(&queue->policy);
     }
     if (expires) {
         qsi_messages_put_time(piece->chunk->data, qsi_clock_us(store));
@@ -165,7 +166,7 @@ static uint32_t push(struct qs_store *store, struct piece *piece, struct refusal
         if (queue == NULL) {
             continue; /* deleted meanwhile; fini frees the run */
         }
-        seq = qsi_queue_push_run(&queue->core, destination->run);
+        seq = qsi_container_append(&queue->container, destination->run);
         qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, seq, count);
         if (refusals != NULL && qsi_queue_refuses(queue)) {
             refused += qsi_refusals_take(refusals, store, queue, piece, destination->run);

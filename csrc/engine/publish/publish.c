@@ -82,9 +82,11 @@ static bool is_full_for(const struct publishing *letter, const struct store_queu
         const struct piece *piece = &pieces->items[i];
         for (uint32_t k = 0; k < piece->destination_count; k++) {
             const struct piece_destination *destination = &piece->destinations[k];
-            if (qsi_queue_in(destination->queue_id) == queue->core.id) {
+            if (qsi_queue_in(destination->queue_id) == queue->container.id) {
                 count += destination->run->count;
-                body_bytes += queue->core.counts_bytes ? qsi_run_body_bytes(destination->run) : 0;
+                body_bytes += qsi_policy_counts_bytes(&queue->policy)
+                                  ? qsi_run_body_bytes(destination->run)
+                                  : 0;
             }
         }
     }
@@ -171,7 +173,7 @@ static qs_status route(struct publishing *publishing, qs_error *error)
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
         publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
-        publishing->expires = publishing->expires || queue->core.ttl_us != QSI_NEVER;
+        publishing->expires = publishing->expires || qsi_policy_has_ttl(&queue->policy);
         if (QS_UNLIKELY(qsi_queue_refuses(queue))) {
             publishing->may_be_refused = true;
             publishing->is_refused =
@@ -266,9 +268,9 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
         struct store_queue *queue =
             qsi_level_of(qsi_queue_of(route->destinations[i]), publishing->priority);
         bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
-        uint64_t seq = qsi_queue_push_message(&queue->core, chunk, (uint32_t)from, share,
-                                              journalled, publishing->stored);
-        qsi_messages_put_destination(record, i, queue->core.id, seq, 1);
+        uint64_t seq = qsi_container_append_one(&queue->container, chunk, (uint32_t)from, share,
+                                                journalled, publishing->stored);
+        qsi_messages_put_destination(record, i, queue->container.id, seq, 1);
         qsi_note_growth(store, queue);
         qsi_ring_consumers(store, qsi_owner_of(queue));
     }
@@ -291,7 +293,7 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
             return qsi_fail(error, QS_ENOMEM, "message");
         }
         queue = qsi_level_of(queue, publishing->priority);
-        if (qsi_queue_reserve_message(&queue->core, *chunk_out,
+        if (qsi_container_reserve_one(&queue->container, *chunk_out,
                                       journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
             (publishing->expiration_ms != QSI_NO_EXPIRATION &&
              qsi_queue_reserve_expiries(&queue->core, 1) != QS_OK) ||

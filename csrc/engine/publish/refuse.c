@@ -75,8 +75,10 @@ static void note_row(struct refusals *refusals, uint64_t row)
 static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
                            const struct qsi_run *run, uint64_t first_seq, uint32_t count)
 {
-    struct qsi_settle settle = {
-        .queue_id = queue->core.id, .first_seq = first_seq, .count = count, .kind = QSI_SETTLE_ACK};
+    struct qsi_settle settle = {.queue_id = queue->container.id,
+                                .first_seq = first_seq,
+                                .count = count,
+                                .kind = QSI_SETTLE_ACK};
     struct qsi_chunk *settles = refusals->settles;
 
     if (!run->journalled) {
@@ -160,11 +162,13 @@ static bool would_be_over(const struct store_queue *queue)
 
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
         const struct qsi_queue *core = qsi_core_at(queue, i);
-        count += core->ready_count + core->reserving;
-        bytes += core->counts_bytes ? core->ready_bytes + core->reserving_bytes : 0;
+        count += qsi_queue_ready_count(core) + qsi_queue_coming(core)->messages;
+        bytes += qsi_policy_counts_bytes(&queue->policy)
+                     ? qsi_queue_ready_bytes(core) + qsi_queue_coming(core)->body_bytes
+                     : 0;
     }
     return count > queue->policy.messages_max ||
-           (queue->core.counts_bytes && bytes > queue->policy.body_bytes_max);
+           (qsi_policy_counts_bytes(&queue->policy) && bytes > queue->policy.body_bytes_max);
 }
 
 qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces, qs_error *error)

@@ -108,11 +108,11 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     for (uint32_t i = 0; i < count; i++) {
         struct qsi_slice properties = qsi_messages_properties(view, rows != NULL ? rows[i] : i);
         if (qsi_properties_delivery_mode(properties.data, properties.bytes) == 1) {
-            struct qsi_settle settle = {.queue_id = queue->id,
+            struct qsi_settle settle = {.queue_id = queue->container.id,
                                         .first_seq = first_seq + i,
                                         .count = 1,
                                         .kind = QSI_SETTLE_ACK};
-            if (qsi_queue_replay_settle(queue, &settle) != QS_OK) {
+            if (qsi_container_replay_settle(&queue->container, &settle) != QS_OK) {
                 QS_ASSERT(false); /* only what delays takes memory */
             }
         }
@@ -129,16 +129,16 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     uint32_t count = qsi_messages_destination_rows(view, destination);
 
     QS_TRY(qsi_destination_rows(view, destination, &rows, error));
-    if (qsi_queue_skip_to(queue, first_seq) != QS_OK ||
-        qsi_queue_reserve(queue, 1, count, (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) !=
-            QS_OK ||
-        qsi_queue_reserve_times(queue, view->record, count) != QS_OK ||
+    if (qsi_container_skip_to(&queue->container, first_seq) != QS_OK ||
+        qsi_container_reserve(&queue->container, 1, count,
+                              (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) != QS_OK ||
+        qsi_container_reserve_times(&queue->container, view->record, count) != QS_OK ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
     }
     run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
-    qsi_queue_push_run(queue, run);
+    qsi_container_append(&queue->container, run);
     if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) {
         drop_transient(queue, view, rows, count, first_seq);
     }
@@ -208,7 +208,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
         if (queue == NULL) {
             continue; /* transient, or deleted meanwhile */
         }
-        if (first_seq < queue->core.next_seq || first_seq + view.row_count < first_seq) {
+        if (first_seq < queue->container.next_seq || first_seq + view.row_count < first_seq) {
             return refuse_sequence(store, queue, first_seq, error);
         }
         if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1) {
@@ -216,13 +216,13 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
             continue;
         }
         /* Transient messages leave gaps, and so do checkpoints. */
-        if (qsi_queue_skip_to(&queue->core, first_seq) != QS_OK ||
-            qsi_queue_reserve_message(&queue->core, chunk, true) != QS_OK ||
-            qsi_queue_reserve_times(&queue->core, view.record, 1) != QS_OK) {
+        if (qsi_container_skip_to(&queue->container, first_seq) != QS_OK ||
+            qsi_container_reserve_one(&queue->container, chunk, true) != QS_OK ||
+            qsi_container_reserve_times(&queue->container, view.record, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
-        qsi_queue_push_message(&queue->core, chunk, (uint32_t)at, qsi_record_length(record), true,
-                               qsi_messages_is_stored(&view, 0));
+        qsi_container_append_one(&queue->container, chunk, (uint32_t)at, qsi_record_length(record),
+                                 true, qsi_messages_is_stored(&view, 0));
     }
     return QS_OK;
 }
@@ -242,7 +242,7 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
                                     "the store without what it held");
         }
         QS_TRY(status);
-        if (qsi_queue_replay_settle(&queue->core, &settle) != QS_OK) {
+        if (qsi_container_replay_settle(&queue->container, &settle) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delayed messages");
         }
     }
@@ -306,7 +306,8 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        if (qsi_queue_mark_all_seen(&((struct store_queue *)cursor.value)->core) != QS_OK) {
+        if (qsi_container_mark_all_seen(&((struct store_queue *)cursor.value)->container) !=
+            QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "counts of deliveries");
         }
     }
@@ -679,7 +680,7 @@ static void count_recovered(struct qs_store *store)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct qsi_queue *core = &((struct store_queue *)cursor.value)->core;
-        store->recovery.messages += core->ready_count + core->delayed_count;
+        store->recovery.messages += qsi_queue_ready_count(core) + qsi_queue_delayed_count(core);
     }
 }
 

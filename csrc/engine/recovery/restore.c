@@ -67,7 +67,8 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
                                    qs_error *error)
 {
     struct qsi_queue *core = &queue->core;
-    struct qsi_segment *last = qsi_queue_find_segment(core, core->next_seq / store->shared.entries);
+    struct qsi_segment *last =
+        qsi_queue_find_segment(core, core->container.next_seq / store->shared.entries);
     qs_status status = last != NULL ? qsi_load_segment_state(store, queue, last, error) : QS_OK;
 
     if (status == QS_ECORRUPT || (status == QS_EIO && !store->judges)) {
@@ -85,7 +86,7 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
     QS_TRY(qsi_queue_state_decode(&state, record, error));
     QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, state.queue_id, &queue, error)
                                  : qsi_require_by_id(store, state.queue_id, &queue, error));
-    if (queue == NULL || queue->core.next_seq != 0) {
+    if (queue == NULL || queue->container.next_seq != 0) {
         return qsi_fail(error, QS_ECORRUPT, "the state of queue %llu, which is not there",
                         (unsigned long long)state.queue_id);
     }
@@ -93,7 +94,7 @@ static qs_status replay_queue_state(struct qs_store *store, const uint8_t *recor
         return qsi_fail(error, QS_ECORRUPT, "sequence %llu", (unsigned long long)state.next_seq);
     }
     QS_TRY(restore_segments(store, queue, &state, record, error));
-    queue->core.next_seq = queue->core.flushed_seq = state.base_seq;
+    qsi_container_start_at(&queue->container, state.base_seq);
     queue->restored_next_seq = state.next_seq;
     if (qsi_is_salvage(store)) {
         QS_TRY(qsi_salvage_segments(store, queue, error));
@@ -240,11 +241,11 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error)
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (qsi_queue_skip_to(&queue->core, queue->restored_next_seq) != QS_OK) {
+        if (qsi_container_skip_to(&queue->container, queue->restored_next_seq) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue");
         }
-        if (queue->core.run_count == 0) {
-            queue->core.flushed_seq = queue->core.next_seq;
+        if (queue->container.ram_count == 0) {
+            qsi_container_start_at(&queue->container, queue->container.next_seq);
         }
     }
     return QS_OK;

@@ -22,7 +22,7 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
     struct qsi_queue *core = &queue->core;
     uint32_t i = 0;
 
-    while (i < core->segment_count) {
+    while (i < qsi_queue_segment_count(core)) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         qs_status status = qsi_load_segment_state(store, queue, segment, error);
         if (is_lost(status)) {

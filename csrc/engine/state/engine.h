@@ -492,7 +492,7 @@ static inline uint64_t qsi_piece_of_budget(const struct qs_store *store)
 static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
                                              const struct store_queue *queue)
 {
-    return queue->core.durable ? store->index : store->transient_index;
+    return queue->container.durable ? store->index : store->transient_index;
 }
 void *qsi_run_pager(void *store);
 void qsi_forget_dead_files(struct qs_store *store);

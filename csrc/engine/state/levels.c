@@ -55,7 +55,7 @@ void qsi_tell_earliest(struct store_queue *queue)
     }
     levels->sum.earliest = QSI_NEVER;
     for (uint32_t i = 0; i < levels->count; i++) {
-        uint64_t of_level = levels->queues[i]->core.earliest;
+        uint64_t of_level = qsi_queue_earliest(&levels->queues[i]->core);
         levels->sum.earliest = of_level < levels->sum.earliest ? of_level : levels->sum.earliest;
     }
 }

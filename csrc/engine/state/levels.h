@@ -46,12 +46,12 @@ static inline struct store_queue *qsi_head_level(struct store_queue *queue)
 /* Of all levels. */
 static inline uint64_t qsi_ready_count(const struct store_queue *queue)
 {
-    return QS_LIKELY(queue->levels == NULL) ? queue->core.ready_count
+    return QS_LIKELY(queue->levels == NULL) ? qsi_queue_ready_count(&queue->core)
                                             : queue->levels->sum.ready_count;
 }
 static inline uint64_t qsi_ready_bytes(const struct store_queue *queue)
 {
-    return QS_LIKELY(queue->levels == NULL) ? queue->core.ready_bytes
+    return QS_LIKELY(queue->levels == NULL) ? qsi_queue_ready_bytes(&queue->core)
                                             : queue->levels->sum.ready_bytes;
 }
 /* Of all levels. */
@@ -63,7 +63,8 @@ static inline bool qsi_has_ready(const struct store_queue *queue)
 /* No ready message expires, and no delayed one is due, before. */
 static inline uint64_t qsi_earliest(const struct store_queue *queue)
 {
-    return QS_LIKELY(queue->levels == NULL) ? queue->core.earliest : queue->levels->sum.earliest;
+    return QS_LIKELY(queue->levels == NULL) ? qsi_queue_earliest(&queue->core)
+                                            : queue->levels->sum.earliest;
 }
 /* What had expired is gone, and what was due is ready: when does the next one? */
 void qsi_tell_earliest(struct store_queue *queue);
@@ -73,7 +74,7 @@ static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t 
 {
     uint8_t most = queue->policy.priority_max;
 
-    return qsi_level_id(queue->core.id, priority < most ? priority : most);
+    return qsi_level_id(queue->container.id, priority < most ? priority : most);
 }
 /* Of a queue that has levels: the one that messages of this priority go to; NULL: it was never used. */
 struct store_queue *qsi_find_level(struct store_queue *queue, uint8_t priority);

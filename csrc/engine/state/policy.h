@@ -32,6 +32,19 @@ struct qsi_queue_policy {
     bool lazy;
 };
 
+static inline bool qsi_policy_counts_deliveries(const struct qsi_queue_policy *policy)
+{
+    return policy->deliveries_max != QSI_UNLIMITED;
+}
+static inline bool qsi_policy_counts_bytes(const struct qsi_queue_policy *policy)
+{
+    return policy->body_bytes_max != QSI_UNLIMITED;
+}
+static inline bool qsi_policy_has_ttl(const struct qsi_queue_policy *policy)
+{
+    return policy->message_ttl_ms != QSI_UNLIMITED;
+}
+
 /* Slices of policy_out point into arguments.
  * QS_EINVAL               not a field table
  * QS_PRECONDITION_FAILED  an argument of a type or with a value that it cannot have; the text names it and queue */

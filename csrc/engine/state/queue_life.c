@@ -59,9 +59,9 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 void qsi_note_rate_counts(struct store_queue *queue, uint64_t now)
 {
     queue->rate_at_ns = now;
-    queue->rate_in = queue->core.in_count;
-    queue->rate_out = queue->core.taken_count;
-    queue->rate_settled = queue->core.settled_count;
+    queue->rate_in = queue->container.in_count;
+    queue->rate_out = queue->container.taken_count;
+    queue->rate_settled = queue->container.settled_count;
 }
 
 void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
@@ -77,7 +77,7 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
-    qsi_queue_fini(&queue->core);
+    qsi_container_fini(&queue->container);
     qsi_free(queue->levels);
     qsi_free(queue);
 }
@@ -134,11 +134,14 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
         return status;
     }
     queue->lazy = queue->policy.lazy;
-    queue->core.counts_bytes = queue->policy.body_bytes_max != QSI_UNLIMITED;
-    queue->core.counts_deliveries = queue->policy.deliveries_max != QSI_UNLIMITED;
-    if (queue->policy.message_ttl_ms != QSI_UNLIMITED) {
-        queue->core.ttl_us = queue->policy.message_ttl_ms * QSI_US_PER_MS;
-    }
+    qsi_queue_set(&queue->core,
+                  &(struct qsi_queue_settings){
+                      .ttl_us = qsi_policy_has_ttl(&queue->policy)
+                                    ? queue->policy.message_ttl_ms * QSI_US_PER_MS
+                                    : QSI_NEVER,
+                      .counts_bytes = qsi_policy_counts_bytes(&queue->policy),
+                      .counts_deliveries = qsi_policy_counts_deliveries(&queue->policy),
+                  });
     *queue_out = queue;
     return QS_OK;
 }
@@ -147,7 +150,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
                            struct store_queue **level_out)
 {
     struct store_queue *created;
-    uint64_t id = qsi_level_id(queue->core.id, level);
+    uint64_t id = qsi_level_id(queue->container.id, level);
 
     QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
     if (qsi_map_put_number(&store->queues_by_id, id, created) != QS_OK) {
@@ -157,7 +160,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
     created->parent = queue;
     created->level = level;
     created->lazy = queue->lazy;
-    created->core.ttl_least_us = queue->core.ttl_least_us;
+    qsi_queue_set_grace(&created->core, qsi_queue_grace(&queue->core));
     store->paging.lazy_count += queue->lazy ? 1 : 0;
     *level_out = created;
     return QS_OK;
@@ -165,7 +168,7 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
 
 qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
-    qs_status status = qsi_map_put_number(&store->queues_by_id, queue->core.id, queue);
+    qs_status status = qsi_map_put_number(&store->queues_by_id, queue->container.id, queue);
 
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
@@ -177,12 +180,12 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         status = qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
     }
     if (status != QS_OK) {
-        qsi_map_remove_number(&store->queues_by_id, queue->core.id);
+        qsi_map_remove_number(&store->queues_by_id, queue->container.id);
         return status;
     }
     store->paging.lazy_count += queue->lazy ? 1 : 0;
-    if (qsi_queue_in(queue->core.id) >= store->next_queue_id) {
-        store->next_queue_id = qsi_queue_in(queue->core.id) + 1;
+    if (qsi_queue_in(queue->container.id) >= store->next_queue_id) {
+        store->next_queue_id = qsi_queue_in(queue->container.id) + 1;
     }
     return QS_OK;
 }
@@ -206,7 +209,7 @@ static void cancel_consumers(struct store_queue *queue)
 
 void qsi_free_queue_if_done(struct store_queue *queue)
 {
-    if (queue->deleted && queue->core.out_count == 0 && queue->jobs == 0) {
+    if (queue->deleted && qsi_queue_out_count(&queue->core) == 0 && queue->jobs == 0) {
         qsi_free_queue(queue);
     }
 }
@@ -214,13 +217,13 @@ void qsi_free_queue_if_done(struct store_queue *queue)
 /* Takes the queue, or a level, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 {
-    qsi_map_remove_number(&store->queues_by_id, queue->core.id);
+    qsi_map_remove_number(&store->queues_by_id, queue->container.id);
     qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
     store->paging.lazy_count -= queue->lazy ? 1 : 0;
-    qsi_queue_abandon(&queue->core);
+    qsi_container_abandon(&queue->container);
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
     qsi_free_queue_if_done(queue);

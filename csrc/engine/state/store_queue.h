@@ -12,7 +12,10 @@ struct store_consumer;
 struct store_levels; /* levels.h */
 
 struct store_queue {
-    struct qsi_queue core;
+    union { /* what has its messages: as any kind of container, and as the one that it is */
+        struct qsi_container container;
+        struct qsi_queue core;
+    };
     struct qsi_destination destination;
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted;                   /* gone, but some messages are still out */

@@ -147,7 +147,7 @@ bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology
         topology_out->strings[3] = onward->name;
         return binding->exchange->durable && onward->durable;
     }
-    topology_out->number = qsi_queue_of(binding->destination)->core.id;
+    topology_out->number = qsi_queue_of(binding->destination)->container.id;
     return binding->exchange->durable && qsi_is_journalled(qsi_queue_of(binding->destination));
 }
 

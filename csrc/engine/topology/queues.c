@@ -151,7 +151,7 @@ static qs_status delete_queue(struct qs_channel *channel, struct store_queue *qu
                               uint64_t *lsn_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
-    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
     struct qsi_chunk *chunk = NULL;
 
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
@@ -164,7 +164,7 @@ static qs_status delete_queue(struct qs_channel *channel, struct store_queue *qu
 
 void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
 {
-    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->core.id};
+    struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
     struct qsi_chunk *chunk = NULL;
 
     /* Without memory or with a failed store the queue is back after a restart, empty of consumers: it is deleted again then. */
@@ -242,7 +242,7 @@ static uint64_t purge_bytes(const struct store_queue *queue)
     uint64_t ranges = 0;
 
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        ranges += qsi_queue_purge_ranges(qsi_core_at(queue, i));
+        ranges += qsi_container_purge_ranges(&qsi_core_at(queue, i)->container);
     }
     return ranges * QSI_SETTLE_BYTES;
 }
@@ -261,8 +261,8 @@ static uint64_t purge_levels(struct store_queue *queue, qsi_range_visitor *visit
 
     for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
         struct qsi_queue *core = &qsi_level_at(queue, i)->core;
-        purge->queue_id = core->id;
-        count += qsi_queue_purge(core, visit, purge);
+        purge->queue_id = core->container.id;
+        count += qsi_container_purge(&core->container, visit, purge);
     }
     return count;
 }
@@ -360,7 +360,7 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
         status = qsi_reserve_topology(store, &topology, &chunk, error);
     }
     if (status == QS_OK) {
-        topology.number = queue->core.id;
+        topology.number = queue->container.id;
         qsi_set_mode(store, queue, lazy);
         if (qsi_is_journalled(queue)) {
             lsn = qsi_append_topology(store, &topology, chunk);

@@ -58,7 +58,7 @@ static inline void open_queue(struct fixture *fixture, uint32_t entries, bool du
 /* The queue's own files: what is durable is in index, the rest in transient. */
 static inline struct qsi_index *own_index(struct fixture *fixture)
 {
-    return fixture->queue.durable ? fixture->index : fixture->transient_index;
+    return fixture->queue.container.durable ? fixture->index : fixture->transient_index;
 }
 
 static inline void start_in(struct fixture *fixture, qs_env *env, uint32_t entries, bool durable)
@@ -409,7 +409,7 @@ static inline qs_status flush_some(struct fixture *fixture, uint64_t bytes_max)
 {
     struct qsi_flush flush;
     qs_status status =
-        qsi_flush_begin(&flush, &fixture->queue, fixture->queue.flushed_seq, bytes_max);
+        qsi_flush_begin(&flush, &fixture->queue, fixture->queue.container.flushed_seq, bytes_max);
 
     if (status == QS_OK) {
         QS_CHECK_OK(qsi_flush_run(&flush, own_index(fixture), fixture->transient_index, QS_ERROR));
@@ -425,7 +425,8 @@ static inline void flush_all(struct fixture *fixture)
     do {
         status = flush_some(fixture, UINT64_MAX);
     } while (status == QS_OK);
-    QS_CHECK(status == QS_EEMPTY && fixture->queue.flushed_seq == fixture->queue.next_seq);
+    QS_CHECK(status == QS_EEMPTY &&
+             fixture->queue.container.flushed_seq == fixture->queue.container.next_seq);
 }
 
 static inline qs_status page_in(struct fixture *fixture, uint64_t bytes_max)

@@ -120,7 +120,7 @@ static uint64_t first_ready(const struct run *run)
 {
     uint64_t seq = 0;
 
-    while (seq < run->fixture.queue.next_seq && run->known[seq].is != READY) {
+    while (seq < run->fixture.queue.container.next_seq && run->known[seq].is != READY) {
         seq++;
     }
     return seq;
@@ -138,7 +138,7 @@ static void take(struct run *run, bool hold)
             hold ? qsi_queue_hold_in(queue, qsi_queue_head_segment(queue), count, &stretch)
                  : qsi_queue_take(queue, count, &stretch);
         if (taken == QSI_TAKE_EMPTY) {
-            QS_CHECK(first_ready(run) == run->fixture.queue.next_seq);
+            QS_CHECK(first_ready(run) == run->fixture.queue.container.next_seq);
             return;
         }
         if (taken == QSI_TAKE_PAGED) {
@@ -166,7 +166,7 @@ static void settle(struct run *run)
     struct qsi_queue *queue = &run->fixture.queue;
     bool requeue = below(run, 2) == 0;
 
-    for (uint64_t seq = 0; seq < queue->next_seq; seq++) {
+    for (uint64_t seq = 0; seq < queue->container.next_seq; seq++) {
         struct qsi_segment *segment;
         uint32_t slot = (uint32_t)(seq % ENTRIES);
         if (run->known[seq].is != OUT || below(run, 3) == 0) {
@@ -204,7 +204,7 @@ static void expire(struct run *run)
             load_state(&run->fixture, lacks_state);
         }
     } while (lacks_state != NULL);
-    for (uint64_t seq = 0; seq < queue->next_seq; seq++) {
+    for (uint64_t seq = 0; seq < queue->container.next_seq; seq++) {
         QS_CHECK(run->known[seq].is != READY || run->known[seq].expiry_us > run->now_us);
         if (run->known[seq].is == READY && run->known[seq].expiry_us < next) {
             next = run->known[seq].expiry_us;
@@ -232,7 +232,7 @@ static void restore(struct run *run)
     struct qsi_segment_file files[MESSAGES_MAX / ENTRIES + 1];
     uint32_t lives[MESSAGES_MAX / ENTRIES + 1], count = 0;
     bool expiries[MESSAGES_MAX / ENTRIES + 1];
-    uint64_t next_seq = queue->next_seq;
+    uint64_t next_seq = queue->container.next_seq;
 
     flush_all(fixture);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
@@ -264,7 +264,7 @@ static void restore(struct run *run)
                                                  .has_expiries = expiries[i],
                                              }));
     }
-    queue->next_seq = queue->flushed_seq = next_seq;
+    queue->container.next_seq = queue->container.flushed_seq = next_seq;
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (run->counts_bytes || i + 1 == queue->segment_count || below(run, 2) == 0) {
@@ -281,7 +281,7 @@ static void restore(struct run *run)
 static void purge(struct run *run)
 {
     qsi_queue_purge(&run->fixture.queue, NULL, NULL);
-    for (uint64_t seq = 0; seq < run->fixture.queue.next_seq; seq++) {
+    for (uint64_t seq = 0; seq < run->fixture.queue.container.next_seq; seq++) {
         run->known[seq].is = run->known[seq].is == READY ? SETTLED : run->known[seq].is;
     }
     release_all(&run->fixture, false);
@@ -294,7 +294,7 @@ static void check(const struct run *run)
     const struct qsi_queue *queue = &run->fixture.queue;
     uint64_t ready = 0, out = 0, bytes = 0, earliest = QSI_NEVER;
 
-    for (uint64_t seq = 0; seq < queue->next_seq; seq++) {
+    for (uint64_t seq = 0; seq < queue->container.next_seq; seq++) {
         const struct known *known = &run->known[seq];
         ready += known->is == READY;
         out += known->is == OUT;
@@ -320,8 +320,8 @@ static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
     run->fixture.queue.counts_bytes = counts_bytes;
     run->fixture.queue.ttl_us = ttl_us;
     join_sum(run);
-    for (int step = 0; step < 300 && run->fixture.queue.next_seq < MESSAGES_MAX - 2 * ENTRIES;
-         step++) {
+    for (int step = 0;
+         step < 300 && run->fixture.queue.container.next_seq < MESSAGES_MAX - 2 * ENTRIES; step++) {
         uint32_t ticket = below(run, 100);
         if (ticket < 30) {
             push(run);

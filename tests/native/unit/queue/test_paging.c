@@ -107,7 +107,7 @@ static void test_settled_messages_are_not_written(void)
         settle_all(&fixture, &stretch);
     }
     QS_CHECK(qsi_flush_begin(&flush, &fixture.queue, 0, UINT64_MAX) == QS_EEMPTY);
-    QS_CHECK(fixture.queue.flushed_seq == 60);
+    QS_CHECK(fixture.queue.container.flushed_seq == 60);
     publish(&fixture, 60, 10, 0, true);
     flush_all(&fixture);
     drop_all(&fixture);
@@ -488,7 +488,8 @@ static void test_every_allocation_may_fail(void)
         requeue_all(&fixture, &stretch);
         qs_test_alloc_arm(&memory, n, false);
         for (uint32_t guard = 0; guard < 100; guard++) {
-            status = qsi_flush_begin(&flush, &fixture.queue, fixture.queue.flushed_seq, 2000);
+            status =
+                qsi_flush_begin(&flush, &fixture.queue, fixture.queue.container.flushed_seq, 2000);
             if (status == QS_OK) {
                 status = qsi_flush_encode(&flush, &records, &record_count);
                 QS_CHECK(status == QS_OK || status == QS_ENOMEM);
@@ -501,7 +502,7 @@ static void test_every_allocation_may_fail(void)
             }
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         }
-        QS_CHECK(fixture.queue.flushed_seq == 320);
+        QS_CHECK(fixture.queue.container.flushed_seq == 320);
         qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
         for (struct qsi_segment *segment;
              (segment = qsi_queue_dirty_state(&fixture.queue, 0)) != NULL;) {
@@ -594,13 +595,14 @@ static void test_every_call_of_a_disk_may_fail(void)
         publish(&fixture, 120, 100, 0, true);
         qsi_env_fault_arm(env, QSI_FAULT_ANY, n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC, n,
                           false);
-        while ((status = qsi_flush_begin(&flush, &fixture.queue, fixture.queue.flushed_seq,
-                                         UINT64_MAX)) == QS_OK) {
+        while ((status = qsi_flush_begin(&flush, &fixture.queue,
+                                         fixture.queue.container.flushed_seq, UINT64_MAX)) ==
+               QS_OK) {
             status = qsi_flush_run(&flush, fixture.index, fixture.transient_index, QS_ERROR);
             QS_CHECK(status == QS_OK || qsi_env_fault_fired(env));
             qsi_flush_end(&flush, status == QS_OK);
         }
-        QS_CHECK(status == QS_EEMPTY && fixture.queue.flushed_seq == 220);
+        QS_CHECK(status == QS_EEMPTY && fixture.queue.container.flushed_seq == 220);
         qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
         while ((status = qsi_page_in_begin(&page, &fixture.queue, 1000)) == QS_OK) {
             status = qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR);
@@ -675,7 +677,7 @@ static void test_a_cut_takes_nothing_that_was_named(void)
         QS_CHECK_OK(qsi_queue_restore(
             &after.queue,
             &(struct qsi_restored_segment){.file = &named, .ready_count = 80, .has_stored = true}));
-        after.queue.next_seq = after.queue.flushed_seq = 100;
+        after.queue.container.next_seq = after.queue.container.flushed_seq = 100;
         load_state(&after, qsi_queue_segment_at(&after.queue, 0));
         QS_CHECK(take_some(&after, 1, &stretch) && stretch.slot == 20);
         settle_all(&after, &stretch);

@@ -139,7 +139,7 @@ static void check_runs(struct run *run, bool with_content)
         live_count += live;
         bytes += each->ram_bytes;
     }
-    QS_CHECK(queue->ram_count == live_count && queue->ram_bytes == bytes);
+    QS_CHECK(queue->container.ram_count == live_count && queue->container.ram_bytes == bytes);
 }
 
 static void check_measure(struct run *run, bool driven)
@@ -151,7 +151,7 @@ static void check_measure(struct run *run, bool driven)
     QS_CHECK(m.alpha + m.beta + m.gamma + m.delta == queue->ready_count + queue->out_count);
     QS_CHECK(m.q1 + m.q2 + m.delta_len + m.q3 + m.q4 == queue->ready_count);
     QS_CHECK(m.q2 == 0 || m.delta_len > 0);
-    QS_CHECK(m.alpha + m.beta <= queue->ram_count);
+    QS_CHECK(m.alpha + m.beta <= queue->container.ram_count);
     if (driven) {
         QS_CHECK(m.q1 == 0 || m.q3 > 0);
         QS_CHECK(m.delta_len == 0 || m.q3 > 0);
@@ -205,7 +205,7 @@ static void check_references(struct run *run)
         if (!is_live(entry) || !entry->message.stored) {
             continue;
         }
-        durable[entry->body] += run->fixture.queue.durable && !entry->transient ? 1 : 0;
+        durable[entry->body] += run->fixture.queue.container.durable && !entry->transient ? 1 : 0;
         if (!referenced[entry->body]) {
             referenced[entry->body] = true;
             expected += qsi_body_packed_bytes(&entry->message.ref);
@@ -222,12 +222,13 @@ static void check(struct run *run, bool thorough)
     uint64_t ready = 0, out = 0;
     uint64_t found = 0;
 
-    QS_CHECK(queue->next_seq == run->model.count && queue->flushed_seq <= queue->next_seq);
+    QS_CHECK(queue->container.next_seq == run->model.count &&
+             queue->container.flushed_seq <= queue->container.next_seq);
     for (uint64_t seq = 0; seq < run->model.count; seq++) {
         const struct entry *entry = &run->model.entries[seq];
         ready += entry->state == READY;
         out += entry->state == OUT;
-        if (is_live(entry) && seq >= queue->flushed_seq) { /* nowhere else */
+        if (is_live(entry) && seq >= queue->container.flushed_seq) { /* nowhere else */
             uint32_t index = qsi_queue_find_run(queue, seq);
             QS_CHECK(index < queue->run_count && qsi_queue_run_at(queue, index)->first_seq <= seq);
         }
@@ -236,7 +237,7 @@ static void check(struct run *run, bool thorough)
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         QS_CHECK(i == 0 || qsi_queue_segment_at(queue, i - 1)->number < segment->number);
-        QS_CHECK(segment->number * entries < queue->next_seq ||
+        QS_CHECK(segment->number * entries < queue->container.next_seq ||
                  segment->ready_count + segment->out_count == 0); /* room that was reserved */
         QS_CHECK(segment->queue == queue);
         check_segment(run, segment);
@@ -262,7 +263,7 @@ static void add_entry(struct run *run, const struct message *message, bool with_
     run->model.entries[run->model.count++] = (struct entry){
         .message = *message,
         .with_id = with_id,
-        .transient = run->fixture.queue.durable && (!journalled || message->mode == 1),
+        .transient = run->fixture.queue.container.durable && (!journalled || message->mode == 1),
         .body = body,
     };
 }
@@ -296,7 +297,7 @@ static struct message random_message(struct run *run, bool stored, uint8_t mode,
 
 static void step_push_single(struct run *run)
 {
-    bool durable = run->fixture.queue.durable;
+    bool durable = run->fixture.queue.container.durable;
     bool journalled = durable && !one_in(run, 5);
     uint32_t body;
     struct message message =
@@ -315,7 +316,7 @@ static void step_push_batch(struct run *run)
     static uint32_t bodies[ROWS_MAX];
     uint32_t count = 1 + below(run, one_in(run, 4) ? 200 : 20);
     uint32_t every = 1 + below(run, 2);
-    bool journalled = run->fixture.queue.durable && !one_in(run, 6);
+    bool journalled = run->fixture.queue.container.durable && !one_in(run, 6);
     bool mixed = one_in(run, 3);
     bool per_row = mixed || one_in(run, 2);
     bool any_stored = one_in(run, 3);
@@ -468,11 +469,11 @@ static void advance_flush(struct run *run)
     qs_status status;
 
     if (!run->flushing.begun) {
-        status = qsi_flush_begin(&run->flush, &fixture->queue, fixture->queue.flushed_seq,
+        status = qsi_flush_begin(&run->flush, &fixture->queue, fixture->queue.container.flushed_seq,
                                  one_in(run, 2) ? UINT64_MAX : 1 + below(run, 3000));
         run->flushing = (struct job){status == QS_OK, false};
-        QS_CHECK(status == QS_OK ||
-                 (status == QS_EEMPTY && fixture->queue.flushed_seq == fixture->queue.next_seq));
+        QS_CHECK(status == QS_OK || (status == QS_EEMPTY && fixture->queue.container.flushed_seq ==
+                                                                fixture->queue.container.next_seq));
         return;
     }
     if (!run->flushing.was_run && !one_in(run, 10)) {
@@ -579,7 +580,7 @@ static void step_rewrite(struct run *run)
         bool named = segment->named;
         if (from.heap_end == 0 || segment->busy > 0 || segment->settled == NULL ||
             segment->has_releases || /* the new file would lack what they are to be read from */
-            (segment->number + 1) * fixture->shared.entries > queue->flushed_seq ||
+            (segment->number + 1) * fixture->shared.entries > queue->container.flushed_seq ||
             (qsi_segment_live_count(segment) - segment->transient_count) * 2 > from.slot_count) {
             continue;
         }
@@ -595,7 +596,7 @@ static void step_rewrite(struct run *run)
         segment->named = false;
         segment->durable_area = 0;
         qsi_state_write_end(&state, true);
-        if (!named || !queue->durable) {
+        if (!named || !queue->container.durable) {
             remove_file(own_index(fixture), &from);
         }
         run->rewrites += 1;
@@ -637,9 +638,10 @@ static bool ends_on_page(const struct run *run)
 {
     const struct qsi_queue *queue = &run->fixture.queue;
     uint32_t entries = run->fixture.shared.entries;
-    const struct qsi_segment *segment = qsi_queue_find_segment(queue, queue->flushed_seq / entries);
+    const struct qsi_segment *segment =
+        qsi_queue_find_segment(queue, queue->container.flushed_seq / entries);
 
-    return (queue->flushed_seq & (entries - 1)) % QSI_SLOT_PAGE == 0 || segment == NULL ||
+    return (queue->container.flushed_seq & (entries - 1)) % QSI_SLOT_PAGE == 0 || segment == NULL ||
            segment->file.heap_end == 0;
 }
 
@@ -653,7 +655,7 @@ static void begin_state(struct run *run, struct checkpoint *checkpoint, struct q
 
     QS_CHECK_OK(qsi_state_write_begin_file(&job->write, queue, segment));
     job->entry = entry;
-    if (base_seq < queue->next_seq && base_seq - first < bits) {
+    if (base_seq < queue->container.next_seq && base_seq - first < bits) {
         for (uint32_t slot = (uint32_t)(base_seq - first); slot < bits; slot++) {
             job->write.state.settled[slot / 64] &= ~(UINT64_C(1) << slot % 64);
             job->write.state.seen[slot / 64] &= ~(UINT64_C(1) << slot % 64);
@@ -697,10 +699,10 @@ static void snapshot(struct run *run, struct checkpoint *checkpoint)
     struct qsi_queue *queue = &run->fixture.queue;
     struct saved *saved = &run->saved;
     uint32_t entries = run->fixture.shared.entries;
-    uint64_t seq = queue->flushed_seq;
+    uint64_t seq = queue->container.flushed_seq;
 
     checkpoint->carry = one_in(run, 2) && ends_on_page(run);
-    for (qs_status status; seq < queue->next_seq;
+    for (qs_status status; seq < queue->container.next_seq;
          seq = checkpoint->flushes[checkpoint->flush_count++].end_seq) {
         struct qsi_flush *flush = &checkpoint->flushes[checkpoint->flush_count];
         QS_CHECK(checkpoint->flush_count < JOBS_MAX);
@@ -712,17 +714,17 @@ static void snapshot(struct run *run, struct checkpoint *checkpoint)
         flush->is_named = true;
     }
     if (checkpoint->carry) {
-        saved->base_seq = queue->flushed_seq;
+        saved->base_seq = queue->container.flushed_seq;
     } else {
-        if (!ends_on_page(run) || queue->flushed_seq != queue->next_seq) {
-            uint64_t segment_end = (queue->next_seq / entries + 1) * entries;
+        if (!ends_on_page(run) || queue->container.flushed_seq != queue->container.next_seq) {
+            uint64_t segment_end = (queue->container.next_seq / entries + 1) * entries;
             uint64_t page_end =
-                (queue->next_seq + QSI_SLOT_PAGE - 1) / QSI_SLOT_PAGE * QSI_SLOT_PAGE;
+                (queue->container.next_seq + QSI_SLOT_PAGE - 1) / QSI_SLOT_PAGE * QSI_SLOT_PAGE;
             step_skip(run, page_end < segment_end ? page_end : segment_end);
         }
-        saved->base_seq = queue->next_seq;
+        saved->base_seq = queue->container.next_seq;
     }
-    saved->next_seq = queue->next_seq;
+    saved->next_seq = queue->container.next_seq;
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (segment->number * entries < saved->base_seq) {
@@ -845,7 +847,8 @@ static void push_carried(struct run *run, const uint8_t *record)
     QS_CHECK_OK(qsi_messages_check(chunk->data, QS_ERROR));
     qsi_messages_view(&view, chunk->data);
     seq = qsi_messages_destination_seq(&view, 0);
-    QS_CHECK(qsi_messages_destination_queue(&view, 0) == QUEUE_ID && seq >= queue->next_seq);
+    QS_CHECK(qsi_messages_destination_queue(&view, 0) == QUEUE_ID &&
+             seq >= queue->container.next_seq);
     QS_CHECK_OK(qsi_queue_skip_to(queue, seq));
     if (view.row_count == 1) {
         QS_CHECK_OK(qsi_queue_reserve_message(queue, chunk, true));
@@ -984,7 +987,7 @@ static void step_crash(struct run *run)
                                                  .has_stored = saved->has_stored[i],
                                              }));
     }
-    queue->next_seq = queue->flushed_seq = saved->base_seq;
+    queue->container.next_seq = queue->container.flushed_seq = saved->base_seq;
     last = qsi_queue_find_segment(queue, saved->base_seq / entries);
     if (last != NULL) {
         load_state(fixture, last);
@@ -992,7 +995,7 @@ static void step_crash(struct run *run)
     replay_carried(run);
     QS_CHECK_OK(qsi_queue_skip_to(queue, saved->next_seq));
     if (queue->run_count == 0) {
-        queue->flushed_seq = queue->next_seq;
+        queue->container.flushed_seq = queue->container.next_seq;
     }
     replay_some(run);
     mark_all_seen(run);
@@ -1062,7 +1065,7 @@ static void paging_step(struct run *run)
                  .begun) { /* the engine skips in recovery, and when it begins a checkpoint */
             step_skip(run, run->model.count + below(run, one_in(run, 4) ? 500 : 10));
         }
-    } else if (choice < 96 && run->fixture.queue.durable) {
+    } else if (choice < 96 && run->fixture.queue.container.durable) {
         step_save(run);
     } else if (choice < 97 && run->saved.exists) {
         step_crash(run);

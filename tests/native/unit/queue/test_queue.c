@@ -176,7 +176,7 @@ static void requeue_all(struct qsi_queue *queue, const struct qsi_stretch *stret
 static void check_empty(const struct qsi_queue *queue)
 {
     QS_CHECK(queue->ready_count == 0 && queue->out_count == 0 && queue->run_count == 0 &&
-             queue->ram_count == 0 && queue->ram_bytes == 0);
+             queue->container.ram_count == 0 && queue->container.ram_bytes == 0);
 }
 
 /* ---- single steps ---- */
@@ -194,7 +194,7 @@ static void test_messages_leave_in_the_order_they_came(void)
     QS_CHECK(push_batch(&queue, 200, 1, 0, true) == 300);
     QS_CHECK(push_batch(&queue, 70, 3, 0, true) == 500);
     QS_CHECK(push_single(&queue, true, false) == 570);
-    QS_CHECK(queue.ready_count == 571 && queue.next_seq == 571);
+    QS_CHECK(queue.ready_count == 571 && queue.container.next_seq == 571);
     while (take(&queue, 1000, &stretch)) {
         QS_CHECK(seq_of(&stretch) == expected);
         expected += stretch.count;
@@ -202,7 +202,7 @@ static void test_messages_leave_in_the_order_they_came(void)
     }
     QS_CHECK(expected == 571);
     check_empty(&queue);
-    QS_CHECK(queue.in_count == 571 && queue.taken_count == 571);
+    QS_CHECK(queue.container.in_count == 571 && queue.container.taken_count == 571);
     end(&queue);
     drop_arena();
 }
@@ -255,11 +255,12 @@ static void test_singles_share_runs_while_they_share_chunks(void)
     QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
     qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 5);
-    QS_CHECK_OK(qsi_queue_skip_to(&queue, queue.next_seq + 5)); /* a gap, as recovery finds it */
+    QS_CHECK_OK(
+        qsi_queue_skip_to(&queue, queue.container.next_seq + 5)); /* a gap, as recovery finds it */
     QS_CHECK_OK(qsi_queue_reserve_message(&queue, chunk, false));
     qsi_queue_push_message(&queue, chunk, put_record(chunk, 1, 0), 10, false, false);
     QS_CHECK(queue.run_count == 6);
-    QS_CHECK(queue.ram_bytes == 4102 * 10);
+    QS_CHECK(queue.container.ram_bytes == 4102 * 10);
     end(&queue);
     qsi_chunk_unref(chunk);
 }
@@ -300,7 +301,7 @@ static void test_requeued_messages_come_first_in_their_order(void)
     QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 5 && stretch.count == 4);
     QS_CHECK(take(&queue, 100, &stretch) && seq_of(&stretch) == 10 && stretch.count == 10);
     QS_CHECK(!take(&queue, 100, &stretch));
-    QS_CHECK(queue.out_count == 20 && queue.taken_count == 13 + 16);
+    QS_CHECK(queue.out_count == 20 && queue.container.taken_count == 13 + 16);
     end(&queue);
 }
 
@@ -318,7 +319,7 @@ static void test_untaken_messages_were_never_out(void)
         if (keep > 0) {
             settle_all(&queue, &stretch);
         }
-        QS_CHECK(queue.taken_count == keep * (keep + 1) / 2);
+        QS_CHECK(queue.container.taken_count == keep * (keep + 1) / 2);
     }
     QS_CHECK(take_unseen(&queue, 64, &stretch) && stretch.count == 64 - 45);
     QS_CHECK(!was_seen(&stretch));
@@ -465,7 +466,7 @@ static void test_purge_visits_what_lies_between_messages_that_are_out(void)
 
 static void replay(struct qsi_queue *queue, uint64_t first, uint32_t count, uint8_t kind)
 {
-    struct qsi_settle settle = {queue->id, first, count, kind, 0};
+    struct qsi_settle settle = {queue->container.id, first, count, kind, 0};
 
     QS_CHECK_OK(qsi_queue_replay_settle(queue, &settle));
 }
@@ -504,7 +505,7 @@ static void test_replayed_settles_pass_over_gaps(void)
     requeue_all(&queue, &stretch);
     replay(&queue, 0, 1005, QSI_SETTLE_ACK);
     check_empty(&queue);
-    QS_CHECK(queue.next_seq == 1005);
+    QS_CHECK(queue.container.next_seq == 1005);
     end(&queue);
 }
 
@@ -714,7 +715,8 @@ static void model_check(const struct model *model)
         stored += message->state != SETTLED && message->stored;
     }
     QS_CHECK(queue->ready_count == ready && queue->out_count == out);
-    QS_CHECK(queue->ram_count == ready + out && queue->next_seq == model->count);
+    QS_CHECK(queue->container.ram_count == ready + out &&
+             queue->container.next_seq == model->count);
     QS_CHECK(stored_count(queue) == stored);
     for (uint32_t i = 0; i < queue->run_count; i++) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);

@@ -1,0 +1,245 @@
+/* Containers: what keeps the messages that were published to a name, and what the engine may ask of
+ * it.
+ *
+ * A kind of container fills a table of operations and puts a struct qsi_container first into a
+ * structure of its own.  The engine appends, takes, settles, pages, replays and deletes through the
+ * table.  It reads the fields of the head; only the kind writes them.  What one kind alone can do
+ * (a queue delays messages, expires them, has a state for each) is in that kind's own header.
+ *
+ * A message has a sequence: 64 bits, counting up, never reused in its container.
+ *
+ * REQUIRES lock: the engine's covers every call.  Chunks are immutable and may be read without it
+ * while referenced. */
+#ifndef QSI_CONTAINER_H
+#define QSI_CONTAINER_H
+
+#include "record.h"
+#include "run.h"
+
+struct qsi_container_kind;
+struct qsi_segment; /* what the states of messages stand in: the kind's own */
+
+struct qsi_container {
+    const struct qsi_container_kind *kind;
+    uint64_t id; /* never reused */
+    bool durable;
+    uint64_t next_seq;    /* of the message that is appended next */
+    uint64_t flushed_seq; /* what is below and live is in the container's own files */
+    uint64_t ram_bytes;   /* of runs */
+    uint64_t ram_count;   /* live messages of runs */
+    uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
+};
+
+/* Consecutive messages of one run, within one word of their segment's bitmaps. */
+struct qsi_stretch {
+    struct qsi_segment *segment;
+    const struct qsi_run *run;
+    uint32_t slot;    /* in the segment */
+    uint32_t run_row; /* in the run */
+    uint32_t count;
+};
+
+enum qsi_take {
+    QSI_TAKE_TAKEN,
+    QSI_TAKE_EMPTY, /* none is ready */
+    QSI_TAKE_PAGED, /* the first ready message is not in memory */
+};
+
+typedef void qsi_range_visitor(void *context, uint64_t first_seq, uint32_t count);
+
+/* Each operation is described at the function below that calls it. */
+struct qsi_container_kind {
+    const char *name;
+
+    qs_status (*reserve)(struct qsi_container *container, uint32_t run_count,
+                         uint64_t message_count, bool any_transient);
+    qs_status (*reserve_one)(struct qsi_container *container, struct qsi_chunk *chunk,
+                             bool journalled);
+    qs_status (*reserve_times)(struct qsi_container *container, const uint8_t *record,
+                               uint64_t count);
+    uint64_t (*append)(struct qsi_container *container, struct qsi_run *run);
+    uint64_t (*append_one)(struct qsi_container *container, struct qsi_chunk *chunk,
+                           uint32_t record_at, uint32_t ram_bytes, bool journalled, bool stored);
+
+    enum qsi_take (*take)(struct qsi_container *container, uint32_t max_count,
+                          struct qsi_stretch *stretch_out);
+    void (*untake)(struct qsi_container *container, struct qsi_stretch *stretch,
+                   uint32_t keep_count);
+
+    void (*settle)(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                   uint64_t mask);
+    void (*requeue)(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                    uint64_t mask);
+    void (*give_back)(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask);
+    uint64_t (*purge)(struct qsi_container *container, qsi_range_visitor *visit, void *context);
+    uint64_t (*purge_ranges)(const struct qsi_container *container);
+
+    uint64_t (*drop_content)(struct qsi_container *container, uint64_t keep_count, uint64_t bytes);
+    void (*drop_states)(struct qsi_container *container);
+    uint64_t (*unflushed_bytes)(const struct qsi_container *container);
+
+    void (*start_at)(struct qsi_container *container, uint64_t seq);
+    qs_status (*skip_to)(struct qsi_container *container, uint64_t seq);
+    qs_status (*replay_settle)(struct qsi_container *container, const struct qsi_settle *settle);
+    qs_status (*mark_all_seen)(struct qsi_container *container);
+
+    void (*abandon)(struct qsi_container *container);
+    void (*fini)(struct qsi_container *container);
+};
+
+/* ---- append ---- */
+
+/* Room for run_count more runs with message_count messages in all: append cannot fail then.
+ * any_transient: some of them end with the process.  QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_reserve(struct qsi_container *container,
+                                                            uint32_t run_count,
+                                                            uint64_t message_count,
+                                                            bool any_transient)
+{
+    return container->kind->reserve(container, run_count, message_count, any_transient);
+}
+/* Room for one message whose record will lie in chunk. */
+static inline QS_MUST_CHECK qs_status qsi_container_reserve_one(struct qsi_container *container,
+                                                                struct qsi_chunk *chunk,
+                                                                bool journalled)
+{
+    return container->kind->reserve_one(container, chunk, journalled);
+}
+/* Room to note when the next count messages expire and are due, as far as the record says such a
+ * thing of its rows.  REQUIRES the other room. */
+static inline QS_MUST_CHECK qs_status qsi_container_reserve_times(struct qsi_container *container,
+                                                                  const uint8_t *record,
+                                                                  uint64_t count)
+{
+    return container->kind->reserve_times(container, record, count);
+}
+/* Returns the sequence of the run's first message.  The container owns the run. */
+static inline uint64_t qsi_container_append(struct qsi_container *container, struct qsi_run *run)
+{
+    return container->kind->append(container, run);
+}
+/* One message whose record is at data[record_at] of chunk.  Returns its sequence. */
+static inline uint64_t qsi_container_append_one(struct qsi_container *container,
+                                                struct qsi_chunk *chunk, uint32_t record_at,
+                                                uint32_t ram_bytes, bool journalled, bool stored)
+{
+    return container->kind->append_one(container, chunk, record_at, ram_bytes, journalled, stored);
+}
+
+/* ---- take ---- */
+
+/* The first ready messages, max_count at most; they are out from now on. */
+static inline QS_MUST_CHECK enum qsi_take qsi_container_take(struct qsi_container *container,
+                                                             uint32_t max_count,
+                                                             struct qsi_stretch *stretch_out)
+{
+    return container->kind->take(container, max_count, stretch_out);
+}
+/* Gives the last messages of a stretch that was just taken back, as if they had not been. */
+static inline void qsi_container_untake(struct qsi_container *container,
+                                        struct qsi_stretch *stretch, uint32_t keep_count)
+{
+    container->kind->untake(container, stretch, keep_count);
+}
+
+/* ---- settle: masks of messages that are out, in one word (slot / 64) of a segment ---- */
+
+/* Acked or dropped.  May retire the segment. */
+static inline void qsi_container_settle(struct qsi_container *container,
+                                        struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    container->kind->settle(container, segment, word, mask);
+}
+/* Ready again, and delivered before.  It cannot fail. */
+static inline void qsi_container_requeue(struct qsi_container *container,
+                                         struct qsi_segment *segment, uint32_t word, uint64_t mask)
+{
+    container->kind->requeue(container, segment, word, mask);
+}
+/* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
+static inline void qsi_container_give_back(struct qsi_container *container,
+                                           struct qsi_segment *segment, uint32_t word,
+                                           uint64_t mask)
+{
+    container->kind->give_back(container, segment, word, mask);
+}
+/* Drops every message that is not out; visit gets ranges that hold all of them and none that is
+ * out.  Returns how many were dropped. */
+static inline uint64_t qsi_container_purge(struct qsi_container *container,
+                                           qsi_range_visitor *visit, void *context)
+{
+    return container->kind->purge(container, visit, context);
+}
+/* How many ranges a purge would visit at most. */
+static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *container)
+{
+    return container->kind->purge_ranges(container);
+}
+
+/* ---- page ---- */
+
+/* Is there nothing that its own files do not have? */
+static inline bool qsi_container_is_flushed(const struct qsi_container *container)
+{
+    return container->flushed_seq == container->next_seq;
+}
+/* Drops content that is flushed, of messages that are out or behind the first keep_count ready
+ * ones, until bytes were dropped from its share.  Returns how many bytes. */
+static inline uint64_t qsi_container_drop_content(struct qsi_container *container,
+                                                  uint64_t keep_count, uint64_t bytes)
+{
+    return container->kind->drop_content(container, keep_count, bytes);
+}
+/* Drops states of messages that its files have too. */
+static inline void qsi_container_drop_states(struct qsi_container *container)
+{
+    container->kind->drop_states(container);
+}
+/* What is not flushed and would outlive the process: a snapshot flushes it or carries it. */
+static inline uint64_t qsi_container_unflushed_bytes(const struct qsi_container *container)
+{
+    return container->kind->unflushed_bytes(container);
+}
+
+/* ---- replay ---- */
+
+/* Begins at seq: what is below was flushed.  REQUIRES that nothing was appended. */
+static inline void qsi_container_start_at(struct qsi_container *container, uint64_t seq)
+{
+    container->kind->start_at(container, seq);
+}
+/* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:
+ * the next message shares no page of slots with the last).  QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_skip_to(struct qsi_container *container,
+                                                            uint64_t seq)
+{
+    return container->kind->skip_to(container, seq);
+}
+/* Settles, requeues or delays by sequence; sequences that are not there are passed over.
+ * QS_ENOMEM: nothing was done. */
+static inline QS_MUST_CHECK qs_status qsi_container_replay_settle(struct qsi_container *container,
+                                                                  const struct qsi_settle *settle)
+{
+    return container->kind->replay_settle(container, settle);
+}
+/* Every message counts as delivered before.  QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_mark_all_seen(struct qsi_container *container)
+{
+    return container->kind->mark_all_seen(container);
+}
+
+/* ---- the end ---- */
+
+/* It is deleted: purges it, and drops the references of what is out as well. */
+static inline void qsi_container_abandon(struct qsi_container *container)
+{
+    container->kind->abandon(container);
+}
+/* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
+static inline void qsi_container_fini(struct qsi_container *container)
+{
+    container->kind->fini(container);
+}
+
+#endif

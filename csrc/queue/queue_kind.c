@@ -1,0 +1,152 @@
+/* A queue as a kind of container: the operations of container.h. */
+#include "paging.h"
+#include "queue.h"
+
+#include <stddef.h>
+
+_Static_assert(offsetof(struct qsi_queue, container) == 0, "a queue is a container");
+
+static inline struct qsi_queue *queue_of(struct qsi_container *container)
+{
+    return (struct qsi_queue *)(void *)container;
+}
+
+static qs_status reserve(struct qsi_container *container, uint32_t run_count,
+                         uint64_t message_count, bool any_transient)
+{
+    return qsi_queue_reserve(queue_of(container), run_count, message_count, any_transient);
+}
+
+static qs_status reserve_one(struct qsi_container *container, struct qsi_chunk *chunk,
+                             bool journalled)
+{
+    return qsi_queue_reserve_message(queue_of(container), chunk, journalled);
+}
+
+static qs_status reserve_times(struct qsi_container *container, const uint8_t *record,
+                               uint64_t count)
+{
+    return qsi_queue_reserve_times(queue_of(container), record, count);
+}
+
+static uint64_t append(struct qsi_container *container, struct qsi_run *run)
+{
+    return qsi_queue_push_run(queue_of(container), run);
+}
+
+static uint64_t append_one(struct qsi_container *container, struct qsi_chunk *chunk,
+                           uint32_t record_at, uint32_t ram_bytes, bool journalled, bool stored)
+{
+    return qsi_queue_push_message(queue_of(container), chunk, record_at, ram_bytes, journalled,
+                                  stored);
+}
+
+static enum qsi_take take(struct qsi_container *container, uint32_t max_count,
+                          struct qsi_stretch *stretch_out)
+{
+    return qsi_queue_take(queue_of(container), max_count, stretch_out);
+}
+
+static void untake(struct qsi_container *container, struct qsi_stretch *stretch,
+                   uint32_t keep_count)
+{
+    qsi_queue_untake(queue_of(container), stretch, keep_count);
+}
+
+static void settle(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                   uint64_t mask)
+{
+    qsi_queue_settle(queue_of(container), segment, word, mask);
+}
+
+static void requeue(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                    uint64_t mask)
+{
+    qsi_queue_requeue(queue_of(container), segment, word, mask);
+}
+
+static void give_back(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask)
+{
+    qsi_queue_give_back(queue_of(container), segment, word, mask);
+}
+
+static uint64_t purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
+{
+    return qsi_queue_purge(queue_of(container), visit, context);
+}
+
+static uint64_t purge_ranges(const struct qsi_container *container)
+{
+    return qsi_queue_purge_ranges((const struct qsi_queue *)(const void *)container);
+}
+
+static uint64_t drop_content(struct qsi_container *container, uint64_t keep_count, uint64_t bytes)
+{
+    return qsi_queue_drop_content(queue_of(container), keep_count, bytes);
+}
+
+static void drop_states(struct qsi_container *container)
+{
+    qsi_queue_drop_states(queue_of(container));
+}
+
+static uint64_t unflushed_bytes(const struct qsi_container *container)
+{
+    return qsi_queue_unflushed_bytes((const struct qsi_queue *)(const void *)container);
+}
+
+static void start_at(struct qsi_container *container, uint64_t seq)
+{
+    qsi_queue_start_at(queue_of(container), seq);
+}
+
+static qs_status skip_to(struct qsi_container *container, uint64_t seq)
+{
+    return qsi_queue_skip_to(queue_of(container), seq);
+}
+
+static qs_status replay_settle(struct qsi_container *container, const struct qsi_settle *settle)
+{
+    return qsi_queue_replay_settle(queue_of(container), settle);
+}
+
+static qs_status mark_all_seen(struct qsi_container *container)
+{
+    return qsi_queue_mark_all_seen(queue_of(container));
+}
+
+static void abandon(struct qsi_container *container)
+{
+    qsi_queue_abandon(queue_of(container));
+}
+
+static void fini(struct qsi_container *container)
+{
+    qsi_queue_fini(queue_of(container));
+}
+
+const struct qsi_container_kind qsi_queue_kind = {
+    .name = "queue",
+    .reserve = reserve,
+    .reserve_one = reserve_one,
+    .reserve_times = reserve_times,
+    .append = append,
+    .append_one = append_one,
+    .take = take,
+    .untake = untake,
+    .settle = settle,
+    .requeue = requeue,
+    .give_back = give_back,
+    .purge = purge,
+    .purge_ranges = purge_ranges,
+    .drop_content = drop_content,
+    .drop_states = drop_states,
+    .unflushed_bytes = unflushed_bytes,
+    .start_at = start_at,
+    .skip_to = skip_to,
+    .replay_settle = replay_settle,
+    .mark_all_seen = mark_all_seen,
+    .abandon = abandon,
+    .fini = fini,
+};
