@@ -13,7 +13,8 @@ from rich.table import Table
 
 from .runs import Result, Spread, Value
 
-FORMAT = 1
+FORMAT = 2
+_DIGITS = 6  # of a number in JSON: far more than a measurement is worth
 MIB = 1 << 20
 # Metrics that stand in JSON alone: the table has what they are made of.
 _NOT_IN_TABLES = ("seconds",)
@@ -68,7 +69,7 @@ class Report:
     notes: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but pictures and single latencies."""
+        """All of it but pictures and single rounds."""
         return {
             "format": FORMAT,
             "work": self.work,
@@ -131,25 +132,31 @@ class Report:
 
 
 def _result_json(result: Result) -> dict[str, Any]:
-    spreads = {name: value._asdict() for name, value in result.metrics.items()}
+    """Medians and spreads over the rounds; what is one round's is the typical one's."""
+    typical = result.typical
+    curves = {name: [_rounded(point) for point in curve] for name, curve in typical.curves.items()}
     ratios = result.ratio_to_floor
     return {
         "case": result.case.name,
         "group": result.case.group,
         "parameters": dict(result.case.parameters),
         "floor": result.case.floor,
-        **spreads,
-        "ratio_to_floor": None if ratios is None else ratios._asdict(),
+        "rounds": len(result.samples),
+        "messages": typical.messages,
+        "bytes": typical.bytes,
+        **{name: _spread_json(value) for name, value in result.metrics.items()},
+        "ratio_to_floor": None if ratios is None else _spread_json(ratios),
         "ratio_of": result.ratio_of,
-        "rounds": [
-            {"messages": each.messages, "bytes": each.bytes, **each.metrics(), **_curves(each)}
-            for each in result.samples
-        ],
+        **({"curves": curves} if curves else {}),
     }
 
 
-def _curves(sample: Any) -> dict[str, Any]:
-    return {"curves": dict(sample.curves)} if sample.curves else {}
+def _spread_json(value: Spread) -> dict[str, float]:
+    return dict(zip(Spread._fields, _rounded(value), strict=True))
+
+
+def _rounded(numbers: Sequence[float]) -> list[float]:
+    return [float(f"{number:.{_DIGITS}g}") for number in numbers]
 
 
 def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
