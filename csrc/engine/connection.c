@@ -3,8 +3,18 @@
  * Invariant: a shut channel is in no list of its connection, a shut connection has neither channels nor queues. */
 #include "alloc.h"
 #include "bell.h"
+#include "consume.h"
 #include "departures.h"
+#include "engine.h"
+#include "enter.h"
 #include "error.h"
+#include "pager.h"
+#include "park.h"
+#include "queue_life.h"
+#include "returns.h"
+#include "settle.h"
+#include "tx.h"
+#include "wake.h"
 
 /* ---- the end ---- */
 

@@ -1,9 +1,14 @@
 /* What a store tells about itself. */
-#include "engine.h"
+#include "clock.h"
+#include "enter.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "pager.h"
 #include "paging.h"
+#include "queue_life.h"
+#include "rates.h"
+#include "store.h"
 
 #include <string.h>
 

@@ -1,11 +1,23 @@
 /* Opening and closing a store. */
 #include "alloc.h"
+#include "backlog.h"
 #include "check.h"
+#include "checkpoint.h"
+#include "clock.h"
+#include "commit.h"
 #include "departures.h"
+#include "engine.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "lost_files.h"
+#include "pager.h"
+#include "queue_life.h"
+#include "recover.h"
+#include "settle.h"
 #include "space.h"
+#include "topology.h"
 #include "transactions.h"
 
 #include <stdio.h>

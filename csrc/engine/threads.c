@@ -1,6 +1,9 @@
 /* The store's threads: started and stopped in the order in which they need each other. */
+#include "checkpoint.h"
+#include "commit.h"
 #include "departures.h"
 #include "engine.h"
+#include "pager.h"
 
 static qs_status start_all(struct qs_store *store, qs_error *error)
 {

@@ -7,11 +7,17 @@
  * and are read into the queue, as for a consumer. */
 #include "alloc.h"
 #include "check.h"
+#include "clock.h"
+#include "enter.h"
 #include "error.h"
 #include "levels.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_life.h"
+#include "receive.h"
+#include "store.h"
 #include "taken.h"
+#include "wake.h"
 
 #include <string.h>
 

@@ -7,8 +7,10 @@
 #include "verify.h"
 
 #include "alloc.h"
+#include "engine.h"
 #include "env_call.h"
 #include "error.h"
+#include "lost_files.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define QSI_VERIFY_H
 
 #include "checkpoint_format.h"
-#include "engine.h"
+#include "store.h"
 
 #define QSI_VERIFY_REPORT_BYTES (4u << 20) /* read, from one report of the progress to the next */
 

@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "error.h"
 #include "properties.h"
+#include "recover.h"
 #include "verify.h"
 
 #include <string.h>

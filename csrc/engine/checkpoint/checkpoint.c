@@ -13,8 +13,12 @@
  * Here: when one is due, and the order of the steps.  The snapshot is in checkpoint_snapshot.c, writing it in checkpoint_write.c. */
 #include "checkpoint.h"
 
+#include "backlog.h"
 #include "check.h"
+#include "checkpoint_job.h"
+#include "enter.h"
 #include "error.h"
+#include "pager.h"
 #include "queue_life.h"
 #include "space.h"
 #include "transactions.h"

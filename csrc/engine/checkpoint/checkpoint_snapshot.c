@@ -2,9 +2,10 @@
  * only in the journal it decides which are flushed to segments and which the checkpoint carries itself; the jobs for both are begun
  * here and run by checkpoint_write.c. */
 #include "check.h"
-#include "checkpoint.h"
+#include "checkpoint_job.h"
 #include "error.h"
 #include "paging.h"
+#include "topology.h"
 #include "transactions_restore.h"
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */

@@ -8,7 +8,8 @@
  * needed any more.  A sync that fails is the end of the store. */
 #include "alloc.h"
 #include "check.h"
-#include "checkpoint.h"
+#include "checkpoint_job.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"

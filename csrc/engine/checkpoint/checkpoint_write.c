@@ -4,7 +4,9 @@
 
 #include "alloc.h"
 #include "check.h"
-#include "checkpoint.h"
+#include "checkpoint_job.h"
+#include "clock.h"
+#include "commit.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"

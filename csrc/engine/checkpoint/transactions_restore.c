@@ -2,7 +2,7 @@
 #include "transactions_restore.h"
 
 #include "check.h"
-#include "checkpoint.h"
+#include "checkpoint_job.h"
 #include "env_call.h"
 #include "error.h"
 #include "transactions.h"

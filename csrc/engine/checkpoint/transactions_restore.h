@@ -2,8 +2,8 @@
 #ifndef QSI_TRANSACTIONS_RESTORE_H
 #define QSI_TRANSACTIONS_RESTORE_H
 
-#include "engine.h"
 #include "record.h"
+#include "store.h"
 
 struct checkpoint;
 

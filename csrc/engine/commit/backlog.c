@@ -1,6 +1,7 @@
 /* How far the journal has grown since the last checkpoint: when the next one is due, and when
  * publishers wait for it. */
-#include "engine.h"
+#include "backlog.h"
+
 #include "error.h"
 
 #define DEAD_BYTES (64u << 20) /* that wait for a checkpoint to go: reason enough to make one */

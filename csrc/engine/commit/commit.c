@@ -8,11 +8,18 @@
  *
  * Deliveries that count are written before the messages are handed out, and synced with the next
  * commit. */
+#include "commit.h"
+
 #include "alloc.h"
+#include "backlog.h"
 #include "check.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
+#include "park.h"
 #include "space.h"
+#include "store.h"
+#include "wake.h"
 
 #include <sched.h>
 #include <string.h>

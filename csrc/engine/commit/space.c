@@ -2,6 +2,8 @@
 #include "space.h"
 
 #include "check.h"
+#include "commit.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"

@@ -9,7 +9,16 @@
 #ifndef QSI_SPACE_H
 #define QSI_SPACE_H
 
-#include "engine.h"
+#include "store.h"
+
+/* What room in the journal is for.  On a full disk publishers are refused first; what is kept for the others lets them go on. */
+enum qsi_room_use {
+    QSI_ROOM_PUBLISH,
+    QSI_ROOM_LETTER, /* publishing too, by whoever sees departures off: it makes no checkpoint */
+    QSI_ROOM_SETTLE, /* is always granted: without room it is done in memory alone, until the next checkpoint */
+    QSI_ROOM_REMOVE,     /* what must be journalled: topology, purges, settles of transactions */
+    QSI_ROOM_CHECKPOINT, /* not in the journal: what brings space back, opening and closing */
+};
 
 /* ---- opening and closing: nobody else has the store ---- */
 

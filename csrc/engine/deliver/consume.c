@@ -4,14 +4,27 @@
  * channel's) has out.  Who takes a message is decided when somebody asks for it:
  *   - nobody while a consumer of higher priority has room, whether its channel asks or not;
  *   - within a priority, whoever asks, but for messages that others wait for who come before him in turn. */
+#include "consume.h"
+
 #include "alloc.h"
 #include "check.h"
+#include "commit.h"
 #include "deliveries.h"
+#include "enter.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "pager.h"
+#include "park.h"
+#include "queue_life.h"
+#include "receive.h"
 #include "record.h"
+#include "returns.h"
+#include "settle.h"
+#include "store.h"
 #include "topology.h"
+#include "turns.h"
+#include "wake.h"
 
 #include <stdio.h>
 #include <string.h>

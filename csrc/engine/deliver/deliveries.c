@@ -1,10 +1,12 @@
 #include "deliveries.h"
 
 #include "check.h"
+#include "commit.h"
 #include "error.h"
 #include "limits.h"
 #include "record.h"
 #include "space.h"
+#include "wake.h"
 
 /* At worst, each second message of a word is journalled. */
 #define COUNT_BYTES_MAX ((uint64_t)QSI_WORD_BITS / 2 * QSI_SETTLE_BYTES)

@@ -2,15 +2,24 @@
  *
  * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it, from
  * chunks that are held meanwhile: paging may take them from the queue. */
+#include "receive.h"
+
 #include "alloc.h"
 #include "check.h"
+#include "commit.h"
 #include "deliveries.h"
+#include "enter.h"
 #include "envelope.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "pager.h"
+#include "queue_life.h"
 #include "record.h"
+#include "settle.h"
+#include "store.h"
 #include "taken.h"
+#include "wake.h"
 
 #include <string.h>
 

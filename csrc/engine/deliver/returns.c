@@ -3,9 +3,12 @@
  * Those that somebody will read are copied, within a share of the memory budget.  Where nobody
  * reads them they are counted, and in confirm mode the first is copied: it is what an error tells
  * of. */
+#include "returns.h"
+
 #include "alloc.h"
-#include "engine.h"
+#include "enter.h"
 #include "error.h"
+#include "store.h"
 
 #include <string.h>
 

@@ -1,9 +1,19 @@
 /* Acks, rejects and requeues: from tags to bits in queues and records in the journal. */
+#include "settle.h"
+
 #include "check.h"
+#include "clock.h"
+#include "commit.h"
+#include "consume.h"
 #include "deliveries.h"
+#include "enter.h"
 #include "error.h"
 #include "limits.h"
+#include "pager.h"
+#include "queue_life.h"
 #include "record.h"
+#include "turns.h"
+#include "wake.h"
 
 /* Collects settled ranges into records behind each other in one chunk. */
 struct settling {

@@ -4,7 +4,7 @@
 #define QSI_TAKEN_H
 
 #include "arrow_build.h"
-#include "engine.h"
+#include "store.h"
 
 /* Messages that look alike: consecutive rows of one record, or one record of a single message. */
 struct qsi_taken {

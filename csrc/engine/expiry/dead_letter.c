@@ -4,7 +4,13 @@
 #include "death.h"
 #include "departures.h"
 #include "error.h"
+#include "pager.h"
 #include "publish.h"
+#include "queue_life.h"
+#include "receive.h"
+#include "store.h"
+#include "tx.h"
+#include "wake.h"
 
 #include <string.h>
 

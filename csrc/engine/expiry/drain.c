@@ -1,7 +1,11 @@
 /* Draining the removal list: what is on it is dropped, or goes to its queue's dead letters. */
 #include "check.h"
+#include "clock.h"
 #include "departures.h"
 #include "error.h"
+#include "queue_life.h"
+#include "settle.h"
+#include "wake.h"
 
 #define LETTERS_AT_ONCE 256 /* that a caller sees off on his way out; the timer goes on */
 

@@ -2,9 +2,15 @@
  * and closed. */
 #include "alloc.h"
 #include "bell.h"
+#include "clock.h"
 #include "deliveries.h"
 #include "departures.h"
 #include "error.h"
+#include "queue_life.h"
+#include "returns.h"
+#include "settle.h"
+#include "states.h"
+#include "tx.h"
 
 qs_status qsi_departures_open(struct qs_store *store, qs_error *error)
 {

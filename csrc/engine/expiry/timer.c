@@ -1,5 +1,9 @@
 /* The thread that keeps the time: it wakes when something expires. */
+#include "clock.h"
 #include "departures.h"
+#include "enter.h"
+#include "queue_life.h"
+#include "topology.h"
 
 #define NS_PER_US UINT64_C(1000)
 #define TIMER_NAP_NS \

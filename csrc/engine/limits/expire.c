@@ -1,10 +1,14 @@
 /* What has expired leaves its queue, what was delayed and is due becomes ready, and queues go that
  * nobody uses. */
 #include "check.h"
+#include "clock.h"
 #include "error.h"
 #include "limits.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_life.h"
+#include "turns.h"
+#include "wake.h"
 
 #define DUE_AT_ONCE 16384 /* messages that become ready in one hold of the lock */
 

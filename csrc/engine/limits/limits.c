@@ -1,9 +1,11 @@
 /* Limits: which messages are too many in their queue. */
 #include "limits.h"
 
+#include "enter.h"
 #include "error.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_life.h"
 
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
 {

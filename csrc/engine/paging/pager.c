@@ -10,11 +10,16 @@
  * pager_space.c. */
 #include "pager.h"
 
+#include "backlog.h"
 #include "check.h"
+#include "commit.h"
+#include "enter.h"
 #include "error.h"
 #include "paging.h"
 #include "queue_life.h"
+#include "rates.h"
 #include "space.h"
+#include "store.h"
 
 #include <math.h>
 

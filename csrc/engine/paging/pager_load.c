@@ -1,9 +1,14 @@
 /* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who will. */
 #include "check.h"
+#include "enter.h"
 #include "error.h"
 #include "levels.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_life.h"
+#include "store.h"
+#include "turns.h"
+#include "wake.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
 #define READ_NS 1000000000u       /* so long after it came, a consumer may come again */

@@ -6,6 +6,7 @@
 #include "pager.h"
 #include "paging.h"
 #include "queue_life.h"
+#include "store.h"
 
 #include <string.h>
 

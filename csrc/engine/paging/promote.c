@@ -5,7 +5,6 @@
  * in place of bodies, and the runs of all queues go over to them.  So nobody else has to know. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
 #include "error.h"
 #include "pager.h"
 #include "record.h"

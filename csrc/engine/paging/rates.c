@@ -1,5 +1,6 @@
 /* How fast queues move, and what part of the memory that earns them. */
-#include "engine.h"
+#include "rates.h"
+
 #include "queue_life.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
 /* States of segments, read at once and under the lock: at open, when nobody else has the store. */
-#include "engine.h"
+#include "states.h"
+
 #include "error.h"
+#include "pager.h"
 #include "paging.h"
 
 qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,

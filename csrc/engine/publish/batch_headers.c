@@ -6,6 +6,7 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "enter.h"
 
 #include <string.h>
 

@@ -3,7 +3,11 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "clock.h"
+#include "enter.h"
 #include "envelope.h"
+#include "returns.h"
+#include "store.h"
 
 #include <string.h>
 

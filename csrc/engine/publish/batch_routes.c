@@ -2,8 +2,11 @@
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
+#include "enter.h"
 #include "error.h"
 #include "hash.h"
+#include "queue_life.h"
+#include "store.h"
 #include "topology.h"
 
 #include <string.h>

@@ -1,10 +1,15 @@
 /* Pieces: encoded records between publish and accept. */
 #include "alloc.h"
 #include "check.h"
+#include "clock.h"
+#include "commit.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "pager.h"
 #include "publish.h"
+#include "turns.h"
+#include "wake.h"
 
 #include <string.h>
 

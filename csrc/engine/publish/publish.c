@@ -3,14 +3,24 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "clock.h"
+#include "commit.h"
 #include "copies.h"
 #include "death.h"
+#include "enter.h"
 #include "envelope.h"
 #include "error.h"
 #include "levels.h"
 #include "limits.h"
+#include "pager.h"
 #include "properties.h"
+#include "queue_life.h"
+#include "returns.h"
 #include "space.h"
+#include "store.h"
+#include "turns.h"
+#include "tx.h"
+#include "wake.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 #ifndef QSI_PUBLISH_H
 #define QSI_PUBLISH_H
 
-#include "engine.h"
 #include "record.h"
+#include "store.h"
 
 /* Left free for acks and deletions when publishers fill the disk. */
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
@@ -106,11 +106,5 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
 /* Does a message of this size go to the message store? */
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);
 uint64_t qsi_reserve_bytes(const struct qs_store *store);
-
-/* ---- transactions (tx.c), REQUIRES lock ---- */
-
-/* Adds the pieces to the channel's open transaction and leaves pieces empty. */
-qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces,
-                      qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -6,7 +6,15 @@
  * few thousand rows, to look their distinct headers up. */
 #include "alloc.h"
 #include "batch.h"
+#include "clock.h"
+#include "commit.h"
+#include "enter.h"
+#include "pager.h"
+#include "returns.h"
 #include "space.h"
+#include "store.h"
+#include "tx.h"
+#include "wake.h"
 
 #include <string.h>
 

@@ -7,6 +7,7 @@
 #include "limits.h"
 #include "publish.h"
 #include "record.h"
+#include "settle.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
 #ifndef QSI_TRANSACTIONS_H
 #define QSI_TRANSACTIONS_H
 
-#include "engine.h"
 #include "record.h"
+#include "store.h"
 
 void qsi_transactions_init(struct qs_store *store);
 void qsi_transactions_free(struct qs_store *store);

@@ -4,7 +4,7 @@
  * and the next open removes it.  What a checkpoint named goes when one counts that does not. */
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "pager.h"

@@ -2,11 +2,18 @@
  *
  * Publishes are routed and encoded when they come; acks are checked when they come.  Commit gives out the sequences, appends
  * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
+#include "tx.h"
+
 #include "alloc.h"
 #include "check.h"
+#include "commit.h"
+#include "enter.h"
 #include "error.h"
 #include "limits.h"
 #include "publish.h"
+#include "returns.h"
+#include "settle.h"
+#include "store.h"
 #include "transactions.h"
 
 #include <string.h>

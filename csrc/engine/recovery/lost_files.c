@@ -3,9 +3,10 @@
  * A store's creation makes its directories and then a MANIFEST without sessions, and no file before
  * that.  So where there is a file and no MANIFEST, MANIFEST was lost: beginning again would bury
  * what is there. */
+#include "lost_files.h"
+
 #include "check.h"
 #include "checkpoint_format.h"
-#include "engine.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"

@@ -4,17 +4,26 @@
  * A block is applied when a later one proves that it was durable.  Those at the very end lack that proof: the write
  * may have reached the disk and the message bodies it names may not.  There, atomic groups are applied whole or not at all, and only when
  * every body they name is there; nothing that was confirmed can be among what is dropped. */
+#include "recover.h"
+
 #include "alloc.h"
 #include "check.h"
-#include "engine.h"
+#include "clock.h"
+#include "commit.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "levels.h"
+#include "lost_files.h"
+#include "pager.h"
 #include "properties.h"
+#include "restore.h"
 #include "salvage.h"
 #include "scan.h"
 #include "space.h"
+#include "states.h"
+#include "topology.h"
 #include "transactions.h"
 #include "transactions_restore.h"
 

@@ -1,15 +1,19 @@
 /* The checkpoint at open: its records are replayed like those of the journal, before those behind its LSN. */
+#include "restore.h"
+
 #include "qstore/codec.h"
 
 #include "alloc.h"
 #include "check.h"
 #include "checkpoint_format.h"
-#include "engine.h"
+#include "commit.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "levels.h"
+#include "recover.h"
 #include "salvage.h"
+#include "states.h"
 #include "transactions_restore.h"
 
 #include <string.h>

@@ -6,6 +6,8 @@
 #include "check.h"
 #include "error.h"
 #include "levels.h"
+#include "queue_life.h"
+#include "states.h"
 #include "topology.h"
 
 #include <stdio.h>

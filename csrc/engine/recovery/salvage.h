@@ -3,7 +3,7 @@
 #ifndef QSI_SALVAGE_H
 #define QSI_SALVAGE_H
 
-#include "engine.h"
+#include "store.h"
 
 static inline bool qsi_is_salvage(const struct qs_store *store)
 {

@@ -3,8 +3,11 @@
  * Messages expire by it.  It goes on with the machine's monotonic clock, so nobody who sets the
  * wall clock while the store is open makes messages expire.  From one session to the next it goes
  * on with the wall clock, as long as that makes sense: MANIFEST says what time it was last. */
-#include "engine.h"
+#include "clock.h"
+
+#include "enter.h"
 #include "error.h"
+#include "wake.h"
 
 #define NS_PER_US UINT64_C(1000)
 #define US_PER_S INT64_C(1000000)

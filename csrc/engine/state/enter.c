@@ -1,6 +1,9 @@
 /* Entering and leaving a store: its lock, a fork, and its failure. */
-#include "engine.h"
+#include "enter.h"
+
 #include "error.h"
+#include "park.h"
+#include "wake.h"
 
 #include <pthread.h>
 

@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "queue_life.h"
 
 #include <string.h>
 

@@ -3,9 +3,13 @@
  * A parked channel counts among those who wait, until it asks for events again: the same as a thread that was woken and has
  * not run yet.  Invariant: a channel is armed while its bell is to be rung, and parked at least as long.  Only who may have something
  * is asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
+#include "park.h"
+
 #include "bell.h"
-#include "engine.h"
+#include "enter.h"
 #include "error.h"
+#include "turns.h"
+#include "wake.h"
 
 qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
 {

@@ -5,6 +5,8 @@
 #include "check.h"
 #include "error.h"
 #include "levels.h"
+#include "park.h"
+#include "wake.h"
 
 #include <math.h>
 #include <string.h>

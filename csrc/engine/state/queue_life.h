@@ -3,7 +3,7 @@
 #ifndef QSI_QUEUE_LIFE_H
 #define QSI_QUEUE_LIFE_H
 
-#include "engine.h"
+#include "store.h"
 
 #define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 

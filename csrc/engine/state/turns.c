@@ -1,6 +1,9 @@
 /* Whose turn it is: which consumers may have a message, and which channels an event.  The rule is
  * told in consume.c. */
+#include "turns.h"
+
 #include "levels.h"
+#include "park.h"
 
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as RabbitMQ. */
 bool qsi_consumer_has_room(const struct store_consumer *consumer)

@@ -1,5 +1,7 @@
 /* Who sleeps is woken: the committer, the timer, and threads that wait for events or for readers. */
-#include "engine.h"
+#include "wake.h"
+
+#include "park.h"
 
 void qsi_commit_kick(struct qs_store *store)
 {

@@ -1,6 +1,7 @@
 #include "watch.h"
 
-#include "engine.h"
+#include "clock.h"
+#include "wake.h"
 
 #include <stdarg.h>
 #include <stdio.h>

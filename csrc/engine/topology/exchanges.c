@@ -1,8 +1,13 @@
 /* Exchanges and bindings: declared, bound, unbound, deleted. */
+#include "commit.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "properties.h"
+#include "queue_life.h"
+#include "store.h"
 #include "topology.h"
+#include "wake.h"
 
 #include <string.h>
 

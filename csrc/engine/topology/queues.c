@@ -1,11 +1,17 @@
 /* Queues: declared, deleted, purged, and switched between modes. */
 #include "alloc.h"
 #include "check.h"
+#include "commit.h"
+#include "enter.h"
 #include "env_call.h"
 #include "error.h"
 #include "limits.h"
+#include "pager.h"
 #include "properties.h"
+#include "queue_life.h"
+#include "store.h"
 #include "topology.h"
+#include "wake.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,12 @@
 /* What is declared, in the journal: written there, and made again from it. */
 #include "topology.h"
 
+#include "commit.h"
+#include "enter.h"
 #include "error.h"
 #include "properties.h"
+#include "queue_life.h"
+#include "wake.h"
 
 #include <string.h>
 

@@ -29,8 +29,21 @@ qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
                              struct qsi_chunk *chunk);
 
+qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
+                              qs_error *error) QS_MUST_CHECK;
+
 /* ---- queues.c ---- */
 
+/* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
+void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
+
 void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy);
+
+/* ---- exchanges.c ---- */
+
+void qsi_journal_exchange_deleted(void *context,
+                                  const struct qsi_exchange *exchange); /* the router's callback */
+/* The record that makes the binding again; false: one of its ends does not survive a restart. */
+bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out);
 
 #endif

@@ -6,11 +6,11 @@
  * Arguments: seed, number of cuts. */
 #include "qstore/qstore.h"
 
-#include "engine.h"
 #include "env_test.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "splitmix.h"
+#include "store.h"
 
 #define KEYS 300
 #define OPERATIONS 2500

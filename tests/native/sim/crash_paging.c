@@ -1,5 +1,6 @@
 /* Work on memory and disk: checkpoints, compaction, queues that page. */
 #include "crash_work.h"
+#include "pager.h"
 
 /* -- memory and disk -------------------------------------------------------------------------- */
 

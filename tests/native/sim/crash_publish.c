@@ -1,4 +1,5 @@
 /* Work that publishes, and waits for what it published. */
+#include "commit.h"
 #include "crash_work.h"
 
 /* -- publishing ------------------------------------------------------------------------------- */

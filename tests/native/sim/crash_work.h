@@ -10,10 +10,10 @@
 
 #include "crash_env.h"
 #include "crash_model.h"
-#include "engine.h"
 #include "qs_test.h"
 #include "qs_test_batch.h"
 #include "splitmix.h"
+#include "store.h"
 
 #define CRASH_PATH "store"
 #define CRASH_CHANNELS 3

@@ -3,6 +3,7 @@
 #include "departures.h"
 #include "engine_damage.h"
 #include "engine_fixture.h"
+#include "pager.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
 #include "qs_test_fields.h"

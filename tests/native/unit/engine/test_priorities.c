@@ -1,8 +1,8 @@
 /* Queues with priorities: strict order whatever the messages came by, one queue to everybody who looks at it, and levels that come
  * back after a crash, a checkpoint and a close, each message in its own. */
-#include "engine.h"
 #include "engine_fixture.h"
 #include "levels.h"
+#include "queue_life.h"
 
 static void put_argument(uint8_t **at, const char *name, uint8_t value)
 {

@@ -1,7 +1,7 @@
 /* Faults that were found by reading or by use, each named after what one saw. */
 #include "arrow_table.h"
-#include "engine.h"
 #include "engine_fixture.h"
+#include "store.h"
 
 #include <sys/wait.h>
 

@@ -1,6 +1,6 @@
 /* The store as a whole: opening and refusing to, one owner, fork, closing, statistics. */
-#include "engine.h"
 #include "engine_fixture.h"
+#include "rates.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>

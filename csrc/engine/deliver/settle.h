@@ -1,0 +1,36 @@
+/* Acks, rejects and requeues. */
+#ifndef QSI_SETTLE_H
+#define QSI_SETTLE_H
+
+#include "store.h"
+
+/* The most bytes that settling these tags can add to the journal. */
+uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind);
+/* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled go to chunk,
+ * which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else 0.  Returns their number. */
+uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk);
+/* Room to delay what these tags are about: qsi_settle_into cannot fail. */
+qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                                  qs_error *error) QS_MUST_CHECK;
+/* The same, and appends the records to the journal if it can. */
+void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                     uint8_t kind);
+/* The same with room in the journal, or not at all.  May release the lock. */
+qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                               uint8_t kind, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  These were taken and do not reach the caller: they stay out, and nothing that
+ * settles a range of tags finds them, until they are handed back. */
+void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+/* REQUIRES lock.  What is withheld, or what was taken just now, is ready again as if nobody had
+ * taken it. */
+void qsi_hand_back_withheld(struct qs_channel *channel);
+void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+/* REQUIRES lock.  One message, which may be a consumer's. */
+void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag);
+/* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
+ * free when the messages were taken may not be enough, or somebody else's by now. */
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+
+#endif

@@ -1,0 +1,23 @@
+/* The checkpoint at open. */
+#ifndef QSI_RESTORE_H
+#define QSI_RESTORE_H
+
+#include "checkpoint_format.h"
+#include "store.h"
+
+/* Loads the checkpoint that the manifest names, if it does. */
+qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Which segment files the checkpoint does not name.  Asked right after it was restored. */
+qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
+                             qs_error *error) QS_MUST_CHECK;
+/* Removes those that were not made again meanwhile, checkpoints that do not count, and what ended
+ * with its process; salvage only the last. */
+qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files,
+                               qs_error *error) QS_MUST_CHECK;
+/* The bytes of the checkpoint that the manifest names, their checksum and header right: the caller's to free with qsi_free.
+ * REQUIRES that it names one. */
+qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
+                              struct qsi_checkpoint_header *header_out, uint8_t **data_out,
+                              size_t *bytes_out, qs_error *error) QS_MUST_CHECK;
+
+#endif

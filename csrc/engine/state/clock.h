@@ -1,0 +1,18 @@
+/* The store's clock, and delays by it. */
+#ifndef QSI_CLOCK_H
+#define QSI_CLOCK_H
+
+#include "store.h"
+
+/* Before anything is recovered: from what MANIFEST says. */
+void qsi_clock_start(struct qs_store *store);
+uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
+/* How far the machine's wall clock is ahead of it. */
+int64_t qsi_clock_ahead_us(const struct qs_store *store);
+
+/* QS_EINVAL: nobody waits for so long. */
+qs_status qsi_check_delay(uint64_t delay_us, qs_error *error) QS_MUST_CHECK;
+/* When that is over, by the store's clock; 0: at once. */
+uint64_t qsi_due_us(const struct qs_store *store, uint64_t delay_us);
+
+#endif

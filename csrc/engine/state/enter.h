@@ -1,0 +1,39 @@
+/* Entering and leaving a store, and its failure. */
+#ifndef QSI_ENTER_H
+#define QSI_ENTER_H
+
+#include "store.h"
+
+/* Locks, after checking that the store may be used here; QS_OK means locked. */
+qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal.
+ */
+qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+/* The same for a caller who, with QS_NO_WAIT among his flags, must not wait. */
+qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags,
+                               qs_error *error) QS_MUST_CHECK;
+void qsi_store_leave(struct qs_store *store);
+/* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.  Returns status. */
+qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status);
+/* REQUIRES lock.  Once: nothing is accepted any more, everything unconfirmed is nacked. */
+void qsi_store_fail(struct qs_store *store, const qs_error *cause);
+/* QS_ESTORE_FAILED when it has. */
+qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+bool qsi_store_is_forked(const struct qs_store *store);
+/* The process that opens the store is the one that may use it. */
+void qsi_store_note_process(struct qs_store *store);
+/* Is there anything to see off?  What could not leave is the timer's business, if there is one. */
+static inline bool qsi_has_departures(const struct qs_store *store)
+{
+    return store->departures.leaving_at < store->departures.leaving.bytes ||
+           store->departures.fresh.bytes > 0 || !qsi_list_is_empty(&store->departures.trimming) ||
+           (store->departures.stuck.bytes > 0 && !store->departures.has_timer);
+}
+/* REQUIRES lock.  QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */
+static inline qs_status qsi_check_may_wait(const struct qs_store *store)
+{
+    return store->must_not_wait ? QS_EWOULDBLOCK : QS_OK;
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* The engine's own structures.
+ *
+ * One lock (qs_store.mutex) covers everything below it: topology, queues, channels, the open end of the journal.  It is
+ * held for moments: never during input or output, and never while a batch is copied.  What runs without it: encoding a batch, the
+ * leader's write and sync, making spare files, reading bodies.
+ *
+ * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its own, taken alone, and so has the manifest. */
+#ifndef QSI_STORE_H
+#define QSI_STORE_H
+
+#include "qstore/qstore.h"
+
+#include "commit_state.h"
+#include "journal.h"
+#include "list.h"
+#include "lock.h"
+#include "manifest.h"
+#include "message_store.h"
+#include "paging_state.h"
+#include "phases.h"
+#include "queue.h"
+#include "removal_state.h"
+#include "route.h"
+#include "store_channel.h"
+#include "store_queue.h"
+#include "transaction_keys.h"
+#include "watch.h"
+
+#include <pthread.h>
+
+#define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
+#define QSI_UNSYNCED_BYTES_MAX \
+    (64u << 20)                        /* accepted and not durable: publishers then wait and help */
+#define QSI_PIECE_BYTES_MAX (1u << 20) /* of one record of a batch */
+#define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
+
+struct store_stats {
+    uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,
+        segments_written;
+    uint64_t commits, published, routed, confirmed, returned, delivered, acked, requeued;
+    uint64_t message_syncs;
+    uint64_t expired, dead_lettered, refused;
+    uint64_t commit_stalls;
+};
+
+/* What a floor has done by floors above it, which it does not know.  Each REQUIRES the lock. */
+struct qsi_upcalls {
+    /* An AMQP error ends the channel, or the connection. */
+    void (*shut_channel)(struct qs_channel *channel);
+    void (*shut_connection)(struct qs_connection *connection);
+    /* May release the lock.  On the way out: messages on the removal list leave. */
+    void (*drain)(struct qs_store *store);
+    /* Releases the lock meanwhile.  Makes a checkpoint: to have space back, or because it is due
+     * and there are no threads. */
+    qs_status (*checkpoint)(struct qs_store *store, qs_error *error);
+    /* Releases the lock meanwhile.  Keys of transactions go to a file, if they are too many for
+     * memory; false: they stayed where they are. */
+    bool (*spill_keys)(struct qs_store *store);
+    /* May release the lock.  Adds what becomes of the channel's rejected messages to its open
+     * transaction. */
+    qs_status (*dead_letter_in_tx)(struct qs_channel *channel, qs_error *error);
+};
+
+struct qsi_checkpoints {
+    enum qsi_checkpoint_state state;
+    bool is_wanted;
+    bool sleeps;     /* the thread that makes them */
+    bool is_held_up; /* one could not be made for want of a file: held_by tells */
+    qs_error held_by;
+    uint64_t lsn;   /* of the last one; 0: none */
+    uint64_t at_ns; /* when it was */
+    uint64_t
+        failed_ns; /* when one could not be made for want of space; 0: the last one went well */
+    struct qsi_cond due;
+    pthread_t thread;
+    bool is_running;
+};
+
+/* Threads and event loops that wait for messages, confirms and the like. */
+struct qsi_events {
+    struct qsi_cond came; /* a message or a confirm for somebody who waits */
+    uint64_t count;       /* announced: who looked before one of them looks again before it waits */
+    uint32_t waiters;
+    uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
+    uint32_t armed_count;               /* channels whose bell is to be rung: park.c */
+    struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
+    struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
+};
+
+/* What the open found. */
+struct qsi_recovery {
+    uint64_t from_lsn; /* where the replay began */
+    uint64_t read_lsn; /* where it ended, in a store that was opened for reading only */
+    uint64_t took_us;
+    uint64_t messages, records, bytes;
+    uint64_t torn_bytes;
+    uint64_t lost_ranges, lost_bytes, lost_segments, lost_messages;
+    uint64_t queues;       /* that salvage made for messages whose declaration was lost */
+    bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
+};
+
+struct qs_store {
+    const struct qsi_upcalls *upcalls;
+    qs_env *env;
+    qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
+    qs_options options;
+    char path[256]; /* for people: cut off where it is longer */
+    /* Opened by a verification: for reading only, and refused where an open that writes would be. */
+    bool judges;
+    uint32_t fork_generation;
+    struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
+    struct qsi_manifest manifest;
+    qs_dir *root;
+    qs_dir *journal_dir;
+    qs_dir *messages_dir;
+    qs_dir *index_dir;
+    qs_dir *transient_dir;
+    qs_dir *checkpoint_dir;
+    qs_file *lock_file;
+    struct qsi_journal *journal;
+    struct qsi_message_store *messages;
+    struct qsi_index *index;           /* segments of durable queues */
+    struct qsi_index *transient_index; /* and of what ends with the process */
+    struct qsi_budget *budget;
+    uint64_t
+        return_bytes; /* of returned messages that wait to be read; touched with atomics only */
+    struct {
+        _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
+    } clock;
+
+    struct qsi_mutex mutex; /* over all that follows */
+    uint32_t references;    /* the handle and each channel */
+    enum qsi_life life;
+    bool failed;
+    /* The caller who has the lock must not let go of it, so nobody else meets this. */
+    bool must_not_wait;
+    qs_error failure;
+    struct qsi_queue_shared shared;
+    struct qsi_router router;
+    struct qsi_map queues_by_id; /* u64 -> store_queue */
+    uint64_t next_queue_id;
+    uint64_t next_server_name;
+    struct qsi_list connections;
+    struct qsi_list channels;
+    struct qsi_list deleted_queues;
+
+    struct qsi_events events;
+    struct qsi_commit commit;
+    struct space space;
+    struct qsi_paging paging;
+    struct departures departures;
+    struct transactions transactions; /* keys of those that were committed */
+    struct qsi_checkpoints checkpoint;
+    struct qsi_recovery recovery;
+    struct qsi_watch watch;
+    struct store_stats stats;
+};
+
+static inline struct qsi_slice qsi_slice_of(qs_slice slice)
+{
+    /* An empty slice still is a present one. */
+    return qsi_slice_make(slice.data != NULL ? slice.data : "", (uint32_t)slice.bytes);
+}
+static inline qs_slice qs_slice_of(struct qsi_slice slice)
+{
+    return (qs_slice){slice.data, slice.bytes};
+}
+
+static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
+                                             const struct store_queue *queue)
+{
+    return queue->container.durable ? store->index : store->transient_index;
+}
+/* How large one piece of memory may be, so that the budget divides into some. */
+static inline uint64_t qsi_piece_of_budget(const struct qs_store *store)
+{
+    return store->options.memory_budget / 16;
+}
+
+#endif

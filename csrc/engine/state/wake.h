@@ -1,0 +1,25 @@
+/* Who sleeps is woken, and readers of the message store are counted. */
+#ifndef QSI_WAKE_H
+#define QSI_WAKE_H
+
+#include "store.h"
+
+/* REQUIRES lock.  After an append: somebody will commit it. */
+void qsi_commit_kick(struct qs_store *store);
+/* REQUIRES lock.  Somebody waits for a commit whom the committer has to serve. */
+void qsi_commit_hurry(struct qs_store *store);
+/* REQUIRES lock.  Something came: threads that wait look for themselves, and so does who listens for any change.  The bells of parked
+ * channels are rung by who knows which: qsi_ring_consumers, qsi_ring_confirmed, and for its own channel qsi_channel_leave. */
+void qsi_events_announce(struct qs_store *store);
+/* REQUIRES lock.  Something expires earlier than the timer knows, or the clock was set. */
+void qsi_wake_timer(struct qs_store *store);
+
+/* REQUIRES lock.  Around reading from the message store without it. */
+static inline uint32_t qsi_reader_begin(struct qs_store *store)
+{
+    store->paging.readers.count[store->paging.readers.epoch & 1] += 1;
+    return store->paging.readers.epoch & 1;
+}
+void qsi_reader_end(struct qs_store *store, uint32_t reader);
+
+#endif
