@@ -1,15 +1,9 @@
-/* Clocks that are set, a disk that does not answer, file systems by name, features of a later
- * version.
+/* Clocks that are set, a disk that does not answer, file systems by name.
  *
  * The wall clock is the memory environment's with some seconds added; a sync may be made to wait.
  */
-#include "qstore/codec.h"
-
-#include "alloc.h"
 #include "engine_fixture.h"
-#include "file.h"
 #include "file_system.h"
-#include "le.h"
 
 #include <pthread.h>
 
@@ -299,51 +293,6 @@ static void test_stats_tell_the_file_system(void)
     engine_stop(&engine);
 }
 
-/* ---- a store of a later version ---- */
-
-static void set_feature(struct engine *engine, uint64_t place)
-{
-    uint8_t *data;
-    size_t bytes;
-    qs_dir *root;
-    bool created;
-
-    QS_CHECK_OK(inner->dir_open_root(inner, engine->path, false, &root, &created, QS_ERROR));
-    QS_CHECK_OK(qsi_file_load(inner, root, "MANIFEST", 1u << 20, &data, &bytes, QS_ERROR));
-    qsi_put_u32(data + place, 4);
-    qsi_put_u32(data + bytes - 4, qs_crc32c(0, data, bytes - 4));
-    QS_CHECK_OK(qsi_file_replace(inner, root, "MANIFEST", data, bytes, QS_ERROR));
-    qsi_free(data);
-    inner->dir_close(inner, root);
-}
-
-static void test_store_with_features_for_readers_to_ignore_is_read_and_not_written(void)
-{
-    struct engine engine;
-    qs_queue_status status;
-    qs_verified verified;
-    qs_error error = {0};
-
-    start(&engine, false);
-    publish(&engine, "q", "there");
-    engine_close(&engine);
-    set_feature(&engine, 16);
-    QS_CHECK_STATUS(QS_EVERSION,
-                    qs_store_open(&engine.store, engine.path, &engine.options, engine.env, &error));
-    QS_CHECK(strstr(error.text, "open the store read-only") != NULL);
-    engine.options.read_only = true;
-    QS_CHECK_OK(qs_store_open(&engine.store, engine.path, &engine.options, engine.env, QS_ERROR));
-    QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &status, QS_ERROR));
-    QS_CHECK(status.messages_ready == 1);
-    QS_CHECK(qs_store_accept_clock(engine.store, NULL) == QS_ESTORE_READ_ONLY);
-    QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
-    QS_CHECK_OK(qs_store_verify(engine.path, engine.env, NULL, &verified, QS_ERROR));
-    set_feature(&engine, 12);
-    QS_CHECK_STATUS(QS_EVERSION, qs_store_open(&engine.store, engine.path, &engine.options,
-                                               engine.env, QS_ERROR));
-    engine_fini(&engine);
-}
-
 int main(void)
 {
     test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open();
@@ -356,6 +305,5 @@ int main(void)
     test_clock_that_is_set_is_told();
     test_file_systems_are_known_by_their_numbers();
     test_stats_tell_the_file_system();
-    test_store_with_features_for_readers_to_ignore_is_read_and_not_written();
     return 0;
 }

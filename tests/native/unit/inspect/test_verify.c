@@ -1,5 +1,5 @@
 /* Verifying: what it finds, that it writes nothing, and what becomes of it when calls fail. */
-#include "engine_fixture.h"
+#include "../engine/engine_fixture.h"
 #include "qs_test_alloc.h"
 
 #define NAMES_MAX 64

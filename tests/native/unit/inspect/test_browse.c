@@ -2,8 +2,8 @@
  * whatever fails. */
 #include "qstore/alloc.h"
 
-#include "arrow_table.h"
-#include "engine_fixture.h"
+#include "../engine/arrow_table.h"
+#include "../engine/engine_fixture.h"
 
 #define MESSAGES 300
 #define LARGE 9000
