@@ -1,10 +1,8 @@
-/* Opening and closing a store. */
+/* Opening a store. */
 #include "alloc.h"
-#include "backlog.h"
 #include "check.h"
 #include "checkpoint.h"
 #include "clock.h"
-#include "commit.h"
 #include "departures.h"
 #include "engine.h"
 #include "enter.h"
@@ -15,8 +13,8 @@
 #include "pager.h"
 #include "queue_life.h"
 #include "recover.h"
-#include "settle.h"
 #include "space.h"
+#include "store_internal.h"
 #include "topology.h"
 #include "transactions.h"
 
@@ -24,80 +22,8 @@
 #include <string.h>
 
 #define LOCK_NAME "LOCK"
-#define FILE_BYTES_MIN (64u << 10)
-/* A place in a message file, in units of 8 bytes, fits 32 bits. */
-#define MESSAGE_FILE_BYTES_MAX (UINT64_C(16) << 30)
 #define READ_HANDLES 64
 #define SEGMENT_ENTRIES 16384
-#define SEGMENT_ENTRIES_MIN 16
-#define SEGMENT_ENTRIES_MAX 65536
-#define MEMORY_BUDGET_MIN (64u << 10)
-
-/* ---- options ---- */
-
-void qs_options_default(qs_options *options_out)
-{
-    *options_out = (qs_options){
-        .memory_budget = UINT64_C(256) << 20,
-        .embed_below = 4096,
-        .checkpoint_bytes = UINT64_C(256) << 20,
-        .checkpoint_interval_ms = 60000,
-        .journal_file_bytes = UINT64_C(64) << 20,
-        .message_file_bytes = UINT64_C(64) << 20,
-        .body_bytes_max = UINT64_C(128) << 20,
-        .sync = QS_SYNC_FDATASYNC,
-        .recovery = QS_RECOVERY_STRICT,
-        .create = true,
-        .background = true,
-    };
-}
-
-static bool is_power_of_two(uint64_t value)
-{
-    return value != 0 && (value & (value - 1)) == 0;
-}
-
-static bool is_segment_size(uint64_t entries)
-{
-    return is_power_of_two(entries) && entries >= SEGMENT_ENTRIES_MIN &&
-           entries <= SEGMENT_ENTRIES_MAX;
-}
-
-static qs_status check_options(const qs_options *options, qs_error *error)
-{
-    if (!is_power_of_two(options->journal_file_bytes) ||
-        options->journal_file_bytes < FILE_BYTES_MIN || options->journal_file_bytes > UINT32_MAX) {
-        return qsi_fail(error, QS_EINVAL,
-                        "journal_file_bytes is %llu: a power of two from 64 KiB to 2 GiB is needed",
-                        (unsigned long long)options->journal_file_bytes);
-    }
-    if (!is_power_of_two(options->message_file_bytes) ||
-        options->message_file_bytes < FILE_BYTES_MIN ||
-        options->message_file_bytes > MESSAGE_FILE_BYTES_MAX) {
-        return qsi_fail(
-            error, QS_EINVAL,
-            "message_file_bytes is %llu: a power of two from 64 KiB to 16 GiB is needed",
-            (unsigned long long)options->message_file_bytes);
-    }
-    if (options->segment_entries != 0 && !is_segment_size(options->segment_entries)) {
-        return qsi_fail(error, QS_EINVAL,
-                        "segment_entries is %u: a power of two from %d to %d is needed",
-                        options->segment_entries, SEGMENT_ENTRIES_MIN, SEGMENT_ENTRIES_MAX);
-    }
-    if (options->memory_budget < MEMORY_BUDGET_MIN) {
-        return qsi_fail(error, QS_EINVAL, "memory_budget is %llu: 64 KiB at least is needed",
-                        (unsigned long long)options->memory_budget);
-    }
-    if (options->body_bytes_max == 0 || options->body_bytes_max > UINT64_C(1) << 30) {
-        return qsi_fail(error, QS_EINVAL, "body_bytes_max is %llu: 1 to 1 GiB is needed",
-                        (unsigned long long)options->body_bytes_max);
-    }
-    if (options->sync > QS_SYNC_NONE || options->recovery > QS_RECOVERY_SALVAGE) {
-        return qsi_fail(error, QS_EINVAL, "sync %u, recovery %u: unknown value", options->sync,
-                        options->recovery);
-    }
-    return QS_OK;
-}
 
 /* ---- opening ---- */
 
@@ -152,7 +78,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
-static void give_lock_back(struct qs_store *store)
+void qsi_give_lock_back(struct qs_store *store)
 {
     store->env->close(store->env, store->lock_file);
     store->lock_file = NULL;
@@ -244,7 +170,7 @@ static qs_status check_features(const struct qs_store *store, qs_error *error)
 
 static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
 {
-    if (!is_segment_size(store->manifest.segment_entries)) {
+    if (!qsi_is_segment_size(store->manifest.segment_entries)) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries",
                                 store->manifest.segment_entries);
     }
@@ -409,7 +335,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     return qsi_departures_after_recovery(store, error);
 }
 
-static void free_store(struct qs_store *store)
+void qsi_free_store(struct qs_store *store)
 {
     QS_ASSERT(store->life == QSI_LIFE_STOPS);
     QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && store->paging.flush == QSI_FLUSH_NONE &&
@@ -437,7 +363,7 @@ static void free_store(struct qs_store *store)
     store->env->dir_close(store->env, store->messages_dir);
     store->env->dir_close(store->env, store->journal_dir);
     store->env->dir_close(store->env, store->root);
-    give_lock_back(store);
+    qsi_give_lock_back(store);
     qsi_mutex_fini(&store->manifest_mutex);
     qsi_space_close(store);
     qsi_cond_fini(&store->checkpoint.due);
@@ -468,7 +394,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     *store_out = NULL;
     qs_options_default(&defaults);
     options = options != NULL ? options : &defaults;
-    QS_TRY(check_options(options, error));
+    QS_TRY(qsi_check_options(options, error));
     store = qsi_zalloc(sizeof *store);
     if (store == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
@@ -499,7 +425,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
             *error = detail;
         }
         qsi_stop_threads(store);
-        free_store(store);
+        qsi_free_store(store);
         return status;
     }
     qsi_mutex_lock(&store->mutex);
@@ -525,180 +451,4 @@ qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error)
     options.read_only = true;
     QS_TRY(open_store(&store, path, &options, true, env, error));
     return qs_store_close(store, error);
-}
-
-/* ---- closing ---- */
-
-void qsi_store_unref(struct qs_store *store)
-{
-    bool last;
-
-    store->references -= 1;
-    last = store->references == 0;
-    qsi_mutex_unlock(&store->mutex);
-    if (last) {
-        free_store(store);
-    }
-}
-
-/* Settles that only a checkpoint makes durable: the disk was full. */
-static bool has_unjournalled(const struct qs_store *store)
-{
-    return store->space.unjournalled != store->space.covered;
-}
-
-/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory, descriptors or a file, is closed
- * all the same: the journal has everything. */
-static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
-{
-    qs_error detail = {0};
-    qs_status status;
-
-    if (!store->failed && has_unjournalled(store)) {
-        status = qsi_checkpoint(store, &detail);
-        if (status != QS_OK && qsi_is_shortage(status)) {
-            qsi_error_prefix(&detail, "the store was closed, but messages that were acknowledged "
-                                      "last come again when it is opened");
-        }
-        if (status != QS_OK && error != NULL) {
-            *error = detail;
-        }
-        return status;
-    }
-    if (!qsi_checkpoint_is_automatic(store) || store->failed ||
-        (qsi_journal_appended_lsn(store->journal) == store->checkpoint.lsn &&
-         !qsi_checkpoint_would_free(store))) {
-        return QS_OK;
-    }
-    status = qsi_checkpoint(store, error);
-    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
-}
-
-/* Everything accepted becomes durable, and the manifest says that the journal ends there. */
-static qs_status settle(struct qs_store *store, qs_error *error)
-{
-    qs_status status;
-
-    qsi_mutex_lock(&store->mutex);
-    status = last_checkpoint(store, error);
-    if (status != QS_OK) {
-        qsi_mutex_unlock(&store->mutex);
-        return status;
-    }
-    status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
-    if (status == QS_OK) {
-        /* A store that has failed since its last durable byte must not look well closed. */
-        status = qsi_store_check_failed(store, error);
-    }
-    qsi_mutex_unlock(&store->mutex);
-    if (status == QS_OK) {
-        status = qsi_message_store_settle(store->messages, error);
-    }
-    if (status != QS_OK) {
-        return status;
-    }
-    store->manifest.clock_us = qsi_clock_us(store);
-    do {
-        status = qsi_journal_close_clean(store->journal, &store->manifest, error);
-    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_CHECKPOINT));
-    return status;
-}
-
-void qsi_make_room_to_shut(struct qs_store *store, const void *only)
-{
-    bool released = true;
-    qs_status status = QS_OK;
-
-    while (released && status == QS_OK) {
-        uint64_t bytes = 0;
-        for (struct qsi_list *node = store->channels.next; node != &store->channels;
-             node = node->next) {
-            const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
-            if (!channel->closed &&
-                (only == NULL || only == channel || only == channel->connection)) {
-                bytes +=
-                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE) +
-                    channel->unacked.withheld_count * QSI_SETTLE_BYTES;
-            }
-        }
-        released = false;
-        if (bytes > 0) {
-            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL);
-        }
-    }
-}
-
-qs_status qs_store_close(qs_store *store, qs_error *error)
-{
-    qs_status status;
-
-    if (store == NULL) {
-        return QS_OK;
-    }
-    if (qsi_store_is_forked(
-            store)) { /* the parent's: its locks may be held for ever and its files are not ours */
-        return QS_OK;
-    }
-    qsi_mutex_lock(&store->mutex);
-    qsi_life_step(&store->life, QSI_LIFE_SHUT);
-    qsi_make_room_to_shut(store, NULL);
-    for (struct qsi_list *node = store->connections.next; node != &store->connections;
-         node = node->next) {
-        qsi_connection_shut(QSI_LIST_OWNER(node, struct qs_connection, in_store));
-    }
-    qsi_cond_broadcast(&store->commit.durable);
-    qsi_cond_broadcast(&store->events.came);
-    qsi_mutex_unlock(&store->mutex);
-    qsi_stop_threads(store);
-    qsi_mutex_lock(&store->mutex);
-    qsi_departures_shut(store);
-    qsi_mutex_unlock(&store->mutex);
-    status = store->options.read_only ? QS_OK : settle(store, error);
-    give_lock_back(store);
-    qsi_mutex_lock(&store->mutex);
-    qsi_store_unref(store);
-    return status;
-}
-
-qs_status qs_store_sync(qs_store *store, qs_error *error)
-{
-    qs_status status;
-
-    QS_TRY(qsi_store_enter(store, error));
-    status = qsi_store_check_failed(store, error);
-    if (status == QS_OK && has_unjournalled(store)) {
-        status = qsi_checkpoint(store, error);
-    }
-    if (status == QS_OK && !store->options.read_only) {
-        status =
-            qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
-    }
-    qsi_store_leave(store);
-    return status;
-}
-
-qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error)
-{
-    qs_status status;
-
-    QS_TRY(qsi_store_enter_to_change(store, error));
-    if (lsn > qsi_journal_appended_lsn(store->journal)) {
-        status =
-            qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
-    } else {
-        status = qsi_commit_wait(store, lsn, timeout_ns, error);
-    }
-    qsi_store_leave(store);
-    return status;
-}
-
-uint64_t qs_store_durable_lsn(qs_store *store)
-{
-    uint64_t lsn = 0;
-
-    if (qsi_store_enter_to_change(store, NULL) == QS_OK) {
-        lsn = qsi_journal_durable_lsn(store->journal);
-        qsi_store_leave(store);
-    }
-    return lsn;
 }

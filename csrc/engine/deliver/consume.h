@@ -8,4 +8,11 @@ void qsi_drop_consumers(struct qs_channel *channel);
 /* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
 
+/* A message for the consumer, or about it, tells its names for as long as it is held. */
+void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message *message);
+/* Behind the others of its priority, before those of lower ones. */
+void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer);
+/* What it has unacked stays so, and counts in the channel's limit. */
+void qsi_drop_consumer(struct store_consumer *consumer);
+
 #endif

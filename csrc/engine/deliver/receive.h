@@ -23,4 +23,14 @@ void qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row, 
 void qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
                       struct qsi_stored_body *place_out);
 
+/* What a record of the message store holds, in a chunk of its own. */
+struct qsi_stored {
+    struct qsi_chunk *chunk;
+    struct qsi_slice exchange, key, properties, body;
+};
+
+/* Without the lock.  The chunk is the caller's to release. */
+qs_status qsi_read_stored(struct qs_store *store, const struct qsi_stored_body *place,
+                          struct qsi_stored *stored_out, qs_error *error) QS_MUST_CHECK;
+
 #endif

@@ -33,4 +33,12 @@ void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag);
  * free when the messages were taken may not be enough, or somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 
+/* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */
+qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                            uint8_t kind, uint64_t due_us, uint64_t bytes,
+                            qs_error *error) QS_MUST_CHECK;
+/* bytes: qsi_settle_bytes of the tags. */
+void qsi_settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                       uint8_t kind, uint64_t due_us, uint64_t bytes);
+
 #endif

@@ -71,4 +71,20 @@ uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_
 /* REQUIRES lock.  Of a message in memory; 0: there is none. */
 double qsi_pager_average_bytes(const struct store_queue *queue);
 
+/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it: then there is memory to note it. */
+void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
+                   const struct qsi_segment_file *file, struct dead_file *dead);
+
+static inline uint64_t qsi_pager_memory_used(const struct qs_store *store)
+{
+    return qsi_budget_bytes(store->budget);
+}
+/* Where paging begins. */
+static inline uint64_t qsi_pager_low_mark(const struct qs_store *store)
+{
+    return store->options.memory_budget / 2;
+}
+/* REQUIRES lock; releases it meanwhile.  A step for lazy queues; false: there is none to be made. */
+bool qsi_pager_page_lazy(struct qs_store *store);
+
 #endif

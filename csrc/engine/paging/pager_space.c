@@ -1,18 +1,12 @@
 /* Space on the disk that is not needed any more: references of settled messages are released, files of segments that ended go, sparse
  * segments are rewritten, message files compacted. */
 #include "alloc.h"
-#include "check.h"
 #include "error.h"
 #include "pager.h"
-#include "paging.h"
 #include "queue_life.h"
 #include "store.h"
 
 #include <string.h>
-
-#define GARBAGE_SHARE 3 /* message files may be this many times their live bytes, */
-#define GARBAGE_FILES 8 /* and this many files more, before publishers wait */
-#define SPARSE_SHARE 4  /* a segment with fewer than a quarter of its slots live is rewritten */
 
 /* ---- files of segments that ended ---- */
 
@@ -260,9 +254,8 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it: then there is memory to note it. */
-static void bury(struct qs_store *store, struct qsi_index *index,
-                 const struct qsi_segment_file *file, struct dead_file *dead)
+void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
+                   const struct qsi_segment_file *file, struct dead_file *dead)
 {
     if (file->heap_end == 0) {
         qsi_free(dead);
@@ -335,13 +328,13 @@ static void bury_all(struct qs_store *store, const struct qsi_segment *segment,
     struct qsi_index *index = segment->is_durable ? store->index : store->transient_index;
     bool is_named = segment->named && segment->file.heap_end > 0;
 
-    bury(store, index, &segment->file, is_named ? take_reserved(reserve) : NULL);
-    bury(store, store->transient_index, &segment->transient_file, NULL);
+    qsi_bury_file(store, index, &segment->file, is_named ? take_reserved(reserve) : NULL);
+    qsi_bury_file(store, store->transient_index, &segment->transient_file, NULL);
     for (uint32_t i = 0; i < segment->former_count; i++) {
         const struct qsi_former_file *former = &segment->formers[i];
         is_named = former->named && !former->of_transients;
-        bury(store, former->of_transients ? store->transient_index : index, &former->file,
-             is_named ? take_reserved(reserve) : NULL);
+        qsi_bury_file(store, former->of_transients ? store->transient_index : index, &former->file,
+                      is_named ? take_reserved(reserve) : NULL);
     }
 }
 
@@ -393,170 +386,4 @@ qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
         status = release_retired(store, error);
     }
     return status;
-}
-
-/* ---- compaction ---- */
-
-static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queue,
-                      const struct qsi_segment *segment)
-{
-    uint64_t end = (segment->number + 1) * store->shared.entries;
-
-    uint32_t live_count = qsi_segment_live_count(segment) - segment->transient_count;
-
-    return segment->file.heap_end > 0 && segment->busy == 0 &&
-           end <= queue->container.flushed_seq && live_count > 0 && !segment->has_releases &&
-           !segment->is_damaged && segment->former_count == 0 &&
-           (uint64_t)live_count * SPARSE_SHARE < segment->file.slot_count;
-}
-
-static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queue **queue_out)
-{
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct store_queue *queue = cursor.value;
-        for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
-            struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
-            if (is_sparse(store, &queue->core, segment)) {
-                *queue_out = queue;
-                return segment;
-            }
-        }
-    }
-    return NULL;
-}
-
-/* REQUIRES lock; releases it meanwhile. */
-static bool load_state(struct qs_store *store, struct store_queue *queue,
-                       struct qsi_segment *segment)
-{
-    struct qsi_page_in job;
-
-    if (qsi_page_in_state(&job, segment) != QS_OK) {
-        return false;
-    }
-    return qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK;
-}
-
-/* Does the state tell more than which messages are there?  What is out now is seen after a crash, and requeued by a close. */
-static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
-{
-    for (uint32_t at = 0; at < segment->word_count; at++) {
-        if ((live[segment->word_base + at] & segment->seen[at] & ~segment->out[at]) != 0) {
-            return true;
-        }
-    }
-    return segment->deliveries != NULL || segment->expiries != NULL || segment->sizes != NULL ||
-           segment->delayed_count > 0;
-}
-
-static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
-                            struct qsi_segment *segment)
-{
-    struct qsi_index *index = qsi_index_of(store, queue);
-    uint32_t words = qsi_bitmap_words(store->shared.entries);
-    struct qsi_segment_file from, to = {0};
-    struct qsi_state_write state;
-    const struct qsi_segment_state *told;
-    struct dead_file *dead;
-    uint64_t *live;
-    qs_error error = {0};
-    qs_status status;
-
-    if (segment->settled == NULL) {
-        return load_state(store, queue, segment);
-    }
-    live = qsi_zalloc(words * sizeof *live);
-    dead = qsi_zalloc(sizeof *dead);
-    if (live == NULL || dead == NULL ||
-        qsi_state_write_begin_file(&state, &queue->core, segment) != QS_OK) {
-        qsi_free(dead);
-        qsi_free(live);
-        return false;
-    }
-    for (uint32_t word = 0; word < words; word++) {
-        uint64_t bits = qsi_segment_live(&queue->core, segment, word);
-        live[word] = bits != 0 ? qsi_segment_journalled(segment, word, bits) : 0;
-    }
-    from = segment->file;
-    told = has_history(segment, live) ? &state.state : NULL;
-    store->paging.rewriting += 1;
-    qsi_pager_job_begin(store, queue);
-    status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
-    qsi_mutex_lock(&store->mutex);
-    store->paging.rewriting -= 1;
-    if (status != QS_OK || !segment->named || !queue->container.durable) {
-        qsi_free(dead);
-        dead = NULL;
-    }
-    if (status == QS_OK) {
-        state.file = to;
-        segment->file = to;
-        segment->named = false;
-        segment->content_dirty = true;
-        segment->durable_area = 0;
-    }
-    segment->is_damaged = segment->is_damaged || status == QS_ECORRUPT;
-    qsi_state_write_end(&state, status == QS_OK); /* may end the segment */
-    if (status == QS_OK) {
-        bury(store, index, &from, dead);
-        qsi_container_drop_states(&queue->container);
-    }
-    if (status != QS_ECORRUPT) { /* readers meet it: the other segments are whole */
-        qsi_pager_note_failure(store, status, &error);
-    }
-    qsi_free(live);
-    qsi_pager_job_end(store, queue);
-    return status == QS_OK;
-}
-
-/* Is there so much garbage that bodies must not be added faster than it goes? */
-static bool is_much(struct qs_store *store)
-{
-    struct qsi_message_space space;
-
-    qsi_message_store_space(store->messages, &space);
-    return space.total_bytes + space.doomed_bytes >
-           GARBAGE_SHARE * space.live_bytes + GARBAGE_FILES * store->options.message_file_bytes;
-}
-
-static bool compact_messages(struct qs_store *store, qs_error *error)
-{
-    struct qsi_compaction *job = NULL;
-    qs_error detail = {0};
-    qs_status status;
-
-    if (qsi_message_store_compact_begin(store->messages, &job, error) != QS_OK || job == NULL) {
-        store->paging.garbage_is_much = false;
-        return false;
-    }
-    store->paging.garbage_is_much = is_much(store);
-    qsi_mutex_unlock(&store->mutex);
-    status = qsi_message_store_compact_run(store->messages, job, &detail);
-    qsi_mutex_lock(&store->mutex);
-    qsi_message_store_compact_end(store->messages, job, status == QS_OK);
-    if (status != QS_ECORRUPT && status != QS_EVERSION) { /* readers meet that */
-        qsi_pager_note_failure(store, status, &detail);
-    }
-    store->paging.garbage_is_much =
-        store->paging.garbage_is_much && status == QS_OK && is_much(store);
-    qsi_cond_broadcast(&store->paging.done);
-    return status == QS_OK;
-}
-
-bool qsi_pager_compact(struct qs_store *store, qs_error *error)
-{
-    struct store_queue *queue = NULL;
-    struct qsi_segment *segment;
-
-    if (store->failed || store->checkpoint.state != QSI_CHECKPOINT_NONE ||
-        store->paging.space_is_short) {
-        return false;
-    }
-    segment = find_sparse(store, &queue);
-    if (segment != NULL && rewrite_segment(store, queue, segment)) {
-        return true;
-    }
-    return compact_messages(store, error);
 }

@@ -1,0 +1,189 @@
+/* Closing a store, and making all of it durable. */
+#include "backlog.h"
+#include "check.h"
+#include "checkpoint.h"
+#include "clock.h"
+#include "commit.h"
+#include "departures.h"
+#include "engine.h"
+#include "enter.h"
+#include "error.h"
+#include "settle.h"
+#include "space.h"
+#include "store_internal.h"
+
+/* ---- closing ---- */
+
+void qsi_store_unref(struct qs_store *store)
+{
+    bool last;
+
+    store->references -= 1;
+    last = store->references == 0;
+    qsi_mutex_unlock(&store->mutex);
+    if (last) {
+        qsi_free_store(store);
+    }
+}
+
+/* Settles that only a checkpoint makes durable: the disk was full. */
+static bool has_unjournalled(const struct qs_store *store)
+{
+    return store->space.unjournalled != store->space.covered;
+}
+
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory, descriptors or a file, is closed
+ * all the same: the journal has everything. */
+static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
+{
+    qs_error detail = {0};
+    qs_status status;
+
+    if (!store->failed && has_unjournalled(store)) {
+        status = qsi_checkpoint(store, &detail);
+        if (status != QS_OK && qsi_is_shortage(status)) {
+            qsi_error_prefix(&detail, "the store was closed, but messages that were acknowledged "
+                                      "last come again when it is opened");
+        }
+        if (status != QS_OK && error != NULL) {
+            *error = detail;
+        }
+        return status;
+    }
+    if (!qsi_checkpoint_is_automatic(store) || store->failed ||
+        (qsi_journal_appended_lsn(store->journal) == store->checkpoint.lsn &&
+         !qsi_checkpoint_would_free(store))) {
+        return QS_OK;
+    }
+    status = qsi_checkpoint(store, error);
+    return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
+}
+
+/* Everything accepted becomes durable, and the manifest says that the journal ends there. */
+static qs_status settle(struct qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    qsi_mutex_lock(&store->mutex);
+    status = last_checkpoint(store, error);
+    if (status != QS_OK) {
+        qsi_mutex_unlock(&store->mutex);
+        return status;
+    }
+    status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
+    if (status == QS_OK) {
+        /* A store that has failed since its last durable byte must not look well closed. */
+        status = qsi_store_check_failed(store, error);
+    }
+    qsi_mutex_unlock(&store->mutex);
+    if (status == QS_OK) {
+        status = qsi_message_store_settle(store->messages, error);
+    }
+    if (status != QS_OK) {
+        return status;
+    }
+    store->manifest.clock_us = qsi_clock_us(store);
+    do {
+        status = qsi_journal_close_clean(store->journal, &store->manifest, error);
+    } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_CHECKPOINT));
+    return status;
+}
+
+void qsi_make_room_to_shut(struct qs_store *store, const void *only)
+{
+    bool released = true;
+    qs_status status = QS_OK;
+
+    while (released && status == QS_OK) {
+        uint64_t bytes = 0;
+        for (struct qsi_list *node = store->channels.next; node != &store->channels;
+             node = node->next) {
+            const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
+            if (!channel->closed &&
+                (only == NULL || only == channel || only == channel->connection)) {
+                bytes +=
+                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE) +
+                    channel->unacked.withheld_count * QSI_SETTLE_BYTES;
+            }
+        }
+        released = false;
+        if (bytes > 0) {
+            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL);
+        }
+    }
+}
+
+qs_status qs_store_close(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    if (store == NULL) {
+        return QS_OK;
+    }
+    if (qsi_store_is_forked(
+            store)) { /* the parent's: its locks may be held for ever and its files are not ours */
+        return QS_OK;
+    }
+    qsi_mutex_lock(&store->mutex);
+    qsi_life_step(&store->life, QSI_LIFE_SHUT);
+    qsi_make_room_to_shut(store, NULL);
+    for (struct qsi_list *node = store->connections.next; node != &store->connections;
+         node = node->next) {
+        qsi_connection_shut(QSI_LIST_OWNER(node, struct qs_connection, in_store));
+    }
+    qsi_cond_broadcast(&store->commit.durable);
+    qsi_cond_broadcast(&store->events.came);
+    qsi_mutex_unlock(&store->mutex);
+    qsi_stop_threads(store);
+    qsi_mutex_lock(&store->mutex);
+    qsi_departures_shut(store);
+    qsi_mutex_unlock(&store->mutex);
+    status = store->options.read_only ? QS_OK : settle(store, error);
+    qsi_give_lock_back(store);
+    qsi_mutex_lock(&store->mutex);
+    qsi_store_unref(store);
+    return status;
+}
+
+qs_status qs_store_sync(qs_store *store, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter(store, error));
+    status = qsi_store_check_failed(store, error);
+    if (status == QS_OK && has_unjournalled(store)) {
+        status = qsi_checkpoint(store, error);
+    }
+    if (status == QS_OK && !store->options.read_only) {
+        status =
+            qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}
+
+qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn, uint64_t timeout_ns, qs_error *error)
+{
+    qs_status status;
+
+    QS_TRY(qsi_store_enter_to_change(store, error));
+    if (lsn > qsi_journal_appended_lsn(store->journal)) {
+        status =
+            qsi_fail(error, QS_EINVAL, "LSN %llu was never handed out", (unsigned long long)lsn);
+    } else {
+        status = qsi_commit_wait(store, lsn, timeout_ns, error);
+    }
+    qsi_store_leave(store);
+    return status;
+}
+
+uint64_t qs_store_durable_lsn(qs_store *store)
+{
+    uint64_t lsn = 0;
+
+    if (qsi_store_enter_to_change(store, NULL) == QS_OK) {
+        lsn = qsi_journal_durable_lsn(store->journal);
+        qsi_store_leave(store);
+    }
+    return lsn;
+}

@@ -1,0 +1,21 @@
+/* What the files of the commit share: commit.c leads, sync.c syncs, committer.c has the threads,
+ * room.c makes room. */
+#ifndef QSI_COMMIT_INTERNAL_H
+#define QSI_COMMIT_INTERNAL_H
+
+#include "commit.h"
+
+/* The thread that syncs message files while the leader syncs the journal. */
+void *qsi_run_sync_helper(void *argument);
+/* Without the lock: bodies and journal reach the disk, side by side when both have something. */
+qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
+                          qs_error *error) QS_MUST_CHECK;
+/* Was something written and not synced yet? */
+bool qsi_commit_has_unsynced(const struct qs_store *store);
+/* REQUIRES lock and nobody leading; releases it meanwhile. */
+void qsi_commit_lead(struct qs_store *store);
+/* REQUIRES lock, releases it meanwhile. */
+qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                         uint64_t bytes_max, bool hurried, qs_error *error) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,178 @@
+/* The threads of the commit: one leads when nobody waits, one makes files and zeros ahead of the
+ * journal. */
+#include "check.h"
+#include "commit.h"
+#include "commit_internal.h"
+#include "space.h"
+#include "store.h"
+
+#define GRACE_NS \
+    100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
+#define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
+#define IDLE_NS 20000000u             /* without work for so long, it sleeps until it is called */
+#define FILL_NAP_NS 1000000u          /* between steps, */
+#define FILL_LOOK_NS 50000000u        /* and between looks whether the store is quiet: */
+#define QUIET_BYTES_PER_MS (4u << 10) /* it journals no more than some 4 MB/s */
+
+/* ---- the committer ---- */
+
+static bool has_work(const struct qs_store *store)
+{
+    return !store->failed &&
+           (qsi_journal_unsealed_bytes(store->journal) > 0 || store->commit.owes_sync);
+}
+
+/* How long the committer should nap before it looks again; 0: it should lead now. */
+static uint64_t committer_nap(struct qs_store *store, bool just_led)
+{
+    uint64_t age;
+
+    if (!has_work(store) || store->commit.lead != QSI_LEAD_NONE) {
+        return NAP_NS;
+    }
+    age = store->env->monotonic_ns(store->env) - store->commit.batch_began_ns;
+    return just_led || store->commit.is_awaited || age >= GRACE_NS ? 0 : GRACE_NS - age;
+}
+
+static void *run_committer(void *argument)
+{
+    struct qs_store *store = argument;
+    uint64_t idle_ns = 0;
+    bool just_led = false;
+
+    qsi_mutex_lock(&store->mutex);
+    while (store->life < QSI_LIFE_STOPS) {
+        uint64_t nap_ns = committer_nap(store, just_led);
+        just_led = nap_ns == 0;
+        idle_ns = has_work(store) || store->commit.lead != QSI_LEAD_NONE ? 0 : idle_ns + nap_ns;
+        if (just_led) {
+            qsi_commit_lead(store);
+        } else if (idle_ns < IDLE_NS) {
+            qsi_cond_wait(&store->commit.work, &store->mutex, nap_ns);
+        } else if (store->commit.lead == QSI_LEAD_NONE && !store->failed &&
+                   qsi_commit_has_unsynced(store)) {
+            qsi_commit_lead(store);
+        } else if (store->commit.lead == QSI_LEAD_NONE && !store->failed &&
+                   qsi_journal_has_unmarked(store->journal)) {
+            qsi_commit_mark(store);
+        } else {
+            store->commit.committer_sleeps = true;
+            qsi_cond_wait(&store->commit.work, &store->mutex, QSI_WAIT_FOREVER);
+            store->commit.committer_sleeps = false;
+            idle_ns = 0;
+        }
+    }
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* How fast the journal grew between the last two looks. */
+struct quiet {
+    uint64_t looked_ns, lsn;
+    bool is_quiet;
+};
+
+static bool is_quiet(struct qs_store *store, struct quiet *quiet)
+{
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t lsn = qsi_journal_appended_lsn(store->journal);
+    uint64_t elapsed_ns = now - quiet->looked_ns;
+
+    if (elapsed_ns >= FILL_LOOK_NS) {
+        /* After a long pause nobody knows how fast it grew of late. */
+        quiet->is_quiet = elapsed_ns < 4 * (uint64_t)FILL_LOOK_NS &&
+                          (lsn - quiet->lsn) / (elapsed_ns / 1000000) <= QUIET_BYTES_PER_MS;
+        quiet->looked_ns = now;
+        quiet->lsn = lsn;
+    }
+    return quiet->is_quiet;
+}
+
+/* REQUIRES lock; releases it meanwhile.  A step of zeros ahead of the journal, if it is quiet
+ * and there is space enough: on a file system that takes new blocks to overwrite old ones zeros
+ * need some.  Returns when to come again.  While somebody leads, the leader does it behind the
+ * commit. */
+static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
+{
+    store->commit.looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);
+    if (!store->commit.looks_for_quiet) {
+        return QSI_WAIT_FOREVER;
+    }
+    if (!is_quiet(store, quiet) || qsi_space_is_tight(store)) {
+        return FILL_LOOK_NS;
+    }
+    if (store->commit.lead != QSI_LEAD_NONE) {
+        store->commit.fill_is_due = true;
+    } else {
+        qsi_commit_fill(store);
+    }
+    return FILL_NAP_NS;
+}
+
+static void *run_maintainer(void *argument)
+{
+    struct qs_store *store = argument;
+    struct quiet quiet = {0};
+
+    qsi_mutex_lock(&store->mutex);
+    while (store->life < QSI_LIFE_STOPS) {
+        bool failed = false;
+        if (!store->failed && !store->commit.preparing && qsi_journal_wants_spare(store->journal)) {
+            uint64_t bytes_max = qsi_space_file_max(store);
+            failed = bytes_max < QSI_JOURNAL_FILE_BYTES_MIN ||
+                     qsi_make_spare(store, 0, 0, bytes_max, false, NULL) != QS_OK;
+        }
+        if (store->life < QSI_LIFE_STOPS && !failed &&
+            qsi_message_store_needs_maintenance(store->messages)) {
+            qsi_mutex_unlock(&store->mutex);
+            failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
+            qsi_mutex_lock(&store->mutex);
+        }
+        /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
+        if (store->life < QSI_LIFE_STOPS &&
+            (failed || !(qsi_journal_wants_spare(store->journal) && !store->commit.preparing &&
+                         !store->failed))) {
+            uint64_t wait_ns = failed ? QSI_WAIT_FOREVER : fill_ahead(store, &quiet);
+            if (store->life < QSI_LIFE_STOPS) {
+                qsi_cond_wait(&store->commit.chores, &store->mutex, wait_ns);
+            }
+        }
+    }
+    store->commit.fill_is_due = false;
+    qsi_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* ---- threads ---- */
+
+qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_thread_start(&store->commit.helper.thread, "qs-sync", qsi_run_sync_helper, store,
+                            error));
+    store->commit.helper.running = true;
+    QS_TRY(qsi_thread_start(&store->commit.committer, "qs-commit", run_committer, store, error));
+    store->commit.committer_running = true;
+    QS_TRY(
+        qsi_thread_start(&store->commit.maintainer, "qs-maintain", run_maintainer, store, error));
+    store->commit.maintainer_running = true;
+    return QS_OK;
+}
+
+void qsi_commit_join_threads(struct qs_store *store)
+{
+    if (store->commit.committer_running) {
+        pthread_join(store->commit.committer, NULL);
+    }
+    if (store->commit.maintainer_running) {
+        pthread_join(store->commit.maintainer, NULL);
+    }
+    if (store->commit.helper.running) {
+        qsi_mutex_lock(&store->commit.helper.mutex);
+        store->commit.helper.stop = true;
+        qsi_cond_broadcast(&store->commit.helper.cond);
+        qsi_mutex_unlock(&store->commit.helper.mutex);
+        pthread_join(store->commit.helper.thread, NULL);
+    }
+    store->commit.committer_running = store->commit.maintainer_running =
+        store->commit.helper.running = false;
+}

@@ -1,0 +1,183 @@
+/* Room in the journal, made before anything changes, and records that take it. */
+#include "check.h"
+#include "commit.h"
+#include "commit_internal.h"
+#include "enter.h"
+#include "error.h"
+#include "space.h"
+#include "store.h"
+
+/* ---- room ---- */
+
+qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                         uint64_t bytes_max, bool hurried, qs_error *error)
+{
+    struct qsi_spare spare;
+    qs_status status;
+
+    store->commit.preparing = true;
+    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
+    qsi_mutex_unlock(&store->mutex);
+    status = qsi_journal_spare_make(store->journal, &spare, error);
+    qsi_mutex_lock(&store->mutex);
+    if (status == QS_OK) {
+        status = qsi_journal_spare_finish(store->journal, &spare);
+        if (status != QS_OK) {
+            qsi_fail(error, status, "journal file");
+        }
+    }
+    store->commit.preparing = false;
+    qsi_cond_broadcast(&store->commit.prepared);
+    return status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  A small file of what is kept for those who do not publish. */
+static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                     enum qsi_room_use use, qs_error *error)
+{
+    bool gave;
+
+    qsi_mutex_unlock(&store->mutex);
+    gave = qsi_space_give(store, use);
+    qsi_mutex_lock(&store->mutex);
+    return gave ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
+}
+
+/* REQUIRES lock; releases it meanwhile.  A file of what is free beside the reserve. */
+static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                 enum qsi_room_use use, qs_error *error)
+{
+    bool is_left;
+    qs_status status;
+
+    qsi_mutex_unlock(&store->mutex);
+    is_left = qsi_space_is_left(store, use);
+    qsi_mutex_lock(&store->mutex);
+    if (!is_left || (use == QSI_ROOM_SETTLE && !qsi_space_settles_in_files(store))) {
+        return QS_ENOSPC;
+    }
+    status = qsi_make_spare(store, bytes, entry_bytes, qsi_space_file_max(store), true, error);
+    return status == QS_ENOSPC ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : status;
+}
+
+/* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot have it. */
+static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                                   enum qsi_room_use use, bool may_regain, qs_error *error)
+{
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
+    qs_status status =
+        make_free_spare(store, bytes, entry_bytes, publishes ? use : QSI_ROOM_SETTLE, error);
+
+    if (status == QS_ENOSPC && !publishes) {
+        status = make_reserved_spare(store, bytes, entry_bytes, QSI_ROOM_SETTLE, error);
+    }
+    /* A checkpoint has the rest of the reserve, and brings more back than any file has. */
+    if (status == QS_ENOSPC && may_regain && qsi_space_regain(store)) {
+        return QS_OK;
+    }
+    if (status == QS_ENOSPC && use == QSI_ROOM_REMOVE) {
+        status = make_free_spare(store, bytes, entry_bytes, use, error);
+        if (status == QS_ENOSPC) {
+            status = make_reserved_spare(store, bytes, entry_bytes, use, error);
+        }
+    }
+    return status;
+}
+
+/* What waits to be written is in memory, whatever was paged. */
+static uint64_t unsynced_bytes_max(const struct qs_store *store)
+{
+    uint64_t share = store->options.memory_budget / 4;
+
+    return share < QSI_UNSYNCED_BYTES_MAX ? share : QSI_UNSYNCED_BYTES_MAX;
+}
+
+qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
+                               enum qsi_room_use use, bool *released_out, qs_error *error)
+{
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
+
+    *released_out = false;
+    for (uint32_t tries = 0;; tries++) {
+        bool may_regain = use != QSI_ROOM_LETTER && tries < QSI_REGAIN_TRIES;
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        uint64_t appended = qsi_journal_appended_lsn(store->journal);
+        bool waited = false;
+        qs_status status;
+        QS_TRY(qsi_store_check_failed(store, error));
+        if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
+            QS_TRY(qsi_check_may_wait(store));
+            *released_out = true;
+            QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+            tries = 0;
+            continue;
+        }
+        if (publishes) {
+            QS_TRY(qsi_space_admit(store, bytes, may_regain, &waited, error));
+        }
+        if (waited) {
+            *released_out = true;
+            continue;
+        }
+        if (qsi_journal_has_room(store->journal, bytes, entry_bytes)) {
+            return QS_OK;
+        }
+        if (use == QSI_ROOM_SETTLE && store->space.settles_in_memory) {
+            return QS_OK;
+        }
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        if (store->commit.preparing) {
+            qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
+            continue;
+        }
+        status = make_another_file(store, bytes, entry_bytes, use, may_regain, error);
+        if (status == QS_ENOSPC && use != QSI_ROOM_SETTLE) {
+            if (publishes) {
+                qsi_watch_full(store);
+            }
+            return qsi_space_fail_full(error);
+        }
+        if (status == QS_ENOSPC) {
+            store->space.settles_in_memory = true;
+        } else if (status != QS_OK) {
+            return status;
+        }
+    }
+}
+
+/* ---- records ---- */
+
+qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
+                          struct qsi_chunk **chunk_out, qs_error *error)
+{
+    struct qsi_chunk **arena = journalled ? &store->commit.arena : &store->commit.transient_arena;
+    uint64_t arena_bytes = store->options.journal_file_bytes / 4;
+    struct qsi_chunk *chunk;
+
+    if (*arena != NULL && (*arena)->capacity - (*arena)->used >= bytes) {
+        *chunk_out = *arena;
+        return QS_OK;
+    }
+    arena_bytes = arena_bytes < QSI_ARENA_BYTES_MAX ? arena_bytes : QSI_ARENA_BYTES_MAX;
+    arena_bytes =
+        arena_bytes < qsi_piece_of_budget(store) ? arena_bytes : qsi_piece_of_budget(store);
+    chunk = qsi_chunk_create(bytes > arena_bytes ? bytes : arena_bytes);
+    if (chunk == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "record of %llu bytes", (unsigned long long)bytes);
+    }
+    qsi_chunk_charge(chunk, store->budget);
+    qsi_chunk_unref(*arena);
+    *arena = chunk;
+    *chunk_out = chunk;
+    return QS_OK;
+}
+
+uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
+                          uint64_t bytes, uint32_t record_count, bool more)
+{
+    if (qsi_journal_unsealed_bytes(store->journal) == 0) {
+        store->commit.batch_began_ns = store->env->monotonic_ns(store->env);
+    }
+    return qsi_journal_append(store->journal, chunk, from, bytes, record_count, more);
+}

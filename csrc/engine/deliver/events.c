@@ -1,0 +1,327 @@
+/* Events: what a broker would send unasked, for who asks or is called.  Whose turn it is, is told in
+ * consume.c. */
+#include "check.h"
+#include "commit.h"
+#include "consume.h"
+#include "deliveries.h"
+#include "enter.h"
+#include "error.h"
+#include "levels.h"
+#include "pager.h"
+#include "park.h"
+#include "receive.h"
+#include "returns.h"
+#include "settle.h"
+#include "store.h"
+#include "turns.h"
+#include "wake.h"
+
+#include <string.h>
+
+/* ---- confirm mode ---- */
+
+qs_status qs_channel_confirm_select(qs_channel *channel, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (channel->tx_selected) {
+        status = qsi_fail(error, QS_PRECONDITION_FAILED, "cannot switch from tx to confirm mode");
+    } else {
+        channel->confirms.selected = true;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+uint64_t qs_channel_next_publish_number(qs_channel *channel)
+{
+    uint64_t number = 0;
+
+    if (qsi_channel_enter(channel, NULL) == QS_OK) {
+        number = channel->confirms.selected ? channel->confirms.last_number + 1 : 0;
+        qsi_store_leave(channel->store);
+    }
+    return number;
+}
+
+qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, bool *nacked_out,
+                                   qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct qsi_confirms *confirms = &channel->confirms;
+    uint64_t lsn;
+    qs_status status;
+
+    *nacked_out = false;
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (!confirms->selected) {
+        return qsi_channel_leave(
+            channel, qsi_fail(error, QS_PRECONDITION_FAILED, "channel is not in confirm mode"));
+    }
+    lsn = qsi_confirms_last_lsn(confirms);
+    status = qsi_commit_wait(store, lsn, timeout_ns, error);
+    if (status == QS_ESTORE_FAILED) { /* what is pending is nacked */
+        confirms->nacked = true;
+        confirms->nack_told = true;
+        status = QS_OK;
+    }
+    if (status == QS_OK) {
+        *nacked_out = confirms->nacked;
+        confirms->nacked = false;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+/* ---- events ---- */
+
+static bool next_confirm(struct qs_channel *channel, qs_event *event)
+{
+    struct qs_store *store = channel->store;
+    uint64_t count = 0;
+    enum qsi_verdict verdict =
+        qsi_confirms_next(&channel->confirms, qsi_journal_durable_lsn(store->journal),
+                          store->failed, &event->publish_number, &event->multiple, &count);
+
+    if (verdict == QSI_VERDICT_NONE) {
+        return false;
+    }
+    event->kind = verdict == QSI_VERDICT_ACK ? QS_EVENT_ACK : QS_EVENT_NACK;
+    event->count = count;
+    store->stats.confirmed += verdict == QSI_VERDICT_ACK ? count : 0;
+    return true;
+}
+
+/* A consumer whose queue was deleted: told once, then forgotten. */
+static bool next_cancel(struct qs_channel *channel, qs_event *event)
+{
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (!consumer->cancelled) {
+            continue;
+        }
+        event->kind = QS_EVENT_CANCEL;
+        qsi_consumer_share_names(consumer, &event->message);
+        qsi_drop_consumer(consumer);
+        return true;
+    }
+    return false;
+}
+
+/* The next consumer in turn that may have a message; it goes to the end of the line. */
+static struct store_consumer *choose_consumer(struct qs_channel *channel)
+{
+    channel->deferred = false;
+    for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
+         node = node->next) {
+        struct store_consumer *consumer = QSI_LIST_OWNER(node, struct store_consumer, in_channel);
+        if (!qsi_consumer_can_take(consumer)) {
+            continue;
+        }
+        if (qsi_is_turn_of(consumer)) {
+            qsi_list_remove(&consumer->in_channel);
+            qsi_list_push_back(&channel->consumers, &consumer->in_channel);
+            return consumer;
+        }
+        channel->deferred = true;
+    }
+    return NULL;
+}
+
+/* REQUIRES lock.  The channel waits no longer, or has no room: who left messages to it looks again, if it has left some, too. */
+static void hand_on(struct qs_channel *channel)
+{
+    for (struct qsi_list *node = channel->consumers.next;
+         channel->store->events.deferred_waiters > 0 && node != &channel->consumers;
+         node = node->next) {
+        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
+        if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
+            qsi_events_announce(channel->store);
+            qsi_ring_consumers(channel->store, queue);
+        }
+    }
+}
+
+/* REQUIRES lock.  The consumer has a message: the others' turn comes first now. */
+static void note_delivery(struct store_consumer *consumer)
+{
+    struct store_queue *queue = consumer->queue;
+
+    consumer->unacked_count += 1;
+    consumer->channel->consumed_count += consumer->no_ack ? 0 : 1;
+    if (queue->consumer_count > 1 && queue->active == NULL) {
+        qsi_list_remove(&consumer->in_queue);
+        qsi_consumer_line_up(queue, consumer);
+    }
+    if (!qsi_consumer_has_room(consumer)) {
+        hand_on(consumer->channel);
+    }
+}
+
+/* REQUIRES lock; releases it to read a stored body.  QS_EEMPTY: no consumer can have a message. */
+static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    struct store_consumer *consumer = NULL;
+    struct qsi_stored_body place;
+    qs_status status = QS_OK;
+    bool no_ack = false;
+
+    /* Others may take the message, or delete the queue, while room is made or the message is brought from the disk. */
+    for (bool released = true; released;) {
+        released = false;
+        consumer = choose_consumer(channel);
+        if (consumer == NULL) {
+            return QS_EEMPTY;
+        }
+        no_ack = consumer->no_ack;
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        if (released) {
+            continue;
+        }
+        QS_TRY(qsi_deliveries_make_room(channel, consumer->queue, &released, error));
+        if (released) {
+            continue;
+        }
+        if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "delivery");
+        }
+        status =
+            qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &place, error);
+        if (status == QSI_EPAGED) {
+            released = true;
+            status = qsi_page_in(store, consumer->queue, channel, error);
+        } else if (status ==
+                   QS_EEMPTY) { /* all of them had expired: perhaps another consumer has some */
+            released = true;
+            continue;
+        }
+        if (status != QS_OK) {
+            return status;
+        }
+    }
+    note_delivery(consumer);
+    event->kind = QS_EVENT_DELIVERY;
+    qsi_consumer_share_names(consumer, &event->message);
+    status = qsi_deliveries_write(channel, error);
+    if (status != QS_OK) {
+        qsi_hand_back_delivery(channel, event->message.delivery_tag);
+        qs_message_release(&event->message);
+        return status;
+    }
+    if (event->message.hold == NULL) {
+        uint32_t reader = qsi_reader_begin(store);
+        qsi_mutex_unlock(&store->mutex);
+        status = qsi_deliver_body(store, &event->message, &place, error);
+        qsi_mutex_lock(&store->mutex);
+        qsi_reader_end(store, reader);
+    }
+    if (status == QS_OK && no_ack && !channel->closed) {
+        qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag);
+    }
+    if (status != QS_OK) {
+        qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
+        qs_message_release(&event->message);
+    }
+    return status;
+}
+
+static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event,
+                            qs_error *error)
+{
+    if ((kinds & QS_EVENT_RETURN) != 0 &&
+        qsi_return_next(channel->store, &channel->returns, event)) {
+        return QS_OK;
+    }
+    if ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 && next_confirm(channel, event)) {
+        return QS_OK;
+    }
+    if ((kinds & QS_EVENT_CANCEL) != 0 && next_cancel(channel, event)) {
+        return QS_OK;
+    }
+    return (kinds & QS_EVENT_DELIVERY) != 0 ? next_delivery(channel, event, error) : QS_EEMPTY;
+}
+
+/* REQUIRES lock.  Without threads of its own, a store commits when somebody waits for it. */
+static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
+{
+    struct qs_store *store = channel->store;
+    uint64_t lsn = qsi_confirms_last_lsn(&channel->confirms);
+
+    if (!store->options.background && (kinds & QS_EVENT_ACK) != 0 &&
+        lsn > qsi_journal_durable_lsn(store->journal) && !store->failed) {
+        if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
+            return;
+        }
+    }
+    channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
+    store->events.waiters += 1;
+    store->events.deferred_waiters += channel->deferred ? 1 : 0;
+    qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns);
+    store->events.deferred_waiters -= channel->deferred ? 1 : 0;
+    store->events.waiters -= 1;
+    channel->waits = false;
+}
+
+static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *error)
+{
+    return qsi_fail(error,
+                    channel->store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                    "closed meanwhile");
+}
+
+/* REQUIRES lock, and that there is no event.  QS_EEMPTY. */
+static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
+{
+    QS_TRY(qsi_channel_park(channel, kinds, error));
+    return QS_EEMPTY;
+}
+
+qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t timeout_ns,
+                                qs_event *event_out, qs_error *error)
+{
+    struct qs_store *store = channel->store;
+    uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
+    bool has_waited = false;
+    qs_status status;
+
+    memset(event_out, 0, sizeof *event_out);
+    QS_TRY(qsi_channel_enter_to(channel, kinds & QS_NO_WAIT, error));
+    has_waited = qsi_channel_unpark(channel);
+    for (;;) {
+        uint64_t now;
+        uint64_t seen = store->events.count;
+        status = poll_event(channel, kinds, event_out, error);
+        if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
+            break;
+        }
+        if (channel->closed) { /* while the lock was released on the way: nobody rings any more */
+            status = closed_meanwhile(channel, error);
+            break;
+        }
+        if (seen != store->events.count) {
+            continue; /* the same, and something came */
+        }
+        if (timeout_ns == 0) {
+            status = arm(channel, kinds, error);
+            break;
+        }
+        now = store->env->monotonic_ns(store->env);
+        if (deadline == 0) {
+            deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+        }
+        if (now >= deadline) {
+            break;
+        }
+        wait_for_event(channel, kinds, deadline - now);
+        has_waited = true;
+        if (channel->closed) {
+            status = closed_meanwhile(channel, error);
+            break;
+        }
+    }
+    if (has_waited && !channel->waits) {
+        hand_on(channel);
+    }
+    return qsi_channel_leave(channel, status);
+}

@@ -1,0 +1,435 @@
+/* Getting messages as one Arrow record batch. */
+#include "check.h"
+#include "deliveries.h"
+#include "enter.h"
+#include "error.h"
+#include "levels.h"
+#include "limits.h"
+#include "pager.h"
+#include "queue_life.h"
+#include "receive.h"
+#include "record.h"
+#include "settle.h"
+#include "store.h"
+#include "taken.h"
+#include "wake.h"
+
+#include <string.h>
+
+/* ---- a batch ---- */
+
+struct get_batch {
+    struct qs_channel *channel;
+    struct qsi_slice queue;
+    uint64_t max_messages;
+    uint64_t bytes_left;
+    bool is_paged; /* the next message is on the disk */
+    struct qsi_taken_batch batch;
+    uint64_t first_tag, last_tag;
+};
+
+/* How many messages of the stretch fit into the bytes that are left; one always does when nothing was taken yet. */
+static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch)
+{
+    const struct qsi_run *run = stretch->run;
+    struct qsi_messages view;
+    uint32_t count = 0;
+
+    if (!run->single_records && run->rows == NULL && !run->has_stored) {
+        uint64_t bytes;
+        qsi_messages_view(&view, run->chunk->data + run->record_at);
+        bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->run_row + stretch->count)) -
+                qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->run_row);
+        if (bytes <= get->bytes_left) {
+            get->bytes_left -= bytes;
+            get->batch.body_bytes += bytes;
+            return stretch->count;
+        }
+    }
+    for (; count < stretch->count; count++) {
+        uint32_t record_row;
+        uint32_t bytes;
+        qsi_messages_view(&view, qsi_run_record(run, stretch->run_row + count, &record_row));
+        bytes = qsi_messages_body_bytes(&view, record_row);
+        if (bytes > get->bytes_left && get->batch.message_count + count > 0) {
+            get->bytes_left = 0;
+            break;
+        }
+        get->bytes_left -= bytes < get->bytes_left ? bytes : get->bytes_left;
+        get->batch.body_bytes += bytes;
+    }
+    return count;
+}
+
+/* Notes the stretch, divided where its messages look different. */
+static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch,
+                            uint64_t first_tag)
+{
+    const struct qsi_run *run = stretch->run;
+    const struct qsi_segment *segment = stretch->segment;
+    uint32_t i = 0;
+
+    while (i < stretch->count) {
+        uint32_t record_row, slot = stretch->slot + i;
+        struct qsi_taken *last = NULL, next = {.count = 1, .first_tag = first_tag + i};
+        next.record = qsi_run_record(run, stretch->run_row + i, &record_row);
+        next.row = record_row;
+        next.redelivered = qsi_segment_was_seen(segment, slot);
+        next.delivery_count = qsi_segment_deliveries(segment, slot);
+        while (!run->single_records && i + next.count < stretch->count &&
+               (run->rows == NULL ||
+                run->rows[stretch->run_row + i + next.count] == next.row + next.count) &&
+               qsi_segment_was_seen(segment, slot + next.count) == next.redelivered &&
+               qsi_segment_deliveries(segment, slot + next.count) == next.delivery_count) {
+            next.count += 1;
+        }
+        i += next.count;
+        if (get->batch.taken.bytes > 0) {
+            last = (struct qsi_taken *)(void *)(get->batch.taken.data + get->batch.taken.bytes) - 1;
+        }
+        if (last != NULL && last->record == next.record && last->row + last->count == next.row &&
+            last->first_tag + last->count == next.first_tag &&
+            last->redelivered == next.redelivered && last->delivery_count == next.delivery_count) {
+            last->count += next.count;
+        } else if (qsi_buf_append(&get->batch.taken, &next, sizeof next) != QS_OK) {
+            return QS_ENOMEM;
+        } else {
+            last = (struct qsi_taken *)(void *)(get->batch.taken.data + get->batch.taken.bytes) - 1;
+            last->chunk = qsi_chunk_ref(run->chunk);
+        }
+    }
+    return QS_OK;
+}
+
+/* Takes one stretch; false when there is no more to take. */
+static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io,
+                         qs_error *error)
+{
+    struct qs_channel *channel = get->channel;
+    uint64_t left = get->max_messages - get->batch.message_count;
+    struct qsi_stretch stretch;
+    enum qsi_take take;
+    uint8_t *room;
+    uint32_t count;
+
+    if (left == 0 || (get->bytes_left == 0 && get->batch.message_count > 0)) {
+        return false;
+    }
+    if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK ||
+        qsi_buf_reserve(&get->batch.taken, QSI_WORD_BITS * sizeof(struct qsi_taken), &room) !=
+            QS_OK) {
+        *status_io = qsi_fail(error, QS_ENOMEM, "batch");
+        return false;
+    }
+    queue = qsi_head_level(queue);
+    take = qsi_container_take(&queue->container,
+                              left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch);
+    if (take != QSI_TAKE_TAKEN) {
+        get->is_paged = take == QSI_TAKE_PAGED;
+        return false;
+    }
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+        *status_io = qsi_deliveries_screen(channel->store, queue, &stretch, error);
+        if (*status_io != QS_OK || stretch.count == 0) {
+            return *status_io == QS_OK;
+        }
+    }
+    count = fitting(get, &stretch);
+    if (count < stretch.count) {
+        qsi_container_untake(&queue->container, &stretch, count);
+    }
+    if (count == 0) {
+        return false;
+    }
+    get->last_tag = channel->unacked.last_tag + count;
+    if (note_taken(get, &stretch, channel->unacked.last_tag + 1) != QS_OK) {
+        QS_ASSERT(false); /* room was reserved */
+    }
+    qsi_stretch_mark_seen(&stretch);
+    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+        qsi_deliveries_count(channel, queue, &stretch);
+    }
+    qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
+    get->batch.message_count += count;
+    channel->store->stats.delivered += count;
+    return true;
+}
+
+/* REQUIRES lock.  Waits for the first message if need be, then takes what is there. */
+static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
+                            qs_error *error)
+{
+    struct qs_channel *channel = get->channel;
+    struct qs_store *store = channel->store;
+    uint64_t now = store->env->monotonic_ns(store->env);
+    uint64_t deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+    struct store_queue *queue = NULL;
+    qs_status status = QS_OK;
+    bool released;
+
+    for (;;) {
+        if (channel->closed) {
+            return qsi_fail(error,
+                            store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                            "closed meanwhile");
+        }
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
+        qsi_note_use(store, queue);
+        QS_TRY(qsi_expire(store, queue, error));
+        released = false;
+        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, error));
+        if (released) {
+            continue;
+        }
+        if (qsi_has_ready(queue)) {
+            break;
+        }
+        now = store->env->monotonic_ns(store->env);
+        if (timeout_ns == 0 || now >= deadline) {
+            return QS_OK;
+        }
+        store->events.waiters += 1;
+        qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
+        store->events.waiters -= 1;
+    }
+    get->first_tag = channel->unacked.last_tag + 1;
+    get->last_tag = channel->unacked.last_tag;
+    for (;;) {
+        get->is_paged = false;
+        while (take_stretch(get, queue, &status, error)) {
+        }
+        if (status != QS_OK || !get->is_paged) {
+            break;
+        }
+        /* A queue that pages answers as one that never does: with all there is. */
+        status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL, error);
+        if (status == QS_OK && channel->closed) {
+            status = qsi_fail(error,
+                              store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
+                              "closed meanwhile");
+        }
+        if (status == QS_OK) {
+            status = qsi_require_queue(channel, get->queue, &queue, error);
+        }
+        if (status == QS_OK) {
+            status = qsi_expire(store, queue, error);
+        }
+        if (status != QS_OK) {
+            return get->batch.message_count > 0 && !channel->closed ? QS_OK : status;
+        }
+    }
+    qsi_pager_look_ahead(store, qsi_head_level(queue));
+    return status;
+}
+
+void qsi_taken_release(struct qsi_buf *buf)
+{
+    struct qsi_taken *taken = (struct qsi_taken *)(void *)buf->data;
+
+    for (size_t i = 0; i < buf->bytes / sizeof *taken; i++) {
+        qsi_chunk_unref(taken[i].chunk);
+    }
+    qsi_buf_fini(buf);
+}
+
+/* ---- building the record batch, without the lock ---- */
+
+struct building {
+    struct qs_store *store;
+    struct qsi_arrow_builder builder;
+    const uint8_t *record; /* the one that view and codes are about */
+    struct qsi_messages view;
+    struct qsi_buf codes; /* int32 pairs by route, -1: not interned yet */
+    uint64_t bad_tag;     /* of a message whose body is damaged; 0: none */
+};
+
+static qs_status begin_record(struct building *building, const uint8_t *record, qs_error *error)
+{
+    uint8_t *room;
+    size_t bytes;
+
+    if (building->record == record) {
+        return QS_OK;
+    }
+    qsi_messages_view(&building->view, record);
+    bytes = (size_t)building->view.route_count * 2 * sizeof(int32_t);
+    qsi_buf_clear(&building->codes);
+    if (qsi_buf_reserve(&building->codes, bytes, &room) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "batch");
+    }
+    memset(room, 0xff, bytes);
+    building->record = record;
+    return QS_OK;
+}
+
+static qs_status set_route(struct building *building, uint32_t record_row,
+                           struct qsi_arrow_run *run, qs_error *error)
+{
+    uint32_t code = qsi_messages_row_route(&building->view, record_row);
+    int32_t *codes = (int32_t *)(void *)building->codes.data + 2 * (size_t)code;
+
+    if (codes[1] < 0) {
+        struct qsi_route_view route = qsi_messages_route(&building->view, code);
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[0], QSI_ARROW_EXCHANGE,
+                                        route.exchange, error));
+        QS_TRY(qsi_arrow_builder_intern(&building->builder, &codes[1], QSI_ARROW_ROUTING_KEY,
+                                        route.key, error));
+    }
+    run->exchange_code = codes[0];
+    run->routing_key_code = codes[1];
+    return QS_OK;
+}
+
+/* A record that was read back from a segment does not say how its stored messages were routed: their envelopes do. */
+static qs_status set_stored_route(struct building *building, uint32_t record_row,
+                                  const struct qsi_stored *stored, struct qsi_arrow_run *run,
+                                  qs_error *error)
+{
+    struct qsi_route_view route =
+        qsi_messages_route(&building->view, qsi_messages_row_route(&building->view, record_row));
+
+    if (qsi_slice_equals(route.exchange, stored->exchange) &&
+        qsi_slice_equals(route.key, stored->key)) {
+        return set_route(building, record_row, run, error);
+    }
+    QS_TRY(qsi_arrow_builder_intern(&building->builder, &run->exchange_code, QSI_ARROW_EXCHANGE,
+                                    stored->exchange, error));
+    return qsi_arrow_builder_intern(&building->builder, &run->routing_key_code,
+                                    QSI_ARROW_ROUTING_KEY, stored->key, error);
+}
+
+static qs_status build_row(struct building *building, const struct qsi_taken *taken, uint32_t i,
+                           struct qsi_arrow_run *run, qs_error *error)
+{
+    uint32_t record_row = taken->row + i;
+    struct qsi_slice body = qsi_messages_body(&building->view, record_row);
+    struct qsi_stored stored = {NULL};
+    qs_status status;
+
+    run->first_tag = taken->first_tag + i;
+    if (qsi_messages_is_stored(&building->view, record_row)) {
+        struct qsi_stored_body place;
+        qsi_messages_stored_body(&building->view, record_row, &place);
+        status = qsi_read_stored(building->store, &place, &stored, error);
+        if (status != QS_OK) {
+            building->bad_tag = status == QS_ECORRUPT || status == QS_EIO ? run->first_tag : 0;
+            return status;
+        }
+        run->properties = stored.properties;
+        body = stored.body;
+        status = set_stored_route(building, record_row, &stored, run, error);
+    } else {
+        status = set_route(building, record_row, run, error);
+        run->properties = qsi_messages_properties(&building->view, record_row);
+    }
+    if (status == QS_OK) {
+        status = qsi_arrow_builder_row(&building->builder, run, body, error);
+    }
+    qsi_chunk_unref(stored.chunk);
+    return status;
+}
+
+static qs_status build_taken(struct building *building, const struct qsi_taken *taken,
+                             qs_error *error)
+{
+    struct qsi_arrow_run run = {.first_tag = taken->first_tag,
+                                .delivery_count = taken->delivery_count,
+                                .redelivered = taken->redelivered,
+                                .is_unacked = taken->is_unacked,
+                                .is_delayed = taken->is_delayed};
+    const struct qsi_messages *view = &building->view;
+
+    QS_TRY(begin_record(building, taken->record, error));
+    if (view->row_route_width == 0 && view->stored == NULL &&
+        (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
+        QS_TRY(set_route(building, taken->row, &run, error));
+        run.properties = qsi_messages_properties(view, taken->row);
+        return qsi_arrow_builder_rows(&building->builder, &run,
+                                      view->body_offsets + 4 * (size_t)taken->row, view->bodies,
+                                      taken->count, error);
+    }
+    for (uint32_t i = 0; i < taken->count; i++) {
+        QS_TRY(build_row(building, taken, i, &run, error));
+    }
+    return QS_OK;
+}
+
+qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
+                          uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
+                          struct ArrowArray *array_out, qs_error *error)
+{
+    struct building building = {.store = store};
+    const struct qsi_taken *taken = (const struct qsi_taken *)(void *)batch->taken.data;
+    size_t count = batch->taken.bytes / sizeof *taken;
+    qs_status status;
+
+    qsi_arrow_builder_init(&building.builder);
+    building.builder.is_browsed = batch->is_browsed;
+    status = qsi_arrow_builder_reserve(&building.builder, batch->message_count, batch->body_bytes,
+                                       error);
+    for (size_t i = 0; status == QS_OK && i < count; i++) {
+        status = build_taken(&building, &taken[i], error);
+    }
+    if (status == QS_OK) {
+        status = qsi_arrow_builder_finish(&building.builder, schema_out, array_out, error);
+    }
+    *bad_tag_out = building.bad_tag;
+    qsi_buf_fini(&building.codes);
+    qsi_arrow_builder_fini(&building.builder);
+    return status;
+}
+
+/* REQUIRES lock.  After a batch that could not be built, everything goes back as if nobody had
+ * taken it; a message that cannot be read is withheld, so that the next batch gets past it. */
+static void give_back(struct get_batch *get, uint64_t bad_tag)
+{
+    struct qs_channel *channel = get->channel;
+
+    if (channel->closed || !qsi_deliveries_room_to_take_back(
+                               channel, qsi_unacked_stretches(&channel->unacked, get->first_tag,
+                                                              get->last_tag, false))) {
+        return; /* it is back already */
+    }
+    if (bad_tag != 0) {
+        qsi_withhold_tags(channel, bad_tag, bad_tag);
+    }
+    qsi_hand_back_tags(channel, get->first_tag, get->last_tag);
+}
+
+qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max_messages,
+                               uint64_t bytes_max, uint32_t flags, uint64_t timeout_ns,
+                               struct ArrowSchema *schema_out, struct ArrowArray *array_out,
+                               qs_error *error)
+{
+    bool no_ack = (flags & QS_NO_ACK) != 0;
+    struct get_batch get = {
+        .channel = channel,
+        .queue = qsi_slice_of(queue),
+        .max_messages = max_messages,
+        .bytes_left = bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : QSI_ARROW_BODY_BYTES_MAX,
+    };
+    uint64_t bad_tag = 0;
+    qs_status status;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = take_batch(&get, no_ack, timeout_ns, error);
+    if (status == QS_OK) {
+        status = qsi_deliveries_write(channel, error);
+    }
+    if (status == QS_OK) {
+        uint32_t reader = qsi_reader_begin(channel->store);
+        qsi_mutex_unlock(&channel->store->mutex);
+        status =
+            qsi_taken_build(channel->store, &get.batch, &bad_tag, schema_out, array_out, error);
+        qsi_mutex_lock(&channel->store->mutex);
+        qsi_reader_end(channel->store, reader);
+    }
+    if (get.batch.message_count > 0 && status != QS_OK) {
+        give_back(&get, bad_tag);
+    } else if (get.batch.message_count > 0 && no_ack && !channel->closed) {
+        qsi_settle_no_ack(channel, get.first_tag, get.last_tag);
+    }
+    qsi_taken_release(&get.batch.taken);
+    return qsi_channel_leave(channel, status);
+}

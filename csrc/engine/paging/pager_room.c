@@ -1,0 +1,126 @@
+/* Room in memory for publishers: they wait for the pager, or page themselves. */
+#include "backlog.h"
+#include "check.h"
+#include "commit.h"
+#include "enter.h"
+#include "error.h"
+#include "pager.h"
+#include "space.h"
+#include "store.h"
+
+/* ---- room ---- */
+
+void qsi_pager_kick(struct qs_store *store)
+{
+    if (qsi_pager_memory_used(store) > qsi_pager_low_mark(store) || store->paging.lazy_count > 0) {
+        store->paging.is_stuck = false;
+        qsi_cond_signal(&store->paging.wanted);
+    }
+}
+
+/* The next message may need a new piece of memory. */
+static bool is_over_budget(const struct qs_store *store)
+{
+    return qsi_pager_memory_used(store) + 3 * qsi_piece_of_budget(store) >
+           store->options.memory_budget;
+}
+
+/* Could commits, or the pager, still bring memory down? */
+static bool may_shrink(const struct qs_store *store)
+{
+    return qsi_journal_appended_lsn(store->journal) > qsi_journal_durable_lsn(store->journal) ||
+           !store->paging.is_stuck;
+}
+
+/* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
+static qs_status make_room_alone(struct qs_store *store, qs_error *error)
+{
+    if (qsi_checkpoint_is_due(store) && store->upcalls->checkpoint(store, NULL) != QS_OK) {
+        QS_TRY(qsi_store_check_failed(store, error));
+    }
+    while (qsi_pager_page_lazy(store)) {
+    }
+    while (is_over_budget(store)) {
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        if (qsi_pager_step(store)) {
+            continue;
+        }
+        if (qsi_journal_appended_lsn(store->journal) == durable) {
+            break;
+        }
+        QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+    }
+    return qsi_store_check_failed(store, error);
+}
+
+static qs_status check_open(const struct qs_store *store, qs_error *error)
+{
+    QS_TRY(qsi_store_check_failed(store, error));
+    return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
+                                        : QS_OK;
+}
+
+static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
+{
+    if (error != NULL) {
+        *error = store->paging.unpaged;
+        qsi_error_prefix(error,
+                         "memory_budget is used up and messages cannot be paged; nothing was "
+                         "accepted");
+    }
+    return QS_ECORRUPT;
+}
+
+/* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do no more for it. */
+static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
+{
+    while (is_over_budget(store) && may_shrink(store)) {
+        uint64_t durable = qsi_journal_durable_lsn(store->journal);
+        QS_TRY(check_open(store, error));
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        if (store->paging.is_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
+            QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
+            store->paging.is_stuck = false;
+            continue;
+        }
+        store->paging.memory_waiters += 1;
+        qsi_cond_signal(&store->paging.wanted);
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+        store->paging.memory_waiters -= 1;
+    }
+    return QS_OK;
+}
+
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+{
+    *released_out = false;
+    if (QS_UNLIKELY(store->checkpoint.is_held_up)) {
+        QS_TRY(qsi_checkpoint_check_held(store, error));
+    }
+    if (!store->paging.is_running) {
+        QS_TRY(qsi_check_may_wait(store));
+        return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
+    }
+    while (qsi_checkpoint_is_behind(store) || store->paging.garbage_is_much) {
+        QS_TRY(check_open(store, error));
+        QS_TRY(qsi_check_may_wait(store));
+        *released_out = true;
+        qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+    }
+    QS_TRY(wait_for_memory(store, released_out, error));
+    if (is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
+        return fail_unpaged(store, error);
+    }
+    if (is_over_budget(store) && store->paging.space_is_short) { /* which may be long ago */
+        QS_TRY(qsi_check_may_wait(store));
+        store->paging.space_is_short = store->paging.is_stuck = false;
+        QS_TRY(wait_for_memory(store, released_out, error));
+    }
+    if (is_over_budget(store) && store->paging.space_is_short) {
+        return qsi_fail(error, QS_ESTORE_FULL,
+                        "memory_budget is used up and there is no space on the disk to page to; "
+                        "nothing was accepted: free some space and try again");
+    }
+    return qsi_store_check_failed(store, error);
+}
