@@ -17,6 +17,8 @@ cdef class Store:
     cdef unsigned long generation
     cdef int active
     cdef bint closing
+    cdef Notes notes  # None: nobody tells any, or the collector was here
+    cdef void *note_context  # the same: its thread keeps it until the engine tells no more
     cdef object handles  # channels and connections, weakly
 
     def __cinit__(self, bytes path not None, *, uint64_t memory_budget, uint64_t embed_below,
@@ -44,7 +46,11 @@ cdef class Store:
         options.recovery = recovery
         options.create = create
         options.read_only = read_only
-        options.note = log_note
+        if not read_only:
+            self.notes = Notes()
+            self.notes.begin()
+            options.note = put_note
+            options.note_context = self.note_context = <void *>self.notes
         if progress is not None:
             told = Progress.__new__(Progress)
             told.callback = progress
@@ -56,6 +62,7 @@ cdef class Store:
             status = qs_store_open(&self.handle, directory, &options, NULL, &error)
         if status != QS_OK:
             self.handle = NULL
+            self.end_notes()
         if told is not None and told.raised is not None:
             raise told.raised  # __dealloc__ closes what was opened all the same
         check(status, &error)
@@ -64,6 +71,13 @@ cdef class Store:
         if self.handle != NULL:
             with nogil:
                 qs_store_close(self.handle, NULL)
+            self.end_notes()
+
+    cdef void end_notes(self) noexcept:
+        """Nothing tells any more.  In a child of fork() the thread that logs is not there."""
+        if self.note_context != NULL and self.generation == fork_generation:
+            (<Notes>self.note_context).close()
+        self.note_context = NULL
 
     cdef int enter(self) except -1:
         if self.generation != fork_generation:
@@ -125,6 +139,9 @@ cdef class Store:
         with nogil:
             status = qs_store_close(self.handle, &error)
         self.handle = NULL
+        self.end_notes()
+        if self.notes is not None and not forked:
+            self.notes.await_end()
         # Files are closed with the last handle, which may be kept for as long as a message is.
         for handle in list(self.handles):
             handle._free()
