@@ -111,6 +111,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     enum qsi_take take;
     uint8_t *room;
     uint32_t count;
+    bool counts;
 
     if (left == 0 || (get->bytes_left == 0 && get->batch.message_count > 0)) {
         return false;
@@ -122,13 +123,14 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         return false;
     }
     queue = qsi_head_level(queue);
+    counts = qsi_policy_counts_deliveries(&queue->policy);
     take = qsi_container_take(&queue->container,
                               left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch);
     if (take != QSI_TAKE_TAKEN) {
         get->is_paged = take == QSI_TAKE_PAGED;
         return false;
     }
-    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+    if (QS_UNLIKELY(counts)) {
         *status_io = qsi_deliveries_screen(channel->store, queue, &stretch, error);
         if (*status_io != QS_OK || stretch.count == 0) {
             return *status_io == QS_OK;
@@ -146,7 +148,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         QS_ASSERT(false); /* room was reserved */
     }
     qsi_stretch_mark_seen(&stretch);
-    if (QS_UNLIKELY(qsi_policy_counts_deliveries(&queue->policy))) {
+    if (QS_UNLIKELY(counts)) {
         qsi_deliveries_count(channel, queue, &stretch);
     }
     qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
