@@ -11,8 +11,8 @@
 #include "qstore/qstore.h"
 
 #include "check.h"
-#include "env_test.h"
 #include "crash_model.h"
+#include "env_test.h"
 
 #include <stdlib.h>
 

@@ -10,10 +10,10 @@
 #include "qstore/codec.h"
 
 #include "block.h"
+#include "crash_run.h"
 #include "journal_file.h"
 #include "le.h"
 #include "message_format.h"
-#include "crash_run.h"
 #include "segment_format.h"
 
 #include <signal.h>

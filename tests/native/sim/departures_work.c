@@ -186,7 +186,7 @@ void depart_work_get(struct depart_work *work)
 }
 
 bool depart_ends(const struct depart_work *work, const struct depart_out *out,
-                        enum depart_verb verb)
+                 enum depart_verb verb)
 {
     return verb == DEPART_ACK ||
            (verb == DEPART_REJECT &&
