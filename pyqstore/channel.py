@@ -117,6 +117,12 @@ class Channel(_core.Channel):
             settler.close()
             self._forget_event_fd()
 
+    def _free(self) -> None:
+        """For the store, which is closed."""
+        super()._free()
+        if self._settler is not None:
+            self._settler.close()
+
     def threadsafe(self) -> Settler:
         """What acknowledges and refuses deliveries of this channel from other threads, while this
         one waits in ``process_events`` or ``start_consuming``: for a pool of threads behind a
@@ -288,6 +294,8 @@ class Channel(_core.Channel):
           ``content_encoding``, ``reply_to``, ``user_id``: string or dictionary; ``priority``,
           ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp, or integer
           seconds.  A column beats ``properties``.
+        - ``due``: timestamp; the row is in its queues at once and delivered from then on, as with
+          ``delay`` of ``basic_publish``.  Null, or over by now: at once.
 
         What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
         of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,

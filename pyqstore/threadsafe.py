@@ -73,7 +73,7 @@ class Settler:
     def _ask(self, call: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
         with self._mutex:
-            if self._is_closed:
+            if self._is_closed or self._channel.closed:
                 future.set_exception(ChannelClosed("the channel is closed"))
                 return future
             self._asked.append((future, call))
@@ -85,6 +85,13 @@ class Settler:
 
     def next_event(self, kinds: int, timeout_ns: int) -> _Event | None:
         """As ``Channel._next_event``, making the calls that are asked for meanwhile."""
+        try:
+            return self._next_event(kinds, timeout_ns)
+        finally:
+            if self._channel.closed:  # nobody may come to close it until those who asked are told
+                self.close()
+
+    def _next_event(self, kinds: int, timeout_ns: int) -> _Event | None:
         receive = partial(_core.Channel._next_event, self._channel)
         self.settle()
         if self._is_closed:

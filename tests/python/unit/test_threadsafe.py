@@ -165,3 +165,32 @@ def test_waiting_while_the_store_is_closed_said_bad_file_descriptor(path: Path) 
     channel.close()
     with pytest.raises(pyqstore.ChannelClosed):
         settler.basic_ack(1).result(timeout=5)
+
+
+def test_who_asked_a_channel_that_an_error_closed_is_told(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    publish(channel, 2)
+    channel = store.channel()
+    settler = channel.threadsafe()
+    tags = [channel.basic_get("q").delivery_tag for _ in range(2)]
+    asked = [settler.basic_ack(tag) for tag in (99, *tags)]
+    with pytest.raises(pyqstore.PreconditionFailed):
+        channel.process_events()
+    asked.append(settler.basic_ack(tags[0]))  # the pool's threads ask before anybody closes it
+    for answer in asked:
+        with pytest.raises((pyqstore.PreconditionFailed, pyqstore.ChannelClosed)):
+            answer.result(10)
+    channel.close()
+
+
+def test_who_asked_a_channel_whose_store_was_closed_is_told(tmp_path: Path) -> None:
+    store = pyqstore.open(tmp_path / "other")
+    channel = store.channel()
+    settler = channel.threadsafe()
+    asked = [settler.basic_ack(1)]
+    store.close()
+    asked.append(settler.basic_ack(1))
+    for answer in asked:
+        with pytest.raises(pyqstore.ChannelClosed):
+            answer.result(10)
