@@ -141,12 +141,13 @@ class PublishRefused(Error):
         self.rows = rows
 
     def __str__(self) -> str:
-        if not self.rows:
+        if self.count == 1 and not self.rows:
             return f"publish {self.publish_number} was refused"
         named = self.publish_numbers or self.rows
         more = ", ..." if self.count > len(named) else ""
+        what = "of the batch's messages" if self.rows else "messages"
         return (
-            f"{self.count} of the batch's messages were refused by a queue that is full:"
+            f"{self.count} {what} were refused by a queue that is full:"
             f" {'publish numbers' if self.publish_numbers else 'rows'}"
             f" {', '.join(map(str, named))}{more}"
         )

@@ -309,8 +309,14 @@ def _milliseconds(value: str | int | timedelta) -> str:
             )
         return value
     if isinstance(value, timedelta):
-        value = -(-value // timedelta(milliseconds=1))  # rounded up
+        value = whole_milliseconds(value)
     return str(_integer("expiration", value, 0, _EXPIRATION_MS_MAX))
+
+
+def whole_milliseconds(span: timedelta) -> int:
+    """Rounded up, without leaving what a timedelta can hold."""
+    whole, rest = divmod(span, timedelta(milliseconds=1))
+    return whole + bool(rest)
 
 
 def _seconds(value: int | datetime) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,12 +10,20 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from .channel import Channel
-from .errors import Empty, NotFound, PreconditionFailed, PublishRefused, StoreCorrupt
+from . import _core
+from .channel import Channel, warn_of_unknown
+from .errors import (
+    Empty,
+    MessageReturned,
+    NotFound,
+    PreconditionFailed,
+    PublishRefused,
+    StoreCorrupt,
+)
 from .fields import FieldValue
 from .message import Message
-from .properties import Properties
-from .waiting import check_timeout
+from .properties import Properties, whole_milliseconds
+from .waiting import SLICE_NS, check_timeout
 
 if TYPE_CHECKING:
     from .store import Store
@@ -39,6 +48,12 @@ class Codec(Protocol):
 
 
 _CODEC = ("dumps", "loads")
+_EXCHANGE_PREFIX = "pyqstore.queue."
+_NAME_BYTES_MAX = 255
+_EXPIRES_MS_MAX = 2**32 - 2
+_VERDICTS = _core.EVENT_ACK | _core.EVENT_NACK
+_VERDICTS_PER_CALL = 4096
+_NUMBERS_SHOWN = 8
 
 
 class Queue:
@@ -60,7 +75,7 @@ class Queue:
         self._name = check_name(name)
         self._codec = check_codec(codec)
         self._channels = _Channels(store)
-        declare(store, self._channels.receiving(), name, arguments or {})
+        declare(store, self._channels, name, arguments or {})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} of {self._store!r}>"
@@ -131,7 +146,7 @@ class Queue:
         protocol, with the columns of ``Channel.publish_batch``; ``exchange``, ``routing_key`` and
         ``delivery_mode`` are ignored.  Of Arrow data that are wrong nothing is put.  When an
         iterable raises, or the queue refuses some, the others stay in the queue.  Raises as ``put``
-        does.
+        does; ``PublishRefused.count`` says how many were refused.
         """
         count = 0
         with self._channels.publishing() as channel:
@@ -145,14 +160,17 @@ class Queue:
                     encoded, properties = envelope(body, check_codec(codec) or self._codec)
                     channel.basic_publish("", self._name, encoded, properties, mandatory=True)
                     count += 1
-            wait(channel)
+            wait_counting(channel)
         return count
 
     def _exchange(self) -> str:
-        """Where messages with keys of their own are published."""
-        exchange = f"pyqstore.queue.{self._name}"
+        """Where messages with keys of their own are published.  It goes with the queue."""
+        exchange = f"{_EXCHANGE_PREFIX}{self._name}"
+        if len(exchange.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
+            most = _NAME_BYTES_MAX - len(_EXCHANGE_PREFIX)
+            raise ValueError(f"key: only a queue whose name has at most {most} bytes takes one")
         channel = self._channels.receiving()
-        channel.exchange_declare(exchange, "fanout", durable=True)
+        channel.exchange_declare(exchange, "fanout", durable=True, auto_delete=True)
         channel.queue_bind(self._name, exchange)  # written when it is new
         return exchange
 
@@ -209,12 +227,13 @@ class Queue:
 
         Raises StoreCorrupt when one cannot be read.
         """
-        if count < 0:
-            raise ValueError(f"count must be 0 or more, not {count}")
-        return first_ready(self._store, self._name, count)
+        number = operator.index(count)
+        if number < 0:
+            raise ValueError(f"count must be 0 or more, not {number}")
+        return first_ready(self._store, self._name, number)
 
     def purge(self) -> int:
-        """Drop all messages that are ready, and return how many."""
+        """Drop all messages that are ready or delayed, and return how many."""
         return self._channels.receiving().queue_purge(self._name)
 
     def delete(self) -> int:
@@ -237,9 +256,13 @@ class Queue:
         call raises, the message is tried again ``retries`` times: after ``backoff`` seconds, and
         twice as long each time, an hour at most, or after ``backoff(attempt)``, attempt 1 and up.
         Then it goes to the queue ``dead`` (None: this queue's name and ``.dead``), which is made,
-        with headers ``x-error``, ``x-attempts`` and ``x-queue``.  Attempts are counted by the
-        engine (``Message.delivery_count``); declare the queue with a ``delivery_limit`` to have
-        them survive the process, for messages that kill it.
+        with headers ``x-error``, ``x-attempts``, ``x-queue`` and ``x-routing-key``.  Attempts are
+        counted by the engine (``Message.delivery_count``).
+
+        Declare the queue with a ``delivery_limit`` to have them survive the process, for messages
+        that kill it: ``delivery_limit=5, dead_letter_exchange="",
+        dead_letter_routing_key="jobs.dead"``.  Without the last two the engine drops what was
+        delivered too often.  A call that raises is tried again as often as both allow.
 
         What is no Exception, as SystemExit, gives the message back, ends the other threads after
         what is under way, and is raised here; so is what the store raises, and Ctrl-C.  SIGTERM is
@@ -295,6 +318,24 @@ def wait(channel: Channel) -> None:
         raise PublishRefused(channel.next_publish_number - 1)
 
 
+def wait_counting(channel: Channel) -> None:
+    """As ``wait``, of many messages: the error says how many of them were refused."""
+    refused = 0
+    first: list[int] = []
+    while channel._wait_confirms(SLICE_NS, 0) is None:
+        pass
+    while verdicts := channel._take_events(_VERDICTS, _VERDICTS_PER_CALL)[0]:
+        for kind, number, detail in verdicts:
+            if kind == _core.EVENT_NACK:
+                refused += detail[1]
+                first += [number] if len(first) < _NUMBERS_SHOWN else []
+    returned = channel._take_ignored_returns()
+    if returned is not None:
+        raise MessageReturned(*returned)
+    if refused > 0:
+        raise PublishRefused(first[0], refused, tuple(first))
+
+
 # Shared with the queues of asyncio.
 
 
@@ -316,7 +357,7 @@ def check_codec(codec: Codec | None) -> Codec | None:
 
 def declare(
     store: Store,
-    channel: Channel,
+    channels: _Channels,
     name: str,
     arguments: Mapping[str, FieldValue | timedelta],
 ) -> None:
@@ -329,7 +370,16 @@ def declare(
         else:
             check_safe(name, status)
             return
-    channel.queue_declare(name, durable=True, arguments=amqp_arguments(arguments))
+    encoded = amqp_arguments(arguments)
+    channels.receiving()._declare_queue(name, False, True, False, False, encoded)
+
+
+def warn_of_slips(
+    name: str, arguments: Mapping[str, FieldValue | timedelta], stacklevel: int
+) -> None:
+    """Of arguments that mean nothing, in the name of the caller of the caller."""
+    if arguments:
+        warn_of_unknown(name, amqp_arguments(arguments), stacklevel + 1)
 
 
 def check_safe(name: str, status: Mapping[str, Any]) -> None:
@@ -346,16 +396,23 @@ def amqp_arguments(arguments: Mapping[str, FieldValue | timedelta]) -> dict[str,
     """``max_length=5`` as ``{"x-max-length": 5}``; time spans in milliseconds."""
     return {
         key if key.startswith("x-") else "x-" + key.replace("_", "-"): (
-            milliseconds(value) if isinstance(value, timedelta) else value
+            whole_milliseconds(value) if isinstance(value, timedelta) else value
         )
         for key, value in arguments.items()
     }
 
 
-def milliseconds(span: Seconds) -> int:
-    """A time span in whole milliseconds, those begun counted."""
-    seconds = span.total_seconds() if isinstance(span, timedelta) else span
-    return -int(-seconds * 1000 // 1)
+def milliseconds_of(expires: Seconds) -> int:
+    """Whole milliseconds, those begun counted.  TypeError and ValueError that name ``expires``."""
+    if isinstance(expires, timedelta):
+        milliseconds: float = whole_milliseconds(expires)
+    elif isinstance(cast("object", expires), int | float) and not isinstance(expires, bool):
+        milliseconds = -(-expires * 1000 // 1)
+    else:
+        raise TypeError(f"expires must be seconds or a timedelta, not {type(expires).__name__}")
+    if not 0 <= milliseconds <= _EXPIRES_MS_MAX:  # not a number as well
+        raise ValueError(f"expires must be 0 to {_EXPIRES_MS_MAX // 1000} seconds, not {expires}")
+    return int(milliseconds)
 
 
 PERSISTENT = Properties(delivery_mode=2)
@@ -390,7 +447,7 @@ def envelope(
     if priority is not None or expires is not None or headers is not None:
         properties = properties.replace(
             priority=priority,
-            expiration=None if expires is None else str(milliseconds(expires)),
+            expiration=None if expires is None else milliseconds_of(expires),
             headers=headers,
         )
     return encoded, properties
@@ -407,12 +464,15 @@ def only_messages(data: object) -> object:
 
     table = pyarrow.table(data)
     others = {"exchange", "routing_key", "delivery_mode"}
-    return table.drop_columns([name for name in table.column_names if name in others])
+    return table.select([i for i, name in enumerate(table.column_names) if name not in others])
+
+
+_ONE_BODY = (bytes, bytearray, memoryview, str, Mapping)
 
 
 def bodies(data: object) -> Iterable[object]:
     """What can be iterated, unless it is one body."""
-    if isinstance(data, bytes | bytearray | memoryview | str) or not isinstance(data, Iterable):
+    if isinstance(data, _ONE_BODY) or not isinstance(data, Iterable):
         raise TypeError(
             f"put_many takes an iterable of bodies or Arrow data, not {type(data).__name__}"
         )

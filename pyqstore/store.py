@@ -23,7 +23,7 @@ from .figures import Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification
 from .message import Message
 from .options import SYNC, StoreOptions, decoded, encoded, number_of, signature_of, word_of
-from .queue import Codec, Queue
+from .queue import Codec, Queue, warn_of_slips
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -239,7 +239,9 @@ class Store(_core.Store):
 
         PreconditionFailed: it is there with other arguments, or not durable.
         """
-        return Queue(self, name, codec, arguments)
+        queue = Queue(self, name, codec, arguments)
+        warn_of_slips(name, arguments, stacklevel=2)
+        return queue
 
     @property
     def path(self) -> str:
@@ -332,6 +334,8 @@ class Store(_core.Store):
         position, left = operator.index(start), None if limit is None else operator.index(limit)
         if position < 0 or (left is not None and left < 0):
             raise ValueError("start and limit must not be negative")
+        if position > _U64_MAX:
+            raise ValueError(f"start must be at most {_U64_MAX}, not {position}")
         while left is None or left > 0:
             most = _BROWSE_ROWS if left is None else min(left, _BROWSE_ROWS)
             position, batch, error = self._browse(queue, position, most, _BROWSE_BYTES)

@@ -13,7 +13,7 @@ _FOR_EVER = 2**62 / 1e9  # seconds whose nanoseconds a clock can count: 146 year
 def check_timeout(timeout: float | None) -> float:
     """The seconds to wait, infinite for None and for what no clock can count.
 
-    ValueError for a timeout that is negative or not a number.
+    ValueError for a timeout that is negative or not a number; TypeError for one of another type.
     """
     if timeout is None:
         return math.inf
@@ -21,6 +21,9 @@ def check_timeout(timeout: float | None) -> float:
         waits = timeout >= 0
     except ArithmeticError:  # decimal's NaN compares with nothing
         waits = False
+    except TypeError:
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout must be None or seconds, not {kind}") from None
     if not waits:
         raise ValueError(f"timeout must be None or 0 seconds or more, not {timeout}")
     return float(timeout) if timeout < _FOR_EVER else math.inf

@@ -97,8 +97,13 @@ class Queue:
         )
 
     async def put_many(self, data: object, *, codec: Codec | None = None) -> int:
-        """As :meth:`pyqstore.Queue.put_many`, in a thread, in which ``data`` is iterated."""
-        return await self._store._threads.run(partial(self._queue.put_many, data, codec=codec))
+        """As :meth:`pyqstore.Queue.put_many`, in a thread of its own, which iterates ``data``.
+
+        When this is cancelled the thread goes on.
+        """
+        return await self._store._threads.run_apart(
+            partial(self._queue.put_many, data, codec=codec)
+        )
 
     def get(self, timeout: float | None = None) -> Getting:
         """The first ready message; waits ``timeout`` seconds for one (None: for ever).
@@ -160,7 +165,7 @@ class Queue:
         return await self._store._threads.run(partial(self._queue.peek, count))
 
     async def purge(self) -> int:
-        """Drop all messages that are ready, and return how many."""
+        """Drop all messages that are ready or delayed, and return how many."""
         return await self._store._threads.run(self._queue.purge)
 
     async def delete(self) -> int:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from .. import _core
+from .. import queue as synchronous_queue
 from .. import store as synchronous
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
@@ -182,7 +183,9 @@ class Store:
         **arguments: FieldValue | timedelta,
     ) -> Queue:
         """As :meth:`pyqstore.Store.queue`, for the running loop."""
-        queue = await self._threads.run(partial(self._store.queue, name, codec=codec, **arguments))
+        declare = partial(synchronous_queue.Queue, self._store, name, codec, arguments)
+        queue = await self._threads.run(declare)
+        synchronous_queue.warn_of_slips(name, arguments, stacklevel=2)
         return Queue(self, queue)
 
     async def close(self) -> None:

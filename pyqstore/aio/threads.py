@@ -31,12 +31,15 @@ class Threads:
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Make the call in a thread.  StoreClosed when they are gone; ForkedStore."""
-        if self._process != os.getpid():
-            raise ForkedStore("the store was opened before fork(); open it in this process")
+        self._check_process()
         try:
             return self._executor.submit(partial(no_stop_iteration, call))
         except RuntimeError:
             raise StoreClosed("the store is closed") from None
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise ForkedStore("the store was opened before fork(); open it in this process")
 
     def end(self) -> None:
         """No call is begun any more; those that were are made."""
@@ -44,10 +47,15 @@ class Threads:
 
     def finish(self, call: Callable[[], T]) -> Future[T]:
         """Make the last call, in a thread of its own: it need not wait until another ends."""
-        done: Future[T] = Future()
-        threading.Thread(target=_fulfil, args=(done, call), name="pyqstore-aio-close").start()
+        done = _begin_apart(call, "pyqstore-aio-close")
         self.end()
         return done
+
+    async def run_apart(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns in a thread of its own, which it may keep for long: the store's are
+        left to the others.  ForkedStore."""
+        self._check_process()
+        return await asyncio.wrap_future(_begin_apart(call, "pyqstore-aio-apart"))
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """What ``call`` returns in a thread.
@@ -62,6 +70,13 @@ class Threads:
             if undo is not None and not job.cancel():
                 job.add_done_callback(lambda done: _undo(done, undo))
             raise
+
+
+def _begin_apart(call: Callable[[], T], name: str) -> Future[T]:
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # whoever waits for it may be cancelled, not the call
+    threading.Thread(target=_fulfil, args=(done, call), name=name).start()
+    return done
 
 
 def _fulfil(done: Future[T], call: Callable[[], T]) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..work import Backoff, Plan, ending_on_sigterm
+from ..work import Backoff, Plan, ending_on_sigterm, worker_count
 from .message import Message
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ class Work:
         stop: asyncio.Event | None,
     ) -> None:
         """See ``Queue.work``."""
-        if not callable(function):
-            raise TypeError(f"function must be callable, not {type(function).__name__}")
         self._queue = queue
         self._function = function
-        self._plan = Plan(queue.name, retries, backoff, dead)
+        self._plan = Plan(function, queue.name, retries, backoff, dead)
+        if stop is not None and not isinstance(stop, asyncio.Event):
+            raise TypeError(f"stop must be an asyncio.Event, not {type(stop).__name__}")
         self._dead: Queue | None = None
         self._stop = stop
         self._end = asyncio.Event()
 
     async def run(self, tasks: int) -> None:
         """Return when every task has ended."""
-        if tasks < 1:
-            raise ValueError(f"tasks must be 1 or more, not {tasks}")
+        count = worker_count("tasks", tasks)
+        self._plan.heed_limit(self._queue._store._store)
         self._dead = await self._queue._store.queue(self._plan.dead)
         loop = asyncio.get_running_loop()
-        _log.info("%d tasks work on queue %r", tasks, self._queue.name)
+        _log.info("%d tasks work on queue %r", count, self._queue.name)
         with ending_on_sigterm(lambda: loop.call_soon_threadsafe(self._end.set)):
-            workers = [asyncio.create_task(self._serve()) for _ in range(tasks)]
+            workers = [asyncio.create_task(self._serve()) for _ in range(count)]
             try:
                 await self._until_over(workers)
                 self._end.set()
@@ -105,13 +105,16 @@ class Work:
             answer = self._function(message)
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # this task is, not one that the function waited for
             if message.settled:
                 _log.warning("%r failed after it was settled", message, exc_info=error)
             else:
                 await self._failed(message, error)
 
-    async def _failed(self, message: Message, error: Exception) -> None:
+    async def _failed(self, message: Message, error: BaseException) -> None:
         delay = self._plan.delay(message, error)
         if delay is not None:
             await message.retry(delay=delay or None)

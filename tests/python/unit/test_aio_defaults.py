@@ -5,9 +5,10 @@ import gc
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pyarrow
@@ -163,6 +164,32 @@ def test_queue_leaves_without_a_warning(path: Path) -> None:
         run(path, work)
 
 
+def test_put_many_that_waits_for_the_loop_leaves_its_threads_to_others(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def row() -> bytes:
+            await store.sync()  # in a thread of the store
+            return b"row"
+
+        def rows() -> Iterator[bytes]:
+            for _ in range(3):
+                yield asyncio.run_coroutine_threadsafe(row(), loop).result()
+
+        assert await asyncio.gather(*(queue.put_many(rows()) for _ in range(8))) == [3] * 8
+
+    run(path, work)
+
+
+def test_warning_of_an_argument_names_the_line_that_gave_it(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        with pytest.warns(pyqstore.UnknownArgument, match="max-length") as warned:
+            await store.queue("a", max_lenght=5)
+        assert warned[0].filename == __file__
+
+    run(path, work)
+
+
 # The worker.
 
 
@@ -258,3 +285,80 @@ def test_worker_ends_on_sigterm_after_what_is_under_way(path: Path) -> None:
     assert process.wait() == 0
     with pyqstore.open(path) as store:
         assert [message.body for message in store.queue("jobs").peek(9)] == [b"2"]
+
+
+BESIDE = """
+import asyncio, os, signal, sys
+from pyqstore import aio
+
+async def handle(message):
+    print("begun", flush=True)
+    await asyncio.sleep(0.5)
+    print("done", flush=True)
+
+async def main():
+    async with aio.open(sys.argv[1]) as store:
+        jobs, other = await store.queue("jobs"), await store.queue("other")
+        stop = asyncio.Event()
+        first = asyncio.create_task(other.work(handle, stop=stop))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(jobs.work(handle))
+        await asyncio.sleep(0.1)
+        stop.set()
+        await first
+        os.kill(os.getpid(), signal.SIGTERM)
+        await second
+        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_worker_beside_another_that_ended_still_heeds_sigterm(path: Path) -> None:
+    with pyqstore.open(path) as store:
+        store.queue("jobs").put(b"1")
+    done = subprocess.run(
+        [sys.executable, "-c", BESIDE, str(path)], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "begun\ndone\nTrue\n")
+
+
+def test_call_that_waited_for_a_cancelled_task_failed(path: Path) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        await queue.put(b"1")
+
+        async def handle(message: aio.Message) -> None:
+            task = asyncio.create_task(asyncio.sleep(3600))
+            task.cancel()
+            await task
+
+        working = asyncio.create_task(queue.work(handle, retries=0))
+        dead = await store.queue("jobs.dead")
+        async with dead.get(timeout=30) as message:
+            assert "CancelledError" in message.properties.headers["x-error"]
+        assert not working.done()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    run(path, work)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"tasks": 1.5}, TypeError),
+        ({"tasks": 0}, ValueError),
+        ({"stop": threading.Event()}, TypeError),  # its wait() would stop the loop
+        ({"dead": ""}, ValueError),
+    ],
+)
+def test_worker_that_does_not_begin_makes_no_queue(
+    path: Path, wrong: dict[str, object], error: type[Exception]
+) -> None:
+    async def work(store: aio.Store, queue: aio.Queue) -> None:
+        with pytest.raises(error):
+            await queue.work(print, **wrong)  # type: ignore[arg-type]
+        assert await store.queues() == ["jobs"]
+
+    run(path, work)

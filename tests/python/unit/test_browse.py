@@ -72,6 +72,8 @@ def test_browse_begins_at_a_sequence_and_ends_at_a_limit(path: Path) -> None:
         assert bodies(store, "q", start=sequences[-1] + 1) == []
         with pytest.raises(ValueError, match="negative"):
             bodies(store, "q", start=-1)
+        with pytest.raises(ValueError, match="start must be at most"):
+            bodies(store, "q", start=2**64)
         for number in (Decimal("NaN"), 1.5, "1"):
             with pytest.raises(TypeError):
                 bodies(store, "q", start=number)  # type: ignore[arg-type]

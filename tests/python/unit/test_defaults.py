@@ -348,6 +348,82 @@ def test_what_an_ended_thread_held_is_given_back(queue: pyqstore.Queue) -> None:
         assert message.redelivered
 
 
+def test_wrong_time_to_live_names_its_argument(queue: pyqstore.Queue) -> None:
+    for wrong in (float("inf"), float("nan"), -1, 1e300, timedelta.max):
+        with pytest.raises(ValueError, match="expires must be"):
+            queue.put(b"1", expires=wrong)
+    for wrong in ("5", True):
+        with pytest.raises(TypeError, match="expires must be"):
+            queue.put(b"1", expires=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timeout must be"):
+        queue.get(timeout="5")  # type: ignore[arg-type]
+    assert len(queue) == 0
+
+
+def test_one_mapping_is_no_iterable_of_bodies(store: pyqstore.Store) -> None:
+    queue = store.queue("values", codec=pyqstore.json)
+    with pytest.raises(TypeError, match="iterable of bodies"):
+        queue.put_many({"id": 5})  # its keys would be put
+    assert len(queue) == 0
+
+
+def test_put_many_counts_what_a_full_queue_refused(store: pyqstore.Store) -> None:
+    queue = store.queue("small", max_length=2, overflow="reject-publish")
+    with pytest.raises(pyqstore.PublishRefused, match="3 messages were refused") as refused:
+        queue.put_many(str(number) for number in range(5))
+    assert refused.value.count == 3
+    assert refused.value.publish_numbers == (3, 4, 5)
+    with pytest.raises(pyqstore.PublishRefused) as refused:
+        queue.put_many(str(number) for number in range(20_000))
+    assert refused.value.count == 20_000
+    assert len(refused.value.publish_numbers) == 8
+    assert len(queue) == 2
+
+
+def test_put_many_ignores_columns_of_one_name_that_it_ignores(queue: pyqstore.Queue) -> None:
+    table = pyarrow.table([["1"], ["x"], ["y"]], names=["body", "exchange", "exchange"])
+    assert queue.put_many(table) == 1
+
+
+def test_deleted_queue_takes_its_exchange_along(store: pyqstore.Store) -> None:
+    exchanges = store.exchanges().keys()
+    queue = store.queue("jobs")
+    queue.put(b"1", key="k")
+    assert store.exchanges().keys() > exchanges
+    queue.delete()
+    assert store.exchanges().keys() == exchanges
+    long = store.queue("n" * 250)
+    with pytest.raises(ValueError, match="key: only a queue"):
+        long.put(b"1", key="k")
+    long.put(b"1")
+
+
+def test_peek_of_a_part_of_a_message_is_an_error(queue: pyqstore.Queue) -> None:
+    queue.put_many(["1", "2", "3"])
+    for wrong in (1.5, "1", None):
+        with pytest.raises(TypeError):
+            queue.peek(wrong)  # type: ignore[arg-type]
+
+
+def test_queue_of_a_store_opened_for_reading_can_be_looked_at(tmp_path: Path) -> None:
+    with pyqstore.open(tmp_path / "store") as store:
+        store.queue("a").put(b"1")
+    with pyqstore.open(tmp_path / "store", read_only=True) as store:
+        queue = store.queue("a")
+        assert len(queue) == 1
+        assert [message.body for message in queue.peek(9)] == [b"1"]
+        with pytest.raises(pyqstore.StoreReadOnly):
+            queue.get(timeout=0)
+        with pytest.raises(pyqstore.StoreReadOnly):
+            queue.put(b"2")
+
+
+def test_warning_of_an_argument_names_the_line_that_gave_it(store: pyqstore.Store) -> None:
+    with pytest.warns(pyqstore.UnknownArgument, match="max-length") as warned:
+        store.queue("a", max_lenght=5)
+    assert warned[0].filename == __file__
+
+
 # The worker.
 
 
@@ -502,3 +578,103 @@ def test_worker_calls_the_handler_of_sigterm_that_was_there(queue: pyqstore.Queu
         assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, before)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def stop_when_done(store: pyqstore.Store) -> threading.Event:
+    """Set when queue "jobs" has nothing any more, or after a while."""
+    stop = threading.Event()
+
+    def look() -> None:
+        for _ in range(400):
+            time.sleep(0.05)
+            jobs = store.queue_status("jobs")
+            if jobs.messages_ready + jobs.messages_unacked + jobs.messages_delayed == 0:
+                break
+        stop.set()
+
+    threading.Thread(target=look).start()
+    return stop
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+def test_dead_letter_does_not_go_where_its_cc_leads(store: pyqstore.Store) -> None:
+    queue, tries = store.queue("jobs"), []
+    with store.channel() as channel:
+        properties = pyqstore.Properties(headers={"CC": ["jobs"], "of": "mine"}, delivery_mode=2)
+        channel.basic_publish("", "nowhere", b"1", properties)
+
+    def handle(message: pyqstore.Message) -> None:
+        tries.append(message.delivery_count)
+        raise_it(KeyError() if len(tries) < 9 else SystemExit())  # not for ever
+
+    queue.work(handle, retries=1, backoff=0, stop=stop_when_done(store))
+    assert tries == [0, 1]
+    with store.queue("jobs.dead").get(timeout=0) as message:
+        assert message.properties.headers["of"] == "mine"
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(Unspeakable(), "Unspeakable: ?"), (ValueError("\ud800"), "ValueError: \\ud800")],
+)
+def test_error_that_no_header_can_hold_ends_no_worker(
+    store: pyqstore.Store, queue: pyqstore.Queue, error: Exception, said: str
+) -> None:
+    queue.put(b"1")
+    queue.work(lambda message: raise_it(error), retries=0, stop=stop_when_done(store))
+    with store.queue("jobs.dead").get(timeout=0) as message:
+        assert message.properties.headers["x-error"] == said
+
+
+def test_message_tried_as_often_as_the_delivery_limit_is_not_lost(store: pyqstore.Store) -> None:
+    queue, tries = store.queue("jobs", delivery_limit=2), []
+    queue.put(b"1")
+
+    def handle(message: pyqstore.Message) -> None:
+        tries.append(message.delivery_count)
+        raise KeyError
+
+    queue.work(handle, retries=5, backoff=0, stop=stop_when_done(store))
+    assert tries == [0, 1, 2]
+    assert len(store.queue("jobs.dead")) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"threads": 0}, ValueError),
+        ({"threads": 1.5}, TypeError),
+        ({"stop": 5}, TypeError),
+        ({"dead": ""}, ValueError),
+        ({"dead": 5}, TypeError),
+    ],
+)
+def test_worker_that_does_not_begin_makes_no_queue(
+    store: pyqstore.Store, queue: pyqstore.Queue, wrong: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        queue.work(print, **wrong)  # type: ignore[arg-type]
+    assert store.queues() == ["jobs"]
+
+
+def test_ctrl_c_waits_for_what_is_under_way(store: pyqstore.Store, queue: pyqstore.Queue) -> None:
+    queue.put(b"1")
+    done = []
+
+    def handle(message: pyqstore.Message) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        done.append(message.body)
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.work(handle)
+    assert done == [b"1"]
+    assert store.queue_status("jobs").messages_unacked == len(queue) == 0

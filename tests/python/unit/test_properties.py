@@ -211,3 +211,10 @@ def test_any_bytes_are_properties_or_a_value_error(data: bytes) -> None:
     except ValueError:
         return
     assert len(back.values) == len(ALL)
+
+
+def test_longest_timedelta_is_a_wrong_expiration() -> None:
+    for wrong in (timedelta.max, timedelta.min):
+        with pytest.raises(ValueError, match="expiration must be"):
+            Properties(expiration=wrong)
+    assert Properties(expiration=timedelta(microseconds=1001)).expiration == "2"
