@@ -1,4 +1,4 @@
-/* Getting messages, one or a batch at a time.
+/* Getting messages, one at a time; batches are in receive_batch.c.
  *
  * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it, from
  * chunks that are held meanwhile: paging may take them from the queue. */

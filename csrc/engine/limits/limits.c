@@ -86,7 +86,7 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *level,
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
 {
     while (!queue->deleted && qsi_is_over(queue)) {
-        struct store_queue *level;
+        struct store_queue *level = queue;
         struct qsi_passed passed;
         struct qsi_segment *head = find_head(queue, &level, &passed);
         uint64_t ready = qsi_ready_count(queue) - passed.messages;

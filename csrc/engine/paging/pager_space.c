@@ -1,5 +1,5 @@
-/* Space on the disk that is not needed any more: references of settled messages are released, files of segments that ended go, sparse
- * segments are rewritten, message files compacted. */
+/* Space on the disk that is not needed any more: references of settled messages are released, and
+ * files of segments that ended go. */
 #include "alloc.h"
 #include "error.h"
 #include "pager.h"
