@@ -53,6 +53,15 @@ def public() -> set[str]:
     return found
 
 
+def declared() -> set[str]:
+    """Every function that the public headers declare, whether it is marked or not."""
+    found: set[str] = set()
+    for header in (CSRC / "include/qstore").glob("*.h"):
+        text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*", "", code(header), flags=re.M)
+        found |= set(re.findall(r"^(?!typedef|static)\w[\w \n*]*?\b(qs_\w+)\s*\(", text, re.M))
+    return found
+
+
 def run(*command: str | Path) -> str:
     tools = Path(sys.executable).parent
     path = os.pathsep.join([str(tools), os.environ["PATH"]])
@@ -92,6 +101,17 @@ def test_shared_library_exports_what_the_headers_declare(build: Path) -> None:
     symbols = run("nm", "-D", "--defined-only", build / "csrc/libqstore.so")
     exported = {line.split()[2] for line in symbols.splitlines()}
     assert exported == public()
+    assert declared() <= exported
+
+
+def test_shared_library_has_no_test_environment_in_it(build: Path) -> None:
+    symbols = run("nm", "--defined-only", build / "csrc/libqstore.so")
+    defined = {line.split()[-1] for line in symbols.splitlines()}
+    of_tests: set[str] = set()
+    for header in (ROOT / "tests/native/sim").glob("*.h"):
+        of_tests |= set(re.findall(r"^\w[\w *]*?\b(\w+)\(", code(header), re.M))
+    assert "qsi_env_sim_cut" in of_tests
+    assert of_tests & defined == set()
 
 
 def test_codec_floor_has_no_mutable_statics(build: Path) -> None:
