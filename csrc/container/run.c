@@ -9,8 +9,8 @@ void qsi_run_destroy(struct qsi_run *run)
     if (run == NULL) {
         return;
     }
-    qsi_chunk_unref(run->chunk);
-    qsi_free(run->rows);
+    qsi_chunk_unref(run->messages.chunk);
+    qsi_free(run->messages.rows);
     qsi_free(run);
 }
 
@@ -23,11 +23,11 @@ qs_status qsi_run_create(struct qsi_run **run_out, struct qsi_chunk *chunk, uint
     if (run == NULL) {
         return QS_ENOMEM;
     }
-    run->chunk = qsi_chunk_ref(chunk);
+    run->messages.chunk = qsi_chunk_ref(chunk);
     run->journalled = journalled;
-    run->record_at = record_at;
+    run->messages.record_at = record_at;
     run->count = run->live_count = count;
-    run->rows = rows;
+    run->messages.rows = rows;
     run->has_stored = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_STORED) != 0;
     run->has_transient = (chunk->data[record_at + 5] & QSI_MESSAGES_HAS_TRANSIENT) != 0;
     return QS_OK;

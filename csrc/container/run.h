@@ -10,21 +10,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct qsi_run {
+/* Where the records of some messages are: one that has them all, or one for each. */
+struct qsi_messages_ref {
     struct qsi_chunk *chunk;
+    uint32_t *rows;     /* NULL: message i is row first_row + i */
+    uint32_t first_row; /* 0 where there are rows */
+    uint32_t record_at; /* of the one record, unless single_records */
+    /* Rows are offsets of records of one message each, else rows of the one record. */
+    bool single_records;
+};
+
+/* Where message i is: the record, and the row in it. */
+static inline const uint8_t *qsi_messages_ref_record(const struct qsi_messages_ref *ref, uint32_t i,
+                                                     uint32_t *record_row_out)
+{
+    if (ref->single_records) {
+        *record_row_out = 0;
+        return ref->chunk->data + ref->rows[i];
+    }
+    *record_row_out = ref->rows != NULL ? ref->rows[i] : ref->first_row + i;
+    return ref->chunk->data + ref->record_at;
+}
+
+struct qsi_run {
+    struct qsi_messages_ref messages;
     uint64_t first_seq;
     uint64_t ram_bytes; /* the container's share of the chunk */
     uint32_t count;
-    uint32_t capacity;   /* of rows, if single_records */
+    uint32_t capacity;   /* of messages.rows, if single_records */
     uint32_t live_count; /* not settled */
-    uint32_t record_at;  /* of the one record, unless single_records */
-    /* Rows are offsets of records of one message each, else rows of the one record. */
-    bool single_records;
     bool journalled;
     bool has_stored;    /* some bodies are in the message store */
     bool has_transient; /* some rows of the journalled record end with the process */
     bool was_loaded;    /* from a file */
-    uint32_t *rows;     /* NULL: row i is message i */
 };
 
 /* A run of count messages with their record at data[record_at] of chunk; rows becomes its own
@@ -39,12 +57,7 @@ uint64_t qsi_run_body_bytes(const struct qsi_run *run);
 static inline const uint8_t *qsi_run_record(const struct qsi_run *run, uint32_t row,
                                             uint32_t *record_row_out)
 {
-    if (run->single_records) {
-        *record_row_out = 0;
-        return run->chunk->data + run->rows[row];
-    }
-    *record_row_out = run->rows != NULL ? run->rows[row] : row;
-    return run->chunk->data + run->record_at;
+    return qsi_messages_ref_record(&run->messages, row, record_row_out);
 }
 
 #endif

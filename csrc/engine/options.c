@@ -5,8 +5,6 @@
 #define FILE_BYTES_MIN (64u << 10)
 /* A place in a message file, in units of 8 bytes, fits 32 bits. */
 #define MESSAGE_FILE_BYTES_MAX (UINT64_C(16) << 30)
-#define SEGMENT_ENTRIES_MIN 16
-#define SEGMENT_ENTRIES_MAX 65536
 #define MEMORY_BUDGET_MIN (64u << 10)
 
 /* ---- options ---- */
@@ -33,12 +31,6 @@ static bool is_power_of_two(uint64_t value)
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-bool qsi_is_segment_size(uint64_t entries)
-{
-    return is_power_of_two(entries) && entries >= SEGMENT_ENTRIES_MIN &&
-           entries <= SEGMENT_ENTRIES_MAX;
-}
-
 qs_status qsi_check_options(const qs_options *options, qs_error *error)
 {
     if (!is_power_of_two(options->journal_file_bytes) ||
@@ -55,10 +47,11 @@ qs_status qsi_check_options(const qs_options *options, qs_error *error)
             "message_file_bytes is %llu: a power of two from 64 KiB to 16 GiB is needed",
             (unsigned long long)options->message_file_bytes);
     }
-    if (options->segment_entries != 0 && !qsi_is_segment_size(options->segment_entries)) {
+    if (options->segment_entries != 0 &&
+        !qsi_segment_entries_are_possible(options->segment_entries)) {
         return qsi_fail(error, QS_EINVAL,
-                        "segment_entries is %u: a power of two from %d to %d is needed",
-                        options->segment_entries, SEGMENT_ENTRIES_MIN, SEGMENT_ENTRIES_MAX);
+                        "segment_entries is %u: a power of two from %u to %u is needed",
+                        options->segment_entries, QSI_SEGMENT_ENTRIES_MIN, QSI_SEGMENT_ENTRIES_MAX);
     }
     if (options->memory_budget < MEMORY_BUDGET_MIN) {
         return qsi_fail(error, QS_EINVAL, "memory_budget is %llu: 64 KiB at least is needed",

@@ -23,7 +23,6 @@
 
 #define LOCK_NAME "LOCK"
 #define READ_HANDLES 64
-#define SEGMENT_ENTRIES 16384
 
 /* ---- opening ---- */
 
@@ -143,7 +142,7 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
 static void choose_segment_entries(struct qs_store *store)
 {
     if (store->options.segment_entries == 0) {
-        store->options.segment_entries = SEGMENT_ENTRIES;
+        store->options.segment_entries = QSI_SEGMENT_ENTRIES;
     }
     store->manifest.segment_entries = store->options.segment_entries;
 }
@@ -170,7 +169,7 @@ static qs_status check_features(const struct qs_store *store, qs_error *error)
 
 static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
 {
-    if (!qsi_is_segment_size(store->manifest.segment_entries)) {
+    if (!qsi_segment_entries_are_possible(store->manifest.segment_entries)) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries",
                                 store->manifest.segment_entries);
     }

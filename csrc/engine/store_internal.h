@@ -6,8 +6,6 @@
 
 /* QS_EINVAL tells what is wrong with the first that is. */
 qs_status qsi_check_options(const qs_options *options, qs_error *error) QS_MUST_CHECK;
-/* May a segment have so many entries? */
-bool qsi_is_segment_size(uint64_t entries);
 /* The process owns the store no longer. */
 void qsi_give_lock_back(struct qs_store *store);
 /* REQUIRES that nobody else has it. */

@@ -25,13 +25,23 @@
 #include <stdint.h>
 
 #define QSI_UUID_BYTES 16
+#define QSI_SEGMENT_ENTRIES 16384u /* of a new store that asks for nothing else */
+#define QSI_SEGMENT_ENTRIES_MIN 16u
+#define QSI_SEGMENT_ENTRIES_MAX 65536u
 #define QSI_SLOT_BYTES 32u
 #define QSI_SLOT_PAGE \
     128u /* slots of one page of 4096 bytes: those a checkpoint names share no page with later ones */
 
 struct qsi_index; /* the directory of segment files of one store; opaque */
 
-/* REQUIRES entries: a power of two, 16 to 65536.  dir and env stay the caller's and outlive the index. */
+/* A power of two between the limits. */
+static inline bool qsi_segment_entries_are_possible(uint32_t entries)
+{
+    return entries >= QSI_SEGMENT_ENTRIES_MIN && entries <= QSI_SEGMENT_ENTRIES_MAX &&
+           (entries & (entries - 1)) == 0;
+}
+
+/* REQUIRES entries that are possible.  dir and env stay the caller's and outlive the index. */
 qs_status qsi_index_open(struct qsi_index **index_out, qs_env *env, qs_dir *dir,
                          const uint8_t uuid[QSI_UUID_BYTES], uint32_t entries,
                          qs_error *error) QS_MUST_CHECK;

@@ -143,8 +143,7 @@ qs_status qsi_index_open(struct qsi_index **index_out, qs_env *env, qs_dir *dir,
     qs_status status;
 
     *index_out = NULL;
-    QS_ASSERT(entries >= QSI_SEGMENT_ENTRIES_MIN && entries <= QSI_SEGMENT_ENTRIES_MAX &&
-              (entries & (entries - 1)) == 0);
+    QS_ASSERT(qsi_segment_entries_are_possible(entries));
     index = qsi_zalloc(sizeof *index);
     if (index == NULL) {
         return qsi_fail(error, QS_ENOMEM, "index");

@@ -210,7 +210,7 @@ static qs_status read_slot(struct browse *browse, struct store_queue *level,
 
     if (run != NULL) {
         const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
-        return note_slot(browse, level, segment, slot, run->chunk, record, row);
+        return note_slot(browse, level, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
     status = qsi_page_in_message(&job, &level->core, segment, slot, load_bytes(browse));

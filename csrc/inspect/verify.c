@@ -16,8 +16,6 @@
 
 #define READ_HANDLES 64
 #define MESSAGE_FILE_BYTES (64u << 10) /* none is made */
-#define ENTRIES_MIN 16
-#define ENTRIES_MAX 65536
 
 /* ---- telling ---- */
 
@@ -136,7 +134,7 @@ static qs_status load_manifest(struct verify *verify, qs_error *error)
         return qsi_fail_not_created(error);
     }
     entries = verify->manifest.segment_entries;
-    if (entries < ENTRIES_MIN || entries > ENTRIES_MAX || (entries & (entries - 1)) != 0) {
+    if (!qsi_segment_entries_are_possible(entries)) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries", entries);
     }
     return QS_OK;

@@ -89,19 +89,18 @@ static struct group next_group(const struct qsi_flush *flush, const struct qsi_f
 {
     struct group group = {.first_seq = qsi_segment_first_seq(flush->queue->shared, flush->segment) +
                                        run->first + i};
-    uint32_t row = run->rows != NULL ? run->rows[i] : run->row_base + i;
+    bool single_records = run->messages.single_records;
     uint64_t bytes = 0;
 
-    group.record = run->chunk->data + (run->single_records ? row : run->record_at);
-    group.row = run->single_records ? 0 : row;
-    group.rows = run->single_records || run->rows == NULL ? NULL : run->rows + i;
+    group.record = qsi_messages_ref_record(&run->messages, i, &group.row);
+    group.rows = single_records || run->messages.rows == NULL ? NULL : run->messages.rows + i;
     qsi_messages_view(&group.view, group.record);
     group.route = qsi_messages_row_route(&group.view, group_row(&group, 0));
     group.stored = qsi_messages_is_stored(&group.view, group_row(&group, 0));
     do {
         bytes += qsi_messages_body(&group.view, group_row(&group, group.count)).bytes;
         group.count += 1;
-    } while (!run->single_records && bytes < GROUP_BYTES_MAX && i + group.count < run->count &&
+    } while (!single_records && bytes < GROUP_BYTES_MAX && i + group.count < run->count &&
              (group.view.flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0 &&
              qsi_bitmap_has(flush->live, run->first + i + group.count) &&
              (flush->transient == NULL ||

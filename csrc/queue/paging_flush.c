@@ -11,8 +11,8 @@
 static void free_flush(struct qsi_flush *flush)
 {
     for (uint32_t i = 0; i < flush->run_count; i++) {
-        qsi_chunk_unref(flush->runs[i].chunk);
-        qsi_free(flush->runs[i].rows);
+        qsi_chunk_unref(flush->runs[i].messages.chunk);
+        qsi_free(flush->runs[i].messages.rows);
     }
     qsi_free(flush->runs);
     qsi_free(flush->live);
@@ -59,20 +59,22 @@ static qs_status copy_run(struct qsi_flush_run *copy, const struct qsi_run *run,
     uint64_t end = run->first_seq + run->count < to_seq ? run->first_seq + run->count : to_seq;
 
     *copy = (struct qsi_flush_run){
+        .messages = run->messages,
         .first = (uint32_t)(first - segment_seq),
         .count = (uint32_t)(end - first),
-        .row_base = (uint32_t)(first - run->first_seq),
-        .record_at = run->record_at,
-        .single_records = run->single_records,
     };
-    if (run->rows != NULL) {
-        copy->rows = qsi_alloc(copy->count * sizeof *copy->rows);
-        if (copy->rows == NULL) {
+    copy->messages.chunk = NULL;
+    if (run->messages.rows == NULL) {
+        copy->messages.first_row = (uint32_t)(first - run->first_seq);
+    } else {
+        copy->messages.rows = qsi_alloc(copy->count * sizeof *copy->messages.rows);
+        if (copy->messages.rows == NULL) {
             return QS_ENOMEM;
         }
-        memcpy(copy->rows, run->rows + copy->row_base, copy->count * sizeof *copy->rows);
+        memcpy(copy->messages.rows, run->messages.rows + (first - run->first_seq),
+               copy->count * sizeof *copy->messages.rows);
     }
-    copy->chunk = qsi_chunk_ref(run->chunk);
+    copy->messages.chunk = qsi_chunk_ref(run->messages.chunk);
     return QS_OK;
 }
 
@@ -274,16 +276,12 @@ static qs_status put_run(struct flushing *flushing, const struct qsi_flush_run *
     const uint64_t *live = flushing->flush->live;
 
     for (uint32_t i = 0; i < run->count; i++) {
-        uint32_t slot = run->first + i;
-        uint32_t row = run->rows != NULL ? run->rows[i] : run->row_base + i;
-        const uint8_t *record = run->chunk->data + run->record_at;
+        uint32_t row, slot = run->first + i;
+        const uint8_t *record;
         if (!qsi_bitmap_has(live, slot)) {
             continue;
         }
-        if (run->single_records) {
-            record = run->chunk->data + row;
-            row = 0;
-        }
+        record = qsi_messages_ref_record(&run->messages, i, &row);
         QS_TRY(put_message(flushing, record, row, slot, error));
     }
     return QS_OK;

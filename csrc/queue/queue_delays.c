@@ -188,7 +188,7 @@ void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, u
         const uint8_t *record = qsi_run_record(run, row + i, &record_row);
         uint64_t due_us;
         if (!qsi_messages_has_due(record)) {
-            if (!run->single_records) {
+            if (!run->messages.single_records) {
                 return;
             }
             continue;

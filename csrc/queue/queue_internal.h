@@ -228,12 +228,8 @@ void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, 
 
 /* A stretch of the messages of a flush, as their run was at begin. */
 struct qsi_flush_run {
-    struct qsi_chunk *chunk;
-    uint32_t *rows; /* of slots [first, first + count), a copy; NULL: row_base + i */
-    uint32_t row_base;
+    struct qsi_messages_ref messages; /* of slots [first, first + count); rows is a copy */
     uint32_t first, count;
-    uint32_t record_at;
-    bool single_records;
 };
 
 /* ---- what is missing (paging_load.c) ---- */

@@ -124,12 +124,12 @@ static struct qsi_run *last_run(const struct qsi_queue *queue)
 static qs_status grow_singles(struct qsi_run *run)
 {
     uint32_t capacity = run->capacity * 2;
-    uint32_t *rows = qsi_realloc(run->rows, capacity * sizeof *rows);
+    uint32_t *rows = qsi_realloc(run->messages.rows, capacity * sizeof *rows);
 
     if (rows == NULL) {
         return QS_ENOMEM;
     }
-    run->rows = rows;
+    run->messages.rows = rows;
     run->capacity = capacity;
     return QS_OK;
 }
@@ -140,7 +140,7 @@ static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk
 {
     const struct qsi_run *run = last_run(queue);
 
-    return run != NULL && run->single_records && run->chunk == chunk &&
+    return run != NULL && run->messages.single_records && run->messages.chunk == chunk &&
            run->journalled == journalled &&
            run->first_seq + run->count == queue->container.next_seq && run->count < SINGLES_MAX;
 }
@@ -161,10 +161,10 @@ static qs_status reserve_single(struct qsi_queue *queue, struct qsi_chunk *chunk
     if (run == NULL) {
         return QS_ENOMEM;
     }
-    run->single_records = true;
+    run->messages.single_records = true;
     run->capacity = SINGLES_FIRST;
-    run->rows = qsi_alloc(SINGLES_FIRST * sizeof *run->rows);
-    if (run->rows == NULL) {
+    run->messages.rows = qsi_alloc(SINGLES_FIRST * sizeof *run->messages.rows);
+    if (run->messages.rows == NULL) {
         qsi_run_destroy(run);
         return QS_ENOMEM;
     }
@@ -191,14 +191,14 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
     if (!last_run_takes(queue, chunk, journalled)) {
         run = queue->spare;
         queue->spare = NULL;
-        run->chunk = qsi_chunk_ref(chunk);
+        run->messages.chunk = qsi_chunk_ref(chunk);
         run->journalled = journalled;
         run->first_seq = seq;
         queue->runs[queue->first_run + queue->run_count++] = run;
     }
     run = last_run(queue);
     QS_ASSERT(run->count < run->capacity);
-    run->rows[run->count++] = record_at;
+    run->messages.rows[run->count++] = record_at;
     run->live_count += 1;
     run->ram_bytes += ram_bytes;
     run->has_stored = run->has_stored || stored;

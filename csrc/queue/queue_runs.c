@@ -13,13 +13,13 @@
 /* As a run of single records is before its first message. */
 static struct qsi_run *emptied(struct qsi_run *run)
 {
-    uint32_t *rows = run->rows;
+    uint32_t *rows = run->messages.rows;
     uint32_t capacity = run->capacity;
 
-    qsi_chunk_unref(run->chunk);
+    qsi_chunk_unref(run->messages.chunk);
     memset(run, 0, sizeof *run);
-    run->single_records = true;
-    run->rows = rows;
+    run->messages.single_records = true;
+    run->messages.rows = rows;
     run->capacity = capacity;
     return run;
 }
@@ -119,7 +119,7 @@ void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run)
 {
     queue->container.ram_bytes -= run->ram_bytes;
     queue->container.ram_count -= run->live_count;
-    if (queue->spare == NULL && run->single_records) {
+    if (queue->spare == NULL && run->messages.single_records) {
         queue->spare = emptied(run);
     } else {
         qsi_run_destroy(run);

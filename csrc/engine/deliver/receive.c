@@ -75,7 +75,7 @@ void qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *m
     uint32_t row;
     const uint8_t *record = qsi_run_record(run, run_row, &row);
 
-    qsi_view_row(run->chunk, record, row, message, place_out);
+    qsi_view_row(run->messages.chunk, record, row, message, place_out);
 }
 
 /* Has its body to be read from a file? */

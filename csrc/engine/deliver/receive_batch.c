@@ -35,9 +35,9 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
     struct qsi_messages view;
     uint32_t count = 0;
 
-    if (!run->single_records && run->rows == NULL && !run->has_stored) {
+    if (!run->messages.single_records && run->messages.rows == NULL && !run->has_stored) {
         uint64_t bytes;
-        qsi_messages_view(&view, run->chunk->data + run->record_at);
+        qsi_messages_view(&view, run->messages.chunk->data + run->messages.record_at);
         bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->run_row + stretch->count)) -
                 qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->run_row);
         if (bytes <= get->bytes_left) {
@@ -76,9 +76,9 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
         next.row = record_row;
         next.redelivered = qsi_segment_was_seen(segment, slot);
         next.delivery_count = qsi_segment_deliveries(segment, slot);
-        while (!run->single_records && i + next.count < stretch->count &&
-               (run->rows == NULL ||
-                run->rows[stretch->run_row + i + next.count] == next.row + next.count) &&
+        while (!run->messages.single_records && i + next.count < stretch->count &&
+               (run->messages.rows == NULL ||
+                run->messages.rows[stretch->run_row + i + next.count] == next.row + next.count) &&
                qsi_segment_was_seen(segment, slot + next.count) == next.redelivered &&
                qsi_segment_deliveries(segment, slot + next.count) == next.delivery_count) {
             next.count += 1;
@@ -95,7 +95,7 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
             return QS_ENOMEM;
         } else {
             last = (struct qsi_taken *)(void *)(get->batch.taken.data + get->batch.taken.bytes) - 1;
-            last->chunk = qsi_chunk_ref(run->chunk);
+            last->chunk = qsi_chunk_ref(run->messages.chunk);
         }
     }
     return QS_OK;

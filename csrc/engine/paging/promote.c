@@ -43,7 +43,8 @@ static struct store_queue *queue_of(const struct promotion *promotion, uint64_t 
 static bool is_movable(const struct promotion *promotion, const struct qsi_queue *queue,
                        const struct qsi_run *run)
 {
-    return run->chunk == promotion->chunk && run->first_seq >= queue->container.flushed_seq;
+    return run->messages.chunk == promotion->chunk &&
+           run->first_seq >= queue->container.flushed_seq;
 }
 
 static bool is_live(const struct qsi_queue *queue, uint64_t seq)
@@ -391,19 +392,19 @@ static const struct moved_record *find_record(const struct promotion *promotion,
 
 static void move_run(struct promotion *promotion, struct qsi_queue *queue, struct qsi_run *run)
 {
-    struct qsi_chunk *old = run->chunk;
+    struct qsi_chunk *old = run->messages.chunk;
     uint64_t bytes = run->ram_bytes * promotion->new_chunk->used / (old->used + 1) + 1;
     const struct moved_record *record = NULL;
 
-    run->chunk = qsi_chunk_ref(promotion->new_chunk);
-    if (!run->single_records) {
-        record = find_record(promotion, run->record_at);
-        run->record_at = record->new_at;
+    run->messages.chunk = qsi_chunk_ref(promotion->new_chunk);
+    if (!run->messages.single_records) {
+        record = find_record(promotion, run->messages.record_at);
+        run->messages.record_at = record->new_at;
     }
     for (uint32_t row = 0; row < run->count; row++) {
-        if (run->single_records) {
-            record = find_record(promotion, run->rows[row]);
-            run->rows[row] = record->new_at;
+        if (run->messages.single_records) {
+            record = find_record(promotion, run->messages.rows[row]);
+            run->messages.rows[row] = record->new_at;
         }
         if (record->first_row != UINT32_MAX) {
             qsi_queue_adopt_ref(queue, run, row);
@@ -483,7 +484,7 @@ static bool has_other_destinations(const struct qsi_run *run)
     for (uint32_t row = 0; row < run->count; row++) {
         uint32_t record_row;
         const uint8_t *record = qsi_run_record(run, row, &record_row);
-        if (row == 0 || run->single_records) {
+        if (row == 0 || run->messages.single_records) {
             qsi_messages_view(&view, record);
         } else if (view.row_route_width == 0) {
             break; /* one route for all */
@@ -561,11 +562,11 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
             continue;
         }
         *bytes_io -= run->ram_bytes < *bytes_io ? run->ram_bytes : *bytes_io;
-        leave_arena(&store->commit.arena, run->chunk);
-        leave_arena(&store->commit.transient_arena, run->chunk);
-        if (!run->chunk->is_marked && has_other_destinations(run)) {
-            run->chunk->is_marked = true; /* one look does for all queues */
-            return run->chunk;
+        leave_arena(&store->commit.arena, run->messages.chunk);
+        leave_arena(&store->commit.transient_arena, run->messages.chunk);
+        if (!run->messages.chunk->is_marked && has_other_destinations(run)) {
+            run->messages.chunk->is_marked = true; /* one look does for all queues */
+            return run->messages.chunk;
         }
     }
     return NULL;

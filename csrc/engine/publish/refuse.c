@@ -123,7 +123,8 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         return 0;
     }
     for (uint32_t i = run->count - refused; i < run->count; i++) {
-        note_row(refusals, piece->first_row + (run->rows != NULL ? run->rows[i] : i));
+        note_row(refusals,
+                 piece->first_row + (run->messages.rows != NULL ? run->messages.rows[i] : i));
     }
     store->stats.refused += refused;
     if (qsi_queue_passes_on(queue)) {

@@ -217,17 +217,17 @@ static void test_a_row_tells_its_record(void)
     push_batch(&queue, 5, 3, 0, true);
     push_batch(&queue, 5, 1, 0, true);
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 4);
-    QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->chunk->data && row == 9);
+    QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->messages.chunk->data && row == 9);
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 1);
     QS_CHECK(take(&queue, 4, &stretch) && seq_of(&stretch) == 5);
-    QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->chunk->data && row == 3);
+    QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->messages.chunk->data && row == 3);
     end(&queue);
     begin(&queue);
     push_single(&queue, true, false);
     push_single(&queue, true, false);
     QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 2);
     QS_CHECK(qsi_run_record(stretch.run, 1, &row) ==
-                 stretch.run->chunk->data + lay_out(1, false).record_bytes &&
+                 stretch.run->messages.chunk->data + lay_out(1, false).record_bytes &&
              row == 0);
     end(&queue);
     drop_arena();
