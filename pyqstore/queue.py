@@ -395,7 +395,7 @@ def check_safe(name: str, status: Mapping[str, Any]) -> None:
 def amqp_arguments(arguments: Mapping[str, FieldValue | timedelta]) -> dict[str, FieldValue]:
     """``max_length=5`` as ``{"x-max-length": 5}``; time spans in milliseconds."""
     return {
-        key if key.startswith("x-") else "x-" + key.replace("_", "-"): (
+        "x-" + key.removeprefix("x-").removeprefix("x_").replace("_", "-"): (
             whole_milliseconds(value) if isinstance(value, timedelta) else value
         )
         for key, value in arguments.items()

@@ -678,3 +678,10 @@ def test_ctrl_c_waits_for_what_is_under_way(store: pyqstore.Store, queue: pyqsto
         queue.work(handle)
     assert done == [b"1"]
     assert store.queue_status("jobs").messages_unacked == len(queue) == 0
+
+
+def test_argument_with_its_x_spelt_out_is_that_argument(store: pyqstore.Store) -> None:
+    with pytest.raises(pyqstore.PreconditionFailed, match="x-ha-policy"):
+        store.queue("copied", x_ha_policy="all")
+    store.queue("short", x_max_length=1, overflow="drop-head").put_many([b"1", b"2"])
+    assert len(store.queue("short", x_max_length=1, overflow="drop-head")) == 1
