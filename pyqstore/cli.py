@@ -26,13 +26,12 @@ from rich.table import Table
 from . import store as _store
 from .errors import Error, NotFound, StoreCorrupt
 from .message import Message
+from .peeking import peeks
 from .properties import _NAMES
-from .terminal import visible, visible_json
+from .terminal import EXIT_DAMAGE, EXIT_FAILED, Paper, visible, visible_json
 
 __all__ = ["main"]
 
-EXIT_DAMAGE = 1
-EXIT_FAILED = 3
 _COUNTS = ("ready", "unacked", "delayed")
 _STATES = ("alpha", "beta", "gamma", "delta")
 _FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
@@ -162,7 +161,7 @@ def dump(directory: Path, queue: str, limit: int | None) -> None:
         count = sum(int(status[f"messages_{key}"]) for key in _COUNTS)
         count = count if limit is None else min(limit, count)
         with _progress(f"dumping {queue}", in_bytes=False) as progress:
-            for number, (message, state) in enumerate(store._peeks(queue, complain)):
+            for number, (message, state) in enumerate(peeks(store, queue, complain)):
                 if limit is not None and number >= limit:
                     break
                 line = _message(message) | ({} if state == "ready" else {state: True})
@@ -328,16 +327,6 @@ def _table(*columns: str) -> Table:
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     return table
-
-
-class Paper(Console):
-    """What tables are printed on."""
-
-    def on_broken_pipe(self) -> None:
-        """As for all other output: rich's own exit status is 1, which means damage here."""
-        with contextlib.suppress(SystemExit):
-            super().on_broken_pipe()
-        sys.exit(EXIT_FAILED)
 
 
 def _print(*tables: Table) -> None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from .errors import Error
 from .message import Message
 
-if TYPE_CHECKING:
-    from .channel import Channel
-
 __all__ = ["Messages"]
+
+
+class _Channel(Protocol):
+    """What is iterated on: a channel, which imports this module."""
+
+    _left: list[str]
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def _consumers(self) -> Container[str]: ...
+    def basic_consume(self, queue: str, /, *, auto_ack: bool) -> str: ...
+    def basic_cancel(self, consumer_tag: str, /) -> object: ...
+    def _next_delivery(self, tag: str, timeout: float | None, /) -> Message | None: ...
+    def _settle_range(self, first_tag: int, last_tag: int, requeue: bool, /) -> None: ...
 
 
 class Messages(Iterator[Message]):
@@ -25,7 +37,9 @@ class Messages(Iterator[Message]):
 
     __slots__ = ("_auto_ack", "_channel", "_in_hand", "_is_over", "_queue", "_tag", "_timeout")
 
-    def __init__(self, channel: Channel, queue: str, auto_ack: bool, timeout: float | None) -> None:
+    def __init__(
+        self, channel: _Channel, queue: str, auto_ack: bool, timeout: float | None
+    ) -> None:
         """See ``Channel.consume``."""
         self._tag: str | None = None
         self._channel = channel

@@ -22,6 +22,7 @@ from .errors import (
 )
 from .fields import FieldValue
 from .message import Message
+from .peeking import peeks
 from .properties import Properties, whole_milliseconds
 from .waiting import SLICE_NS, check_timeout
 
@@ -488,7 +489,7 @@ def first_ready(store: Store, name: str, count: int) -> list[Message]:
     found: list[Message] = []
     if count == 0:
         return found
-    for message, state in store._peeks(name, damaged):
+    for message, state in peeks(store, name, damaged):
         if state == "ready":
             found.append(message)
             if len(found) == count:

@@ -21,7 +21,6 @@ from .errors import ClockJump, Error, StoreCorrupt, UnsafeFilesystem
 from .fields import FieldValue, decode_table
 from .figures import Latency, QueueStatus, Stats
 from .findings import Damage, RecoveryReport, Verification
-from .message import Message
 from .options import SYNC, StoreOptions, decoded, encoded, number_of, signature_of, word_of
 from .queue import Codec, Queue, warn_of_slips
 
@@ -348,22 +347,6 @@ class Store(_core.Store):
                 raise error
             else:
                 damaged(error)
-
-    def _peeks(
-        self, queue: str, damaged: Callable[[StoreCorrupt], object]
-    ) -> Iterator[tuple[Message, str]]:
-        """As ``browse``: each message, and whether it is "ready", "unacked" or "delayed"."""
-        position = 0
-        while True:
-            position, message, state, error = self._peek(queue, position)
-            if message is not None:
-                yield message, state
-            elif error is None:
-                return
-            elif isinstance(error, StoreCorrupt):
-                damaged(error)
-            else:
-                raise error
 
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"]) -> None:
         """Switch a queue to ``mode``, as ``x-queue-mode`` does when it is declared.

@@ -1,12 +1,29 @@
-"""Text that others chose, on its way to a terminal."""
+"""What the commands share: exit statuses, and text that others chose on its way to a terminal."""
 
+import contextlib
+import sys
 import unicodedata
 
-__all__ = ["visible", "visible_json"]
+from rich.console import Console
+
+__all__ = ["EXIT_DAMAGE", "EXIT_FAILED", "Paper", "visible", "visible_json"]
+
+EXIT_DAMAGE = 1
+EXIT_FAILED = 3
 
 # Control characters (C0, DEL, C1), format characters (directions, zero width, tags), halves of
 # surrogate pairs (bytes that were no UTF-8), line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+class Paper(Console):
+    """What tables are printed on."""
+
+    def on_broken_pipe(self) -> None:
+        """As for all other output: rich's own exit status is 1, which means damage here."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+        sys.exit(EXIT_FAILED)
 
 
 def visible(text: str) -> str:

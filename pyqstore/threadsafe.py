@@ -11,13 +11,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _core
 from .errors import ChannelClosed
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 __all__ = ["Settler"]
 
@@ -36,7 +33,7 @@ class Settler:
     channel and is raised in the receiving thread as well; ``ChannelClosed`` when it was not made.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: _core.Channel) -> None:
         """See ``Channel.threadsafe``."""
         self._channel = channel
         self._asked: deque[tuple[Future[None], Callable[[], None]]] = deque()

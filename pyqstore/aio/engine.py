@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import Protocol
 
 from .. import _core
 from ..channel import Channel as SynchronousChannel
 from ..errors import ChannelClosed
 
-if TYPE_CHECKING:
-    from .channel import Channel
-
 __all__ = ["Engine"]
+
+
+class Face(Protocol):
+    """The asynchronous channel, for its messages."""
+
+    async def basic_ack(self, delivery_tag: int, /) -> None: ...
+    async def basic_nack(
+        self, delivery_tag: int, /, *, requeue: bool, delay: float | timedelta | None
+    ) -> None: ...
 
 
 class Engine(SynchronousChannel):
     """Encodes arguments and calls the engine, in whatever thread has the channel's turn."""
 
-    _face: weakref.ref[Channel] | None = None
+    _face: weakref.ref[Face] | None = None
 
     def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:
         """See the synchronous channel."""
@@ -27,7 +34,7 @@ class Engine(SynchronousChannel):
     def __del__(self) -> None:
         self.close()  # whether that was forgotten is the asynchronous channel's to say
 
-    def face(self) -> Channel:
+    def face(self) -> Face:
         """The asynchronous channel.  ChannelClosed when it is gone."""
         face = self._face() if self._face is not None else None
         if face is None:

@@ -8,16 +8,13 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from ..errors import ChannelClosed
 from .consumers import Consumer, Consumers
 from .events import Events
 from .lane import Lane
 from .message import Message
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 __all__ = ["MessageCallback", "Messages", "Receiver"]
 
@@ -103,10 +100,28 @@ class Receiver:
                 self._report(error)
 
 
+class _Channel(Protocol):
+    """What is iterated on: an asynchronous channel, which imports this module."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def _consumers(self) -> Consumers: ...
+    @property
+    def _receiver(self) -> Receiver: ...
+    def _check_loop(self) -> None: ...
+    async def _turn(self) -> None: ...
+    async def _consume(
+        self, queue: str, callback: MessageCallback | None, /, *, auto_ack: bool
+    ) -> Consumer: ...
+
+
 class Messages(AsyncIterator[Message]):
     """The messages of a queue, as they come: from ``Channel.consume``."""
 
-    def __init__(self, channel: Channel, queue: str, auto_ack: bool, seconds: float) -> None:
+    def __init__(self, channel: _Channel, queue: str, auto_ack: bool, seconds: float) -> None:
         self._channel = channel
         self._queue = queue
         self._auto_ack = auto_ack

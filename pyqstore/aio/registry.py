@@ -6,15 +6,22 @@ import asyncio
 import threading
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .. import _core
 from ..errors import ChannelClosed, StoreClosed
 
-if TYPE_CHECKING:
-    from .channel import Channel
-
 __all__ = ["Registry"]
+
+
+class _Channel(Protocol):
+    """What is registered: an asynchronous channel, which imports this module."""
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def _engine(self) -> _core.Channel: ...
+    def _ended(self, reason: ChannelClosed, /) -> None: ...
 
 
 class Registry:
@@ -23,7 +30,7 @@ class Registry:
     __slots__ = ("__weakref__", "_channels", "_connections", "_is_closed", "_mutex")
 
     def __init__(self) -> None:
-        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+        self._channels: weakref.WeakSet[_Channel] = weakref.WeakSet()
         self._connections: weakref.WeakSet[_core.Connection] = weakref.WeakSet()
         self._is_closed = False
         self._mutex = threading.Lock()
@@ -43,7 +50,7 @@ class Registry:
         if self._is_closed:
             raise StoreClosed("the store is closed")
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: _Channel) -> None:
         """A channel was opened.  StoreClosed when its store is being closed by now: then the
         channel has ended."""
         with self._mutex:

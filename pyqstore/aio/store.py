@@ -19,6 +19,7 @@ from .. import store as synchronous
 from ..errors import StoreCorrupt
 from ..fields import FieldValue
 from ..figures import QueueStatus, Stats
+from ..options import signature_of
 from ..queue import Codec
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
 from .channel import Channel
@@ -83,6 +84,9 @@ def open(  # noqa: A001 - pyqstore.aio.open
     ``progress`` is called in that thread.  When this is cancelled the store is closed again.
     """
     return Opening(_open(path, options))
+
+
+open.__signature__ = signature_of(open)  # type: ignore[attr-defined]
 
 
 async def _open(path: str | os.PathLike[str], options: StoreOptions) -> Store:

@@ -19,7 +19,7 @@ import pyqstore
 
 from . import floor
 from .loads import PERSISTENT, QUEUE, bodies, confirm
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample
 from .stores import opened
 

@@ -27,7 +27,7 @@ from .loads import (
     publish_rows,
     rows_of,
 )
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample
 from .stores import opened_store, prepared, settle
 

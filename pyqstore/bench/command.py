@@ -23,8 +23,8 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from ..cli import Paper
 from ..errors import Error
+from ..terminal import Paper
 from . import machine
 from .report import Report
 from .runs import Options, Progress, run_rounds

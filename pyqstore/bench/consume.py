@@ -16,7 +16,7 @@ import pyqstore
 
 from . import floor
 from .loads import QUEUE, publish_rows
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample
 from .stores import opened_store, prepared
 

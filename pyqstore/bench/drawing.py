@@ -6,20 +6,17 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from .floor import size
-from .report import Plot, label, scaled, shown_number
+from .plots import Plot, label, scaled, shown_number
 from .runs import Result, Spread, Value, floor_place
-
-if TYPE_CHECKING:
-    from .report import Report
 
 _SIZE = (7.0, 4.4)  # inches, of one plot
 _FLOOR = {"color": "0.35", "linestyle": "--", "linewidth": 1.4}
@@ -38,6 +35,21 @@ _TEXT_AS_TEXT: dict[Any, Any] = {
     "font.sans-serif": ["DejaVu Sans", "Verdana"],
 }
 _MARKERS = "osD^vP*X<>"
+
+
+class Report(Protocol):
+    """What is drawn of a report, which draws itself with this."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def machine(self) -> Mapping[str, str]: ...
+    @property
+    def started(self) -> str: ...
+    @property
+    def results(self) -> Sequence[Result]: ...
+    @property
+    def plots(self) -> Sequence[Plot]: ...
 
 
 def page(report: Report, path: Path) -> None:

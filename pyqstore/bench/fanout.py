@@ -16,7 +16,7 @@ import pyqstore
 
 from . import floor
 from .loads import batch_of, publish_batches
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample
 from .stores import disk_bytes, opened_store, settle
 

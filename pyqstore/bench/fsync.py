@@ -18,7 +18,7 @@ import pyqstore
 
 from . import floor
 from .loads import PERSISTENT, QUEUE, confirm, once_confirmed, publish_rows, together
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample, repeated
 from .stores import opened, opened_store, prepared
 

@@ -15,7 +15,7 @@ import click
 
 from . import child, floor, paging_loads
 from .backlogs import BUDGET, drain, fill, reopen
-from .report import MIB, Plot
+from .plots import MIB, Plot
 from .runs import Case, Options, Result, Sample
 
 TITLE = "Backlogs larger than memory"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import child, floor
 from .backlogs import fill, fill_journal, reopen
-from .report import MIB, Plot
+from .plots import MIB, Plot
 from .runs import Case, Options, Result, Sample
 
 TITLE = "Opening after a kill"

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyqstore
 
 from .loads import QUEUE
-from .report import Plot
+from .plots import Plot
 from .runs import Case, Options, Result, Sample
 from .stores import opened_store
 

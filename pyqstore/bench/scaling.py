@@ -16,7 +16,7 @@ import click
 
 from . import child, floor, scaling_loads
 from .backlogs import BUDGET, drain, fill, reopen
-from .report import MIB, Plot
+from .plots import MIB, Plot
 from .runs import Case, Options, Result, Sample
 
 TITLE = "What grows, and what it costs"

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from .. import floor
-from ..report import Plot
+from ..plots import Plot
 from ..runs import Case, Options, Progress, Result, Sample
 from . import jars, syncs
 from .contract import BATCH, Rival

@@ -23,7 +23,8 @@ import pytest
 
 from pyqstore.bench import asynchronous, consume, drawing, floor, loads, machine
 from pyqstore.bench.command import WORKS, _ended_cleanly
-from pyqstore.bench.report import Plot, Report, cells, label, shown_number
+from pyqstore.bench.plots import Plot, label, shown_number
+from pyqstore.bench.report import Report, cells
 from pyqstore.bench.runs import (
     Case,
     Options,

@@ -1,0 +1,28 @@
+"""Looking at the messages of a queue one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from . import _core
+from .errors import StoreCorrupt
+from .message import Message
+
+__all__ = ["peeks"]
+
+
+def peeks(
+    store: _core.Store, queue: str, damaged: Callable[[StoreCorrupt], object]
+) -> Iterator[tuple[Message, str]]:
+    """As ``Store.browse``: each message, and whether it is "ready", "unacked" or "delayed"."""
+    position = 0
+    while True:
+        position, message, state, error = store._peek(queue, position)
+        if message is not None:
+            yield message, state
+        elif error is None:
+            return
+        elif isinstance(error, StoreCorrupt):
+            damaged(error)
+        else:
+            raise error

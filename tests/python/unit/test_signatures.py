@@ -1,0 +1,70 @@
+"""The synchronous and the asynchronous face have the same verbs with the same arguments."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import pyqstore
+from pyqstore import aio
+
+CLASSES = ("Channel", "Connection", "Message", "Messages", "Queue", "Receipt", "Store")
+# What one face alone has, and why.
+SYNCHRONOUS_ALONE = {
+    ("Channel", "threadsafe"),  # a loop has one thread: call_soon_threadsafe is asyncio's own
+    ("Messages", "close"),  # an asynchronous iterator is closed by aclose()
+}
+ASYNCHRONOUS_ALONE = {
+    ("Messages", "aclose"),
+    ("Receipt", "of"),  # wraps a synchronous one
+}
+# Arguments that go by another name: a worker of asyncio has tasks.
+RENAMED = {("Queue", "work", "threads"): "tasks"}
+# Types that differ by more than where they stand.
+OTHER_TYPES = {("Queue", "work", "stop")}  # threading.Event, asyncio.Event
+
+
+def verbs(owner: type) -> dict[str, Any]:
+    return {name: verb for name, verb in inspect.getmembers(owner) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_faces_have_the_same_verbs(name: str) -> None:
+    synchronous, asynchronous = (verbs(getattr(face, name)) for face in (pyqstore, aio))
+    alone = {(name, verb) for verb in synchronous.keys() - asynchronous.keys()}
+    assert alone == {entry for entry in SYNCHRONOUS_ALONE if entry[0] == name}
+    alone = {(name, verb) for verb in asynchronous.keys() - synchronous.keys()}
+    assert alone == {entry for entry in ASYNCHRONOUS_ALONE if entry[0] == name}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_faces_take_the_same_arguments(name: str) -> None:
+    synchronous, asynchronous = (verbs(getattr(face, name)) for face in (pyqstore, aio))
+    compared = 0
+    for verb in synchronous.keys() & asynchronous.keys():
+        pair = synchronous[verb], asynchronous[verb]
+        assert callable(pair[0]) == callable(pair[1]), verb
+        if not callable(pair[0]):
+            continue
+        ours, theirs = (inspect.signature(each).parameters for each in pair)
+        expected = [
+            (RENAMED.get((name, verb, each.name), each.name), each.kind, each.default)
+            for each in ours.values()
+        ]
+        assert [(each.name, each.kind, each.default) for each in theirs.values()] == expected, verb
+        for one, other in zip(ours.values(), theirs.values(), strict=True):
+            typed = inspect.Parameter.empty not in (one.annotation, other.annotation)
+            if typed and (name, verb, one.name) not in OTHER_TYPES:  # compiled verbs have no types
+                assert one.annotation == other.annotation, f"{verb}({one.name})"
+        compared += 1
+    assert compared or name in {"Messages", "Receipt"}
+
+
+def test_opening_takes_the_same_arguments() -> None:
+    assert inspect.signature(pyqstore.open).parameters == inspect.signature(aio.open).parameters
+
+
+@pytest.mark.parametrize("entry", sorted(RENAMED))
+def test_what_is_renamed_is_there(entry: tuple[str, str, str]) -> None:
+    owner, verb, argument = entry
+    assert argument in inspect.signature(getattr(getattr(pyqstore, owner), verb)).parameters
