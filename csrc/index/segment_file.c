@@ -35,8 +35,8 @@ qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_s
     return status;
 }
 
-qs_status qsi_segment_fail_damaged(qs_error *error, const struct qsi_segment_file *file,
-                                   uint64_t offset, const char *what)
+static qs_status fail_damaged(qs_error *error, const struct qsi_segment_file *file, uint64_t offset,
+                              const char *what)
 {
     char path[QSI_SEGMENT_PATH_BYTES];
 
@@ -186,10 +186,10 @@ static qs_status check_description(const struct qsi_segment_view *view, qs_error
 
     if (file->slot_count > entries || (!file->packed && file->slot_count != entries) ||
         file->state_area > 2) {
-        return qsi_segment_fail_damaged(error, file, 0, "no segment has these slots");
+        return fail_damaged(error, file, 0, "no segment has these slots");
     }
     if (file->heap_end < view->heap_at || file->heap_end > HEAP_END_MAX) {
-        return qsi_segment_fail_damaged(error, file, 0, "no segment ends there");
+        return fail_damaged(error, file, 0, "no segment ends there");
     }
     return QS_OK;
 }
@@ -205,8 +205,8 @@ qs_status qsi_segment_view_read(const struct qsi_segment_view *view, void *data,
         return qsi_segment_fail(error, status, view->file);
     }
     if (read != bytes) {
-        return qsi_segment_fail_damaged(error, view->file, offset + read,
-                                        "the file ends before what it should have");
+        return fail_damaged(error, view->file, offset + read,
+                            "the file ends before what it should have");
     }
     return QS_OK;
 }
@@ -229,8 +229,8 @@ static qs_status take_present(struct qsi_segment_view *view, const uint8_t *head
         rank += qsi_popcount(view->present[i]);
     }
     if (rank != view->file->slot_count) {
-        return qsi_segment_fail_damaged(error, view->file, QSI_SEGMENT_PRESENT_AT,
-                                        "file header: not as many slots as expected");
+        return fail_damaged(error, view->file, QSI_SEGMENT_PRESENT_AT,
+                            "file header: not as many slots as expected");
     }
     return QS_OK;
 }
@@ -255,8 +255,7 @@ static qs_status check_size(const struct qsi_segment_view *view, qs_error *error
         return qsi_segment_fail(error, status, view->file);
     }
     if (bytes < view->file->heap_end) {
-        return qsi_segment_fail_damaged(error, view->file, bytes,
-                                        "the file ends before its last body");
+        return fail_damaged(error, view->file, bytes, "the file ends before its last body");
     }
     return QS_OK;
 }
@@ -269,7 +268,7 @@ static qs_status open_handle(struct qsi_segment_view *view, uint32_t flags, qs_e
     qsi_segment_name(name, view->file);
     status = qsi_env_open(view->index->env, view->index->dir, name, flags, &view->handle, error);
     if (status == QS_ENOENT) {
-        return qsi_segment_fail_damaged(error, view->file, 0, "the file is missing");
+        return fail_damaged(error, view->file, 0, "the file is missing");
     }
     return status == QS_OK ? QS_OK : qsi_segment_fail(error, status, view->file);
 }

@@ -32,8 +32,6 @@ struct qsi_index {
 
 /* Puts the file's name before the text; "no space" becomes the status that callers know. */
 qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_segment_file *file);
-qs_status qsi_segment_fail_damaged(qs_error *error, const struct qsi_segment_file *file,
-                                   uint64_t offset, const char *what);
 
 /* A job that writes could not read what is there: qsi_fail_unread. */
 qs_status qsi_segment_fail_unread(qs_error *error, qs_status status,

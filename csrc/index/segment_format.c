@@ -96,7 +96,7 @@ bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
 
 /* -- bitmaps ---------------------------------------------------------------------------------- */
 
-void qsi_bitmap_encode(uint8_t *bytes_out, const uint64_t *bits, uint32_t words)
+static void encode_bitmap(uint8_t *bytes_out, const uint64_t *bits, uint32_t words)
 {
     for (uint32_t i = 0; i < words; i++) {
         qsi_put_u64(bytes_out + 8 * (size_t)i, bits[i]);
@@ -130,7 +130,7 @@ void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file
     qsi_put_u32(bytes_out + AT_FLAGS, file->packed ? FLAG_PACKED : 0);
     qsi_put_u64(bytes_out + AT_SALT, file->salt);
     if (present != NULL) {
-        qsi_bitmap_encode(bytes_out + QSI_SEGMENT_PRESENT_AT, present, qsi_bitmap_words(entries));
+        encode_bitmap(bytes_out + QSI_SEGMENT_PRESENT_AT, present, qsi_bitmap_words(entries));
     }
     qsi_put_u32(bytes_out + crc_at, qs_crc32c(0, bytes_out, crc_at));
 }
@@ -237,8 +237,8 @@ uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
     uint32_t crc;
 
     encode_state_head(area_out, file, columns);
-    qsi_bitmap_encode(at, state->settled, words);
-    qsi_bitmap_encode(at + 8 * (size_t)words, state->seen, words);
+    encode_bitmap(at, state->settled, words);
+    encode_bitmap(at + 8 * (size_t)words, state->seen, words);
     at += 16 * (size_t)words;
     if (state->deliveries != NULL) {
         memcpy(at, state->deliveries, entries);

@@ -129,7 +129,6 @@ qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segmen
                                    qs_error *error) QS_MUST_CHECK;
 
 /* Bitmaps on disk are words of 8 bytes; in the header, of as many bytes as there are, which is the same. */
-void qsi_bitmap_encode(uint8_t *bytes_out, const uint64_t *bits, uint32_t words);
 void qsi_bitmap_decode(uint64_t *bits_out, const uint8_t *bytes, uint32_t words);
 
 /* -- state ------------------------------------------------------------------------------------ */

@@ -233,6 +233,8 @@ qs_status qsi_key_file_find(const struct qsi_key_file *file, const struct qsi_ke
 
 /* ---- all of them ---- */
 
+static qs_status read_next(struct qsi_key_reader *reader, qs_error *error);
+
 qs_status qsi_key_reader_begin(struct qsi_key_reader *reader, const struct qsi_key_dir *dir,
                                const struct qsi_key_file *file, qs_error *error)
 {
@@ -245,7 +247,7 @@ qs_status qsi_key_reader_begin(struct qsi_key_reader *reader, const struct qsi_k
     }
     status = open_file(dir, file->header.number, &reader->handle, error);
     if (status == QS_OK) {
-        status = qsi_key_reader_next(reader, error);
+        status = read_next(reader, error);
     }
     if (status != QS_OK) {
         qsi_key_reader_fini(reader);
@@ -275,7 +277,7 @@ static qs_status fill(struct qsi_key_reader *reader, uint64_t first_page, qs_err
     return QS_OK;
 }
 
-qs_status qsi_key_reader_next(struct qsi_key_reader *reader, qs_error *error)
+static qs_status read_next(struct qsi_key_reader *reader, qs_error *error)
 {
     for (;;) {
         uint64_t next = reader->first_page + reader->page_count;
@@ -314,7 +316,7 @@ static qs_status read_all(const struct qsi_key_dir *dir, const struct qsi_key_fi
 
     while (status == QS_OK && !reader.at_end) {
         count += 1;
-        status = qsi_key_reader_next(&reader, error);
+        status = read_next(&reader, error);
     }
     qsi_key_reader_fini(&reader);
     if (status == QS_OK && count != file->header.key_count) {
@@ -362,7 +364,7 @@ static qs_status pass(struct qsi_key_merge *merge, const struct qsi_key *key, qs
     for (uint32_t i = 0; i < merge->reader_count; i++) {
         struct qsi_key_reader *reader = &merge->readers[i];
         if (!reader->at_end && qsi_key_compare(&reader->key, key) == 0) {
-            QS_TRY(qsi_key_reader_next(reader, error));
+            QS_TRY(read_next(reader, error));
         }
     }
     return QS_OK;

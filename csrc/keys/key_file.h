@@ -54,7 +54,6 @@ struct qsi_key_reader {
 };
 qs_status qsi_key_reader_begin(struct qsi_key_reader *reader, const struct qsi_key_dir *dir,
                                const struct qsi_key_file *file, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_key_reader_next(struct qsi_key_reader *reader, qs_error *error) QS_MUST_CHECK;
 void qsi_key_reader_fini(struct qsi_key_reader *reader);
 
 /* Reads all of it: QS_ECORRUPT tells where it is damaged first. */

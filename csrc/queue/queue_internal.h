@@ -78,8 +78,6 @@ static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t ear
 /* Which slots of a word have been given out. */
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
                               uint32_t word);
-/* What the state takes of the budget. */
-uint64_t qsi_segment_state_ram(const struct qsi_segment *segment);
 /* The state is no longer what the state areas tell. */
 void qsi_segment_dirty_state(struct qsi_segment *segment);
 /* Which messages of a word end with the process. */

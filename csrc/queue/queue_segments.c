@@ -20,7 +20,8 @@ void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
 
 /* ---- the state of a segment ---- */
 
-uint64_t qsi_segment_state_ram(const struct qsi_segment *segment)
+/* What the state takes of the budget. */
+static uint64_t state_ram(const struct qsi_segment *segment)
 {
     uint64_t slots = (uint64_t)segment->word_count * QSI_WORD_BITS;
 
@@ -149,7 +150,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
         qsi_delays_free(delays);
         return QS_ENOMEM;
     }
-    qsi_budget_sub(queue->shared->budget, qsi_segment_state_ram(segment));
+    qsi_budget_sub(queue->shared->budget, state_ram(segment));
     if (old > 0) {
         memcpy(bits, segment->settled, old * sizeof *bits);
         memcpy(bits + word_count, segment->out, old * sizeof *bits);
@@ -170,7 +171,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     segment->sizes = sizes;
     segment->delays = delays;
     segment->word_count = word_count;
-    qsi_budget_add(queue->shared->budget, qsi_segment_state_ram(segment));
+    qsi_budget_add(queue->shared->budget, state_ram(segment));
     return QS_OK;
 }
 
@@ -184,7 +185,7 @@ qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *se
 
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
 {
-    qsi_budget_sub(budget, qsi_segment_state_ram(segment));
+    qsi_budget_sub(budget, state_ram(segment));
     qsi_free(segment->settled);
     qsi_free(segment->transient);
     qsi_free(segment->deliveries);

@@ -96,8 +96,9 @@ static void add_transient(struct qsi_message_counts *counts, uint32_t slot, uint
     }
 }
 
-bool qsi_counts_add(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
-                    uint32_t durable, uint32_t transient)
+/* bytes: of the body in the slot, the same in every call.  True: the durable counts changed. */
+static bool add_count(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                      uint32_t durable, uint32_t transient)
 {
     bool was_live;
 
@@ -129,8 +130,8 @@ static bool lower(uint16_t *count)
     return true;
 }
 
-bool qsi_counts_drop(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
-                     bool transient)
+static bool drop_count(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                       bool transient)
 {
     uint16_t *array = transient ? counts->transient : counts->durable;
 
@@ -152,8 +153,10 @@ bool qsi_counts_drop(struct qsi_message_counts *counts, uint32_t slot, uint64_t 
     return !transient;
 }
 
-void qsi_counts_restore(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
-                        uint16_t durable)
+/* Sets the durable counts of slots [first, first + length), which had none.  REQUIRES room, or none
+ * in the whole file. */
+static void restore_durable(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
+                            uint16_t durable)
 {
     if (durable == 0) {
         return;
@@ -190,8 +193,8 @@ void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qs
 
     qsi_message_store_lock(store);
     file = qsi_message_table_find(store, ref->file);
-    if (file != NULL && qsi_counts_add(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref),
-                                       durable, transient)) {
+    if (file != NULL &&
+        add_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), durable, transient)) {
         file->is_encoded = false;
     }
     qsi_message_store_unlock(store);
@@ -205,7 +208,7 @@ void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qs
     qsi_message_store_lock(store);
     file = qsi_message_table_find(store, ref->file);
     if (file != NULL &&
-        qsi_counts_drop(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
+        drop_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
         file->is_encoded = false;
     }
     qsi_message_store_unlock(store);
@@ -327,7 +330,7 @@ static void restore_counts(struct qsi_message_file *file,
         uint32_t length;
 
         qsi_message_file_run(record, i, &count, &length);
-        qsi_counts_restore(&file->counts, slot, length, (uint16_t)count);
+        restore_durable(&file->counts, slot, length, (uint16_t)count);
         slot += length;
     }
     file->counts.live_bytes = record->live_bytes;

@@ -32,15 +32,6 @@ void qsi_counts_fini(struct qsi_message_counts *counts);
 
 /* Room for slots [0, slot_count).  QS_ENOMEM: nothing changed. */
 qs_status qsi_counts_reserve(struct qsi_message_counts *counts, uint32_t slot_count) QS_MUST_CHECK;
-/* bytes: of the body in the slot, the same in every call.  True: the durable counts changed. */
-bool qsi_counts_add(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
-                    uint32_t durable, uint32_t transient);
-bool qsi_counts_drop(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
-                     bool transient);
-/* Sets the durable counts of slots [first, first + length), which had none.  REQUIRES room, or none
- * in the whole file. */
-void qsi_counts_restore(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
-                        uint16_t durable);
 
 /* Whether anybody refers to the file. */
 static inline bool qsi_counts_any(const struct qsi_message_counts *counts)

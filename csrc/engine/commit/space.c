@@ -70,11 +70,15 @@ static uint64_t reserve_size(struct qs_store *store)
     return qsi_round_up(bytes, QSI_BLOCK_ALIGN);
 }
 
+/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much of it as checkpoints need and there is
+ * space for.  False: it is not whole. */
+static bool restore_reserve(struct qs_store *store, uint64_t free_bytes);
+
 void qsi_space_begin(struct qs_store *store)
 {
     store->space.whole_bytes = reserve_size(store);
     store->space.named_bytes = store->manifest.checkpoint_bytes;
-    (void)qsi_space_restore(store, qsi_space_beyond_checkpoint(store));
+    (void)restore_reserve(store, qsi_space_beyond_checkpoint(store));
 }
 
 void qsi_space_close(struct qs_store *store)
@@ -198,7 +202,7 @@ static void restore_from(struct qs_store *store, uint64_t free_bytes)
     restore(store, has_all ? space->whole_bytes : bytes_kept_from(space, QSI_ROOM_SETTLE));
 }
 
-bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes)
+static bool restore_reserve(struct qs_store *store, uint64_t free_bytes)
 {
     if (!qsi_space_is_whole(store)) {
         qsi_mutex_lock(&store->space.mutex);
@@ -402,7 +406,7 @@ bool qsi_space_regain(struct qs_store *store)
     } else {
         beyond = qsi_space_beyond_checkpoint(store);
         qsi_mutex_unlock(&store->mutex);
-        restored = !qsi_space_is_whole(store) && qsi_space_restore(store, beyond);
+        restored = !qsi_space_is_whole(store) && restore_reserve(store, beyond);
         qsi_mutex_lock(&store->mutex);
     }
     space->tried_changes = changes(store);

@@ -34,9 +34,6 @@ void qsi_space_close(struct qs_store *store);
 /* Gives space up: half of the reserve to those who settle, all but a quarter to those who remove, all of it to a checkpoint.  False:
  * there is none left for them. */
 bool qsi_space_give(struct qs_store *store, enum qsi_room_use use);
-/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much of it as checkpoints need and there is
- * space for.  False: it is not whole. */
-bool qsi_space_restore(struct qs_store *store, uint64_t free_bytes);
 /* Is what this use must leave in the reserve?  Only then may it have what is free on the disk. */
 bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use);
 static inline bool qsi_space_is_whole(const struct qs_store *store)
