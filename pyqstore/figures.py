@@ -1,37 +1,42 @@
-"""What a store tells of itself: dataclasses whose fields are found by name too, as in a dict."""
+"""What a store tells of itself: dataclasses that are dicts as well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import Field, asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 __all__ = ["Figures", "Latency", "QueueStatus", "Stats"]
 
 
-class Figures(Mapping[str, Any]):
-    """A dataclass whose fields are a mapping as well: ``stats.commits`` is ``stats["commits"]``.
+class Figures(dict[str, Any]):
+    """A dataclass that is a dict as well: ``stats.commits`` is ``stats["commits"]``.
 
-    Equal to every mapping of the same names and values, a dict among them.
+    Read only.  As a dict it goes where dicts go, into ``json.dumps`` for one.
     """
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # of the classes below
 
-    def __getitem__(self, name: str) -> Any:
-        if name in self.__dataclass_fields__:
-            return getattr(self, name)
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.__dataclass_fields__)
-
-    def __len__(self) -> int:
-        return len(self.__dataclass_fields__)
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            dict.__setitem__(self, name, getattr(self, name))
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict, and so the figures in it: for ``json`` and the like."""
+        """The same as a plain dict, and so the figures in it."""
         return asdict(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of, (type(self), dict(self))
+
+    def _refuse(self, *_arguments: object, **_named: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} is read only; to_dict() gives a dict of your own")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
+def _of(kind: type[Figures], values: dict[str, Any]) -> Figures:
+    return kind(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

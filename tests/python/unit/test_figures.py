@@ -35,7 +35,8 @@ def test_figures_are_dataclasses_that_index_by_name(store: pyqstore.Store, queue
         assert copy.copy(figures) == pickle.loads(pickle.dumps(figures)) == figures
         assert dict(figures) == figures == {**figures}
         assert type(figures.to_dict()) is dict
-        assert json.loads(json.dumps(figures.to_dict())) == figures
+        assert isinstance(figures, dict)
+        assert json.loads(json.dumps(figures)) == figures == figures.to_dict()
         assert not hasattr(figures, "__dict__")
     assert type(stats.to_dict()["commit_latency_us"]) is dict
     assert stats.commit_latency_us.p50 == stats["commit_latency_us"]["p50"]
