@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import arrow
 from pyqstore.bench.runs import Case
 
-WORK = arrow
+WORKLOAD = arrow
 
 
 def test_arrow(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import asynchronous
 from pyqstore.bench.runs import Case
 
-WORK = asynchronous
+WORKLOAD = asynchronous
 
 
 def test_asynchronous(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import consume
 from pyqstore.bench.runs import Case
 
-WORK = consume
+WORKLOAD = consume
 
 
 def test_consume(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import fanout
 from pyqstore.bench.runs import Case
 
-WORK = fanout
+WORKLOAD = fanout
 
 
 def test_fanout(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import fsync
 from pyqstore.bench.runs import Case
 
-WORK = fsync
+WORKLOAD = fsync
 
 
 def test_fsync(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import paging
 from pyqstore.bench.runs import Case
 
-WORK = paging
+WORKLOAD = paging
 
 
 def test_paging(case: Case, measure: Callable[[Case], None]) -> None:

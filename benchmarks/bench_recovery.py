@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import recovery
 from pyqstore.bench.runs import Case
 
-WORK = recovery
+WORKLOAD = recovery
 
 
 def test_recovery(case: Case, measure: Callable[[Case], None]) -> None:

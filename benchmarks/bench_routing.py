@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import routing
 from pyqstore.bench.runs import Case
 
-WORK = routing
+WORKLOAD = routing
 
 
 def test_routing(case: Case, measure: Callable[[Case], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyqstore.bench import scaling
 from pyqstore.bench.runs import Case
 
-WORK = scaling
+WORKLOAD = scaling
 
 
 def test_scaling(case: Case, measure: Callable[[Case], None]) -> None:

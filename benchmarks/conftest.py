@@ -1,6 +1,6 @@
-"""The works of `pyqstore bench`, small, as runs to compare with earlier ones.
+"""The workloads of `pyqstore bench`, small, as runs to compare with earlier ones.
 
-A file here names its work as WORK and has one test, which is run for every case.  The time that
+A file here names its workload as WORKLOAD and has one test, run for every case.  The time that
 pytest-benchmark keeps is what the case itself measured: opening a store, filling a queue and taking
 all away again are not in it.
 """
@@ -32,9 +32,9 @@ CLOCK = Clock()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each case of the file's work."""
+    """A test for each case of the file's workload."""
     if "case" in metafunc.fixturenames:
-        cases = metafunc.module.WORK.cases(Options(quick=True))
+        cases = metafunc.module.WORKLOAD.cases(Options(quick=True))
         marked = [
             pytest.param(case, marks=pytest.mark.benchmark(group=case.group or None, timer=CLOCK))
             for case in cases

@@ -207,10 +207,10 @@ def bench(arguments: tuple[str, ...]) -> None:
     missing = [name for name in _BENCH_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         _fail(f"{', '.join(missing)} missing: pip install 'pyqstore[bench]'", EXIT_FAILED)
-    from .bench.command import bench as works
+    from .bench.command import bench as workloads
 
     with _errors():
-        works.main(list(arguments), prog_name="pyqstore bench")
+        workloads.main(list(arguments), prog_name="pyqstore bench")
 
 
 # Stores and their errors.

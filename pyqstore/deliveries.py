@@ -1,4 +1,4 @@
-"""Which deliveries somebody has: whoever settles "all up to" a tag means those he was handed."""
+"""Which deliveries somebody has: to settle "all up to" a tag means those handed out."""
 
 from __future__ import annotations
 

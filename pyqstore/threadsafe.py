@@ -41,10 +41,10 @@ class Settler:
         self._is_closed = False
         self._is_waiting = False
         # Of our own: the store closes the channel's with the channel, and its number is another's.
-        self._bell = os.dup(channel._event_fd())
+        self._watched_fd = os.dup(channel._event_fd())
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
-        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(self._watched_fd, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
 
     def basic_ack(self, delivery_tag: int) -> Future[None]:
@@ -118,9 +118,9 @@ class Settler:
                 if self._is_closed:
                     self._close_descriptors()
                 else:
-                    for bell in (self._bell, self._wake):
+                    for event_fd in (self._watched_fd, self._wake):
                         with suppress(BlockingIOError):
-                            os.eventfd_read(bell)
+                            os.eventfd_read(event_fd)
 
     def settle(self) -> None:
         """Make the calls that were asked for.  Raises what closed the channel."""
@@ -153,5 +153,5 @@ class Settler:
                 future.set_exception(ChannelClosed("the channel is closed"))
 
     def _close_descriptors(self) -> None:
-        os.close(self._bell)
+        os.close(self._watched_fd)
         os.close(self._wake)

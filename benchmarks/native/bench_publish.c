@@ -4,11 +4,13 @@
  *   batch  publish_batch of 10,000 rows of 100 bytes, one thread, confirmed at the end
  *   single publish, pipelined, confirmed at the end
  *   wait   publish + wait for the confirm, p50, beside one 4 KiB pwrite + fdatasync
- *   after  the same, a second after a burst of 200,000 pipelined messages, whose journal files were made in a hurry
- *          wait and after take turns with their pwrite + fdatasync, some at a time, so that both meet the same disk
+ *   after  the same, a second after a burst of 200,000 pipelined messages, whose journal files
+ *   were made in a hurry
+ *          wait and after take turns with their pwrite + fdatasync, some at a time, so that both
+ *          meet the same disk
  *
- * usage: bench_publish DIR [rounds [wait]]; prints one JSON object a line for each round, of all works or of wait
- * and after alone. */
+ * usage: bench_publish DIR [rounds [wait]]; prints one JSON object a line for each round, of all
+ * workloads or of wait and after alone. */
 #define _GNU_SOURCE
 #include "qstore/qstore.h"
 

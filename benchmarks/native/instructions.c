@@ -1,7 +1,8 @@
-/* The hot paths, one a run, for counting their instructions (tools/instructions.py does, under callgrind).
+/* The hot paths, one a run, for counting their instructions (tools/instructions.py does, under
+ * callgrind).
  *
- * What is counted is the same in each run: a store without threads, on files in memory, with a clock that stands still.  Only the
- * function run_<path> counts; what leads up to it does not.
+ * What is counted is the same in each run: a store without threads, on files in memory, with a
+ * clock that stands still.  Only the function run_<path> counts; what leads up to it does not.
  *
  * usage: instructions         prints what compiled it, and a line "PATH MESSAGES" for each path
  *        instructions PATH    goes it */

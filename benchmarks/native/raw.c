@@ -1,4 +1,5 @@
-/* The disk's own floor, for the Python benchmarks: loops over pwrite and fdatasync, and nothing else. */
+/* The disk's own floor, for the Python benchmarks: loops over pwrite and fdatasync, and nothing
+ * else. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -6,7 +7,8 @@
 
 int raw_write(int fd, const void *data, uint64_t step_bytes, uint64_t step_count);
 
-/* Writes data step_count times behind each other from offset 0, an fdatasync after each; 0 or an errno. */
+/* Writes data step_count times behind each other from offset 0, an fdatasync after each; 0 or an
+ * errno. */
 __attribute__((visibility("default"))) int raw_write(int fd, const void *data, uint64_t step_bytes,
                                                      uint64_t step_count)
 {

@@ -6,7 +6,8 @@
 
 #define QSI_WORD_BITS 64
 
-/* A machine without the instruction in its baseline calls a function for __builtin_popcountll, and mostly it is about one message. */
+/* A machine without the instruction in its baseline calls a function for __builtin_popcountll,
+ * and mostly it is about one message. */
 static inline uint32_t qsi_popcount(uint64_t word)
 {
     if ((word & (word - 1)) == 0) {

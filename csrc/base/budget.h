@@ -1,5 +1,6 @@
-/* A count of bytes in memory, shared by everything that is to stay within one limit.  It outlives its owner while something
- * counted is held: a message that a consumer keeps may be released after its store was closed. */
+/* A count of bytes in memory, shared by everything that is to stay within one limit.  It
+ * outlives its owner while something counted is held: a message that a consumer keeps may be
+ * released after its store was closed. */
 #ifndef QSI_BUDGET_H
 #define QSI_BUDGET_H
 

@@ -24,8 +24,8 @@ struct qsi_chunk {
 
 /* One reference for the caller; NULL when out of memory. */
 struct qsi_chunk *qsi_chunk_create(size_t capacity);
-/* Has the kernel make all the pages of a new chunk at once, for who writes the whole of it next: a fault for each costs more
- * than the copy. */
+/* Has the kernel make all the pages of a new chunk at once, for who writes the whole of it next:
+ * a fault for each costs more than the copy. */
 void qsi_chunk_populate(struct qsi_chunk *chunk);
 struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */

@@ -1,5 +1,6 @@
-/* Appending rows to a batch in the making.  Invariant: a nullable column holds at most as many rows as the
- * builder, all bits of its validity from `filled` on are clear, and rows it does not hold are null. */
+/* Appending rows to a batch in the making.  Invariant: a nullable column holds at most as many
+ * rows as the builder, all bits of its validity from `filled` on are clear, and rows it does not
+ * hold are null. */
 #include "arrow_build.h"
 
 #include "alloc.h"

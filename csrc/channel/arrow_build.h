@@ -1,11 +1,11 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
  * interface.
  *
- * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed), redelivered, exchange,
- * routing_key, body, headers, message_id, correlation_id, type, app_id, content_type,
- * content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms, timestamp,
- * delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration that is no
- * number and a timestamp beyond int64 come out null.
+ * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed),
+ * redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
+ * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms,
+ * timestamp, delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration
+ * that is no number and a timestamp beyond int64 come out null.
  *
  * Bodies are copied once, from where they lie into the batch.  A property column costs nothing
  * until the first message that has the property: columns catch up with the row count only when they
@@ -29,10 +29,12 @@
 
 enum qsi_arrow_dictionary { QSI_ARROW_EXCHANGE, QSI_ARROW_ROUTING_KEY, QSI_ARROW_DICTIONARY_COUNT };
 
-/* The property columns that hold strings, and those that hold numbers, in the order of the batch. */
+/* The property columns that hold strings, and those that hold numbers, in the order of the
+ * batch. */
 enum { QSI_ARROW_TEXT_COUNT = 8, QSI_ARROW_NUMBER_COUNT = 4 };
 
-/* Strings as an Arrow column; for the headers column, ranges of entries.  Rows from filled on are null. */
+/* Strings as an Arrow column; for the headers column, ranges of entries.  Rows from filled on
+ * are null. */
 struct qsi_arrow_text {
     int32_t *offsets; /* filled + 1 */
     uint8_t *validity;
@@ -105,10 +107,11 @@ qs_status qsi_arrow_builder_intern(struct qsi_arrow_builder *builder, int32_t *c
 qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t rows,
                                     uint64_t body_bytes, qs_error *error) QS_MUST_CHECK;
 
-/* Appends count rows with bodies that lie behind each other: body i is data[offsets[i]] to data[offsets[i + 1]],
- * offsets little-endian u32 of any alignment, count + 1 of them.  REQUIRES checked offsets: they ascend and stay
- * within data.  QS_EINVAL: the batch's bodies would pass QSI_ARROW_BODY_BYTES_MAX.  QS_ECORRUPT: the properties
- * are damaged.  After any error of this or row, only fini is left. */
+/* Appends count rows with bodies that lie behind each other: body i is data[offsets[i]] to
+ * data[offsets[i + 1]], offsets little-endian u32 of any alignment, count + 1 of them.  REQUIRES
+ * checked offsets: they ascend and stay within data.  QS_EINVAL: the batch's bodies would pass
+ * QSI_ARROW_BODY_BYTES_MAX.  QS_ECORRUPT: the properties are damaged.  After any error of this
+ * or row, only fini is left. */
 qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                                  const uint8_t *offsets, const uint8_t *data, uint64_t count,
                                  qs_error *error) QS_MUST_CHECK;
@@ -120,8 +123,9 @@ qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct 
 /* Brings all columns that hold anything to the full number of rows: the first step of finish. */
 qs_status qsi_arrow_builder_fill(struct qsi_arrow_builder *builder) QS_MUST_CHECK;
 
-/* Hands the rows over and leaves the builder empty, codes included.  Both structs are the caller's to release,
- * in any order, from any thread, also column by column.  On an error they are untouched. */
+/* Hands the rows over and leaves the builder empty, codes included.  Both structs are the
+ * caller's to release, in any order, from any thread, also column by column.  On an error they
+ * are untouched. */
 qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
                                    struct ArrowSchema *schema_out, struct ArrowArray *array_out,
                                    qs_error *error) QS_MUST_CHECK;

@@ -1,8 +1,9 @@
 /* Handing a finished batch over through the Arrow C Data interface.
  *
- * A consumer may move any part of the tree out and release the rest, in any order.  So all nodes of a tree lie
- * in one counted block that owns the buffers: each unreleased node counts, the last one to go frees the block.
- * Columns without a value share one zeroed region: null bits, equal offsets, whatever they need. */
+ * A consumer may move any part of the tree out and release the rest, in any order.  So all nodes
+ * of a tree lie in one counted block that owns the buffers: each unreleased node counts, the
+ * last one to go frees the block.  Columns without a value share one zeroed region: null bits,
+ * equal offsets, whatever they need. */
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"

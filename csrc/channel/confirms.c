@@ -183,7 +183,8 @@ uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms)
     return pending->count > 0 ? pending->items[pending->first + pending->count - 1].lsn : 0;
 }
 
-/* Takes every pending range that the predicate allows; the numbers up to the last one taken are decided. */
+/* Takes every pending range that the predicate allows; the numbers up to the last one taken are
+ * decided. */
 static uint64_t take_pending(struct qsi_confirms *confirms, uint64_t upto_lsn, uint64_t *last_out)
 {
     uint64_t count = 0;

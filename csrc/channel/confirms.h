@@ -1,7 +1,7 @@
 /* A channel's publish numbers and what became of them.
  *
- * Numbers count up from 1.  What was journalled is confirmed when its LSN is durable, in order and coalesced; what needs no disk
- * is confirmed at once, ahead of the others if there are any. */
+ * Numbers count up from 1.  What was journalled is confirmed when its LSN is durable, in order
+ * and coalesced; what needs no disk is confirmed at once, ahead of the others if there are any. */
 #ifndef QSI_CONFIRMS_H
 #define QSI_CONFIRMS_H
 
@@ -39,7 +39,8 @@ void qsi_confirms_fini(struct qsi_confirms *confirms);
  * when there is none left, so that confirms that nobody reads take no more memory than those of
  * messages on their way to the disk. */
 qs_status qsi_confirms_reserve(struct qsi_confirms *confirms, uint64_t durable_lsn) QS_MUST_CHECK;
-/* count messages were accepted; lsn 0: nothing to wait for.  REQUIRES room.  Returns the first number. */
+/* count messages were accepted; lsn 0: nothing to wait for.  REQUIRES room.  Returns the first
+ * number. */
 uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn);
 /* Room for one more publish of count messages, any of which may be refused. */
 qs_status qsi_confirms_reserve_batch(struct qsi_confirms *confirms, uint64_t count,
@@ -54,7 +55,8 @@ uint64_t qsi_confirms_last_lsn(const struct qsi_confirms *confirms);
 bool qsi_confirms_has_verdict(const struct qsi_confirms *confirms, uint64_t durable_lsn,
                               bool failed);
 enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
-/* The next verdict to report.  failed: what is not durable by now never will be.  *count_out: messages it covers. */
+/* The next verdict to report.  failed: what is not durable by now never will be.  *count_out:
+ * messages it covers. */
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
                                    uint64_t *number_out, bool *multiple_out, uint64_t *count_out);
 

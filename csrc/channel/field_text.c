@@ -1,4 +1,5 @@
-/* AMQP strings may hold any bytes, Arrow's utf8 columns may not: a reader would fail on the whole batch, or worse.
+/* AMQP strings may hold any bytes, Arrow's utf8 columns may not: a reader would fail on the
+ * whole batch, or worse.
  * Invariant: what is appended to a buffer is UTF-8. */
 #include "field_text.h"
 
@@ -30,7 +31,8 @@ static bool is_ascii(struct qsi_slice bytes)
     return (high & UINT64_C(0x8080808080808080)) == 0;
 }
 
-/* How many continuation bytes a lead byte asks for, and the range of the first of them; 0: not a lead byte. */
+/* How many continuation bytes a lead byte asks for, and the range of the first of them; 0: not a
+ * lead byte. */
 static uint32_t continuation(uint8_t lead, uint8_t *low_out, uint8_t *high_out)
 {
     *low_out = 0x80;
@@ -51,8 +53,8 @@ static uint32_t continuation(uint8_t lead, uint8_t *low_out, uint8_t *high_out)
     return 0;
 }
 
-/* The bytes of the character at the start of text, or, if it is none, of the part to replace: as much as could
- * have begun a character. */
+/* The bytes of the character at the start of text, or, if it is none, of the part to replace: as
+ * much as could have begun a character. */
 static uint32_t character_bytes(struct qsi_slice text, bool *valid_out)
 {
     uint8_t low;

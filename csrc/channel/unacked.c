@@ -1,4 +1,5 @@
-/* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the front one is not empty. */
+/* Extents of unacked deliveries.  Invariant: first_tag ascends; extents do not overlap; the
+ * front one is not empty. */
 #include "unacked.h"
 
 #include "alloc.h"
@@ -117,7 +118,7 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
 {
     const struct qsi_extent *extent = qsi_unacked_find(unacked, tag);
 
-    return extent != NULL && (extent->spoken_for >> (tag - extent->first_tag) & 1) == 0;
+    return extent != NULL && (extent->pending_in_tx >> (tag - extent->first_tag) & 1) == 0;
 }
 
 /* The bits of an extent's tags within [first_tag, last_tag]. */
@@ -147,14 +148,14 @@ bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t
     return false;
 }
 
-void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
+void qsi_unacked_set_pending(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
 {
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
         struct qsi_extent *extent = extent_at(unacked, i);
         if (extent->first_tag > last_tag) {
             break;
         }
-        extent->spoken_for |= bits_within(extent, first_tag, last_tag);
+        extent->pending_in_tx |= bits_within(extent, first_tag, last_tag);
     }
     if (first_tag <= 1 || first_tag <= unacked->free_from) {
         unacked->free_from = last_tag + 1;
@@ -169,7 +170,7 @@ void qsi_unacked_give_back(struct qsi_unacked *unacked, uint64_t first_tag, uint
         if (extent->first_tag > last_tag) {
             break;
         }
-        extent->spoken_for &= ~bits_within(extent, first_tag, last_tag);
+        extent->pending_in_tx &= ~bits_within(extent, first_tag, last_tag);
     }
 }
 
@@ -182,13 +183,13 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
     *last_out = unacked->last_tag;
     while (i < unacked->count) {
         const struct qsi_extent *extent = extent_at(unacked, i);
-        uint64_t spoken = extent->spoken_for & bits_within(extent, *first_out, UINT64_MAX);
+        uint64_t pending = extent->pending_in_tx & bits_within(extent, *first_out, UINT64_MAX);
         uint64_t next;
-        if (spoken == 0) {
+        if (pending == 0) {
             i += 1;
             continue;
         }
-        next = extent->first_tag + (uint32_t)__builtin_ctzll(spoken);
+        next = extent->first_tag + (uint32_t)__builtin_ctzll(pending);
         if (next > *first_out) {
             *last_out = next - 1;
             break;
@@ -242,7 +243,7 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
             continue;
         }
         extent->outstanding &= ~bits;
-        extent->spoken_for &= ~bits;
+        extent->pending_in_tx &= ~bits;
         unacked->outstanding_count -= qsi_popcount(bits);
         unacked->empty_count += is_empty(extent) ? 1 : 0;
         visit(context, extent, bits);
@@ -259,7 +260,7 @@ void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint6
         if (extent->first_tag > last_tag) {
             break;
         }
-        bits = bits_within(extent, first_tag, last_tag) & ~extent->spoken_for;
+        bits = bits_within(extent, first_tag, last_tag) & ~extent->pending_in_tx;
         if (bits == 0) {
             continue;
         }

@@ -15,9 +15,9 @@
 
 struct qsi_extent {
     uint64_t first_tag;
-    uint64_t outstanding; /* bit i: tag first_tag + i */
-    uint64_t spoken_for;  /* of those: settled in a transaction that is open */
-    uint64_t withheld;    /* beside those: never reached the caller */
+    uint64_t outstanding;   /* bit i: tag first_tag + i */
+    uint64_t pending_in_tx; /* of those: settled in a transaction that is open */
+    uint64_t withheld;      /* beside those: never reached the caller */
     struct qsi_queue *queue;
     struct qsi_segment *segment;
     void *consumer; /* to which the messages were delivered; NULL: they were got */
@@ -34,7 +34,7 @@ struct qsi_unacked {
     uint64_t withheld_count;
     uint64_t last_tag; /* 0: none yet */
     uint64_t outstanding_count;
-    uint64_t free_from; /* tags before it are settled or spoken for */
+    uint64_t free_from; /* tags before it are settled or pending in a transaction */
 };
 
 /* The bits of an extent as bits of its segment's word. */
@@ -65,18 +65,20 @@ static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t co
 const struct qsi_extent *qsi_unacked_find(const struct qsi_unacked *unacked, uint64_t tag);
 /* The first outstanding tag from here on; false: there is none. */
 bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t *tag_out);
-/* Is this tag outstanding, and not spoken for? */
+/* Is this tag outstanding, and not pending in a transaction? */
 bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag);
 
-/* A transaction settles these tags: nothing else may, until it takes them out or gives them back. */
-void qsi_unacked_speak_for(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
+/* A transaction settles these tags: nothing else may, until it takes them out or gives them
+ * back. */
+void qsi_unacked_set_pending(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
 void qsi_unacked_give_back(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
-/* The next tags from here on of which none is spoken for, delivered up to now; false: there are none. */
+/* The next tags from here on of which none is pending in a transaction, delivered up to now;
+ * false: there are none. */
 bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uint64_t *first_out,
                            uint64_t *last_out);
 
-/* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.  visit gets each extent with the
- * bits taken, already cleared. */
+/* Takes tags out, oldest first: exactly [first_tag, last_tag], those that are outstanding.
+ * visit gets each extent with the bits taken, already cleared. */
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t tags);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
@@ -87,10 +89,12 @@ void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint6
 /* Takes out all that is withheld, oldest first, as qsi_unacked_take does. */
 void qsi_unacked_take_withheld(struct qsi_unacked *unacked, qsi_extent_visitor *visit,
                                void *context);
-/* How many stretches of consecutive tags, each within an extent, a take of that range would find. */
+/* How many stretches of consecutive tags, each within an extent, a take of that range would
+ * find. */
 uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag);
-/* The most stretches of journalled messages that settling that range can find: messages of durable queues that end with the
- * process divide the others, and so do, when they are requeued, those that were delivered too often. */
+/* The most stretches of journalled messages that settling that range can find: messages of
+ * durable queues that end with the process divide the others, and so do, when they are requeued,
+ * those that were delivered too often. */
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag, bool requeued);
 

@@ -107,7 +107,8 @@ static qs_status fail_outside(const struct qsi_arrow_column *column,
                               low, (uint64_t)low + count - 1);
 }
 
-/* The divisor that makes seconds of "tss:", "tsm:", "tsu:" or "tsn:" with any zone behind; 0 for others. */
+/* The divisor that makes seconds of "tss:", "tsm:", "tsu:" or "tsn:" with any zone behind; 0 for
+ * others. */
 int64_t qsi_arrow_timestamp_divisor(const char *format)
 {
     if (strncmp(format, "ts", 2) != 0 || format[2] == '\0' || format[3] != ':') {

@@ -60,7 +60,8 @@ static size_t known_index(const char *name, const char *body_name)
     return index < KNOWN_COUNT ? index : SIZE_MAX;
 }
 
-/* What tells of a delivery, or of a place in a queue: so that what was received can be published. */
+/* What tells of a delivery, or of a place in a queue: so that what was received can be
+ * published. */
 static bool is_of_delivery(const char *name)
 {
     static const char *const names[] = {"delivery_tag", "redelivered", "delivery_count",

@@ -1,4 +1,5 @@
-/* Measuring, copying and encoding the rows of an open batch.  Everything was checked when it was opened. */
+/* Measuring, copying and encoding the rows of an open batch.  Everything was checked when it was
+ * opened. */
 #include "arrow_read.h"
 
 #include "check.h"
@@ -302,7 +303,8 @@ uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arr
         qsi_properties_set(properties, QSI_PROPERTY_HEADERS,
                            qsi_slice_make(NULL, (uint32_t)headers_bytes));
     }
-    /* What did not fit the slice still counts, so that the caller sees the size that it must refuse. */
+    /* What did not fit the slice still counts, so that the caller sees the size that it must
+     * refuse. */
     return qsi_properties_bytes(properties) + (headers_bytes - (uint32_t)headers_bytes);
 }
 

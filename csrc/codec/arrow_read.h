@@ -52,7 +52,8 @@ enum qsi_arrow_integer {
     QSI_ARROW_UINT64
 };
 
-/* Byte strings without a dictionary.  Pointers are to the first row in use, save validity, which is bits. */
+/* Byte strings without a dictionary.  Pointers are to the first row in use, save validity, which
+ * is bits. */
 struct qsi_arrow_strings {
     const uint8_t *validity;  /* NULL: no nulls */
     uint64_t validity_offset; /* bit of row 0 */
@@ -203,7 +204,8 @@ static inline bool qsi_arrow_has_dictionary(const struct qsi_arrow_bytes_column 
     return column->codes.type != QSI_ARROW_NONE;
 }
 
-/* REQUIRES a dictionary: the row's code, or -1 if the row is null.  The entry itself may be null too. */
+/* REQUIRES a dictionary: the row's code, or -1 if the row is null.  The entry itself may be null
+ * too. */
 static inline int64_t qsi_arrow_code(const struct qsi_arrow_bytes_column *column, uint64_t row)
 {
     if (qsi_arrow_is_null(column->codes.validity, column->codes.validity_offset, row)) {
@@ -224,7 +226,8 @@ static inline struct qsi_slice qsi_arrow_dictionary_at(const struct qsi_arrow_by
     return qsi_arrow_string(&column->strings, (uint64_t)code);
 }
 
-/* The bytes at row, through the dictionary if there is one; null if the row is or the column is absent. */
+/* The bytes at row, through the dictionary if there is one; null if the row is or the column is
+ * absent. */
 static inline struct qsi_slice qsi_arrow_bytes(const struct qsi_arrow_bytes_column *column,
                                                uint64_t row)
 {
@@ -249,8 +252,8 @@ static inline bool qsi_arrow_int(const struct qsi_arrow_int_column *column, uint
     return true;
 }
 
-/* When the row is due, in us since 1970, rounded up; 0 if the column is absent, null there, or before
- * that; UINT64_MAX: beyond what such a number holds. */
+/* When the row is due, in us since 1970, rounded up; 0 if the column is absent, null there, or
+ * before that; UINT64_MAX: beyond what such a number holds. */
 uint64_t qsi_arrow_due_us(const struct qsi_arrow_batch *batch, uint64_t row);
 
 /* 1 or 2 from the column, 0 if it is absent or null there. */
@@ -270,9 +273,9 @@ uint64_t qsi_arrow_body_total(const struct qsi_arrow_batch *batch, uint64_t from
 /* The longest body of the batch and the first row that has it; 0 and row 0 in an empty batch. */
 uint32_t qsi_arrow_body_max(const struct qsi_arrow_batch *batch, uint64_t *row_out);
 
-/* Copies the bodies of rows [from, to) behind each other to bytes_out and writes to - from + 1 little-endian
- * u32 offsets, the first 0, the last the total.  offsets_out may have any alignment.
- * REQUIRES a body total that fits 32 bits, and room for both. */
+/* Copies the bodies of rows [from, to) behind each other to bytes_out and writes to - from + 1
+ * little-endian u32 offsets, the first 0, the last the total.  offsets_out may have any
+ * alignment.  REQUIRES a body total that fits 32 bits, and room for both. */
 void qsi_arrow_body_copy(const struct qsi_arrow_batch *batch, uint64_t from, uint64_t to,
                          uint8_t *offsets_out, uint8_t *bytes_out);
 
@@ -291,16 +294,17 @@ bool qsi_arrow_row_headers(const struct qsi_arrow_batch *batch, uint64_t row,
 uint8_t *qsi_arrow_put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
                                const struct qsi_arrow_entries *entries);
 
-/* The properties of one row between measuring and writing them.  Not to be moved: it points into itself. */
+/* The properties of one row between measuring and writing them.  Not to be moved: it points into
+ * itself. */
 struct qsi_arrow_row {
     struct qsi_properties properties;
     struct qsi_arrow_entries headers;
     uint8_t expiration_text[20]; /* any int64 that is not negative */
 };
 
-/* Puts the row's columns over the defaults (a null value leaves the default; headers are replaced as a whole)
- * and returns the size of the blob.  The size may pass 32 bits, or any limit: the caller's to refuse.
- * defaults may be NULL and is borrowed like the batch. */
+/* Puts the row's columns over the defaults (a null value leaves the default; headers are
+ * replaced as a whole) and returns the size of the blob.  The size may pass 32 bits, or any
+ * limit: the caller's to refuse.  defaults may be NULL and is borrowed like the batch. */
 uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch,
                              uint64_t row, const struct qsi_properties *defaults);
 

@@ -39,7 +39,8 @@ static enum qsi_arrow_layout string_layout(const char *format, bool binary, uint
     return binary && fixed_width(format, width_out) ? QSI_ARROW_FIXED : QSI_ARROW_ABSENT;
 }
 
-/* Offsets are in order when none is negative and no difference is: all their sign bits are clear. */
+/* Offsets are in order when none is negative and no difference is: all their sign bits are
+ * clear. */
 static bool ascend32(const qsi_arrow_i32 *offsets, uint64_t count)
 {
     uint32_t signs = (uint32_t)offsets[0];

@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-/* Puts words such as "int64" or "dictionary of large_string" for the type; cut if they do not fit. */
+/* Puts words such as "int64" or "dictionary of large_string" for the type; cut if they do not
+ * fit. */
 void qsi_arrow_type_words(const struct ArrowSchema *schema, char *text, size_t bytes);
 
 #endif

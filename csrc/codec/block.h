@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Blocks begin and end at this alignment: a write never touches a page or a physical sector that holds durable bytes. */
+/* Blocks begin and end at this alignment: a write never touches a page or a physical sector that
+ * holds durable bytes. */
 #define QSI_BLOCK_ALIGN 4096
 #define QSI_BLOCK_HEADER_BYTES 64
 
@@ -42,7 +43,8 @@ static inline uint64_t qsi_block_bytes(uint64_t payload_bytes)
 void qsi_block_encode(uint8_t header_out[QSI_BLOCK_HEADER_BYTES], const struct qsi_block *block,
                       const qs_part *payload, size_t payload_count);
 
-/* Reads a header without its checksum: false when these bytes do not begin a block of this generation. */
+/* Reads a header without its checksum: false when these bytes do not begin a block of this
+ * generation. */
 bool qsi_block_decode(struct qsi_block *block_out, const uint8_t header[QSI_BLOCK_HEADER_BYTES],
                       uint64_t salt);
 

@@ -1,8 +1,8 @@
 /* What the record of a message says instead of a body that is not in it.
  *
- * Of a body in the message store a reference of 28 bytes, also in records of the journal (docs/FORMAT.md, "Body
- * reference").  Of a message that an index segment holds, and that is damaged there, where that is: in records that were
- * read back from segments, in memory only. */
+ * Of a body in the message store a reference of 28 bytes, also in records of the journal
+ * (docs/FORMAT.md, "Body reference").  Of a message that an index segment holds, and that is
+ * damaged there, where that is: in records that were read back from segments, in memory only. */
 #ifndef QSI_BODY_REF_H
 #define QSI_BODY_REF_H
 
@@ -26,7 +26,7 @@ struct qsi_body_ref {
 
 /* Where a damaged message is: the segment file, and the place in it. */
 struct qsi_body_damage {
-    uint64_t queue_id; /* a level's own */
+    uint64_t queue_id; /* a priority's own */
     uint64_t number;   /* of the segment */
     uint32_t generation;
     uint32_t slot;
@@ -45,8 +45,8 @@ struct qsi_stored_body {
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
 /* QSI_BODY_DAMAGE_BYTES bytes. */
 void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage);
-/* REQUIRES a cell of one of these lengths, which tells what it is.  Any bytes decode to something; the message store tells
- * whether a reference leads anywhere. */
+/* REQUIRES a cell of one of these lengths, which tells what it is.  Any bytes decode to
+ * something; the message store tells whether a reference leads anywhere. */
 void qsi_stored_body_decode(struct qsi_stored_body *stored_out, struct qsi_slice cell);
 
 #endif

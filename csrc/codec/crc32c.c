@@ -1,11 +1,13 @@
 /* CRC-32C with the processor's checksum instruction where there is one.
  *
- * The instruction takes eight bytes but waits three cycles for its own result, so one chain of it uses a third
- * of the machine.  Three neighbouring lanes are summed side by side and joined with carry-less products: the
- * register of a lane is moved over the zero bytes of the lanes behind it.
+ * The instruction takes eight bytes but waits three cycles for its own result, so one chain of
+ * it uses a third of the machine.  Three neighbouring lanes are summed side by side and joined
+ * with carry-less products: the register of a lane is moved over the zero bytes of the lanes
+ * behind it.
  *
- * Which code runs is asked on each call (two loads from what the start-up code found out), so that there is no
- * state here.  This file defines qs_crc32c and nothing else: a test may put its own in place of it. */
+ * Which code runs is asked on each call (two loads from what the start-up code found out), so
+ * that there is no state here.  This file defines qs_crc32c and nothing else: a test may put its
+ * own in place of it. */
 #include "qstore/codec.h"
 
 #include "crc32c_portable.h"
@@ -48,7 +50,8 @@ HARDWARE static inline uint64_t multiply(uint32_t a, uint32_t b)
 #define HARDWARE_CAPS ((1ul << 7 /* crc32 */) | (1ul << 4 /* pmull */))
 #define HAVE_HARDWARE ((getauxval(AT_HWCAP) & HARDWARE_CAPS) == HARDWARE_CAPS)
 
-/* <arm_acle.h> shows its functions only when the whole file is built for +crc, so by their builtin names. */
+/* <arm_acle.h> shows its functions only when the whole file is built for +crc, so by their
+ * builtin names. */
 #if defined(__clang__)
 #define HARDWARE __attribute__((target("crc,aes")))
 #define CRC32C_U64 __builtin_arm_crc32cd

@@ -1,4 +1,5 @@
-/* CRC-32C eight bytes at a time from tables ("slicing by 8"): about 1.5 bytes a cycle on any machine. */
+/* CRC-32C eight bytes at a time from tables ("slicing by 8"): about 1.5 bytes a cycle on any
+ * machine. */
 #include "crc32c_portable.h"
 
 #include "le.h"

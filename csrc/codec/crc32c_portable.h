@@ -1,4 +1,5 @@
-/* The checksum without special instructions: what qs_crc32c() falls back to, and what tests compare it with. */
+/* The checksum without special instructions: what qs_crc32c() falls back to, and what tests
+ * compare it with. */
 #ifndef QSI_CRC32C_PORTABLE_H
 #define QSI_CRC32C_PORTABLE_H
 

@@ -1,4 +1,5 @@
-/* Constants of CRC-32C, polynomial 0x1edc6f41, bits reflected.  The unit test derives each one again. */
+/* Constants of CRC-32C, polynomial 0x1edc6f41, bits reflected.  The unit test derives each one
+ * again. */
 #ifndef QSI_CRC32C_TABLE_H
 #define QSI_CRC32C_TABLE_H
 
@@ -325,8 +326,8 @@ static const uint32_t crc32c_bytes[8][256] = {
 #endif
 
 #ifdef QSI_CRC32C_TABLE_SHIFTS
-/* [n]: x^(64 n - 33) mod P.  A carry-less product with it, reduced by one 64-bit checksum step, moves a register
- * over n zero words. */
+/* [n]: x^(64 n - 33) mod P.  A carry-less product with it, reduced by one 64-bit checksum step,
+ * moves a register over n zero words. */
 static const uint32_t crc32c_shifts[2 * QSI_CRC32C_LANE_WORDS_MAX + 1] = {
     0x00000000, 0x00000001, 0x493c7d27, 0xf20c0dfe, 0xba4fc28e, 0x3da6d0cb, 0xddc0152b, 0x1c291d04,
     0x9e4addf8, 0x740eef02, 0x39d3b296, 0x083a6eec, 0x0715ce53, 0xc49f4f67, 0x47db8317, 0x2ad91c30,

@@ -1,5 +1,5 @@
-/* Inside the codec floor: reading and writing AMQP's strings.  Invariant: a cursor's `at` never passes its
- * `end`, and every length is compared with what is left before it is used. */
+/* Inside the codec floor: reading and writing AMQP's strings.  Invariant: a cursor's `at` never
+ * passes its `end`, and every length is compared with what is left before it is used. */
 #ifndef QSI_CURSOR_H
 #define QSI_CURSOR_H
 

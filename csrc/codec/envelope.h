@@ -1,5 +1,6 @@
-/* What a stored message has in front of its body: exchange and routing key with a length byte each, properties with
- * four.  It makes a record of the message store, or an entry of an index segment, readable without the journal. */
+/* What a stored message has in front of its body: exchange and routing key with a length byte
+ * each, properties with four.  It makes a record of the message store, or an entry of an index
+ * segment, readable without the journal. */
 #ifndef QSI_ENVELOPE_H
 #define QSI_ENVELOPE_H
 

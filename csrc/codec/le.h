@@ -1,4 +1,5 @@
-/* Fixed-width integers in memory of any alignment: little-endian for our files, big-endian for AMQP. */
+/* Fixed-width integers in memory of any alignment: little-endian for our files, big-endian for
+ * AMQP. */
 #ifndef QSI_LE_H
 #define QSI_LE_H
 

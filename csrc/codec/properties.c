@@ -9,8 +9,8 @@
 #include "le.h"
 
 #define FLAGS_BYTES 2
-#define FLAGS_UNKNOWN \
-    3u /* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
+/* bit 0 announces more flags, which basic messages do not have; bit 1 is unused */
+#define FLAGS_UNKNOWN 3u
 
 const char *qsi_property_name(enum qsi_property property)
 {

@@ -1,10 +1,12 @@
-/* The properties of a message: the property part of an AMQP 0-9-1 basic content header, byte for byte.
+/* The properties of a message: the property part of an AMQP 0-9-1 basic content header, byte for
+ * byte.
  *
  *   flags   u16 big-endian, bit 15 for the first property of the list below, bit 2 for the last
  *   values  the present properties in that order, big-endian
  *
- * A blob of 0 bytes is a message without properties.  Blobs come from files and from callers alike, so
- * nothing here reads past the given size.  Nothing allocates: decoded slices point into the blob. */
+ * A blob of 0 bytes is a message without properties.  Blobs come from files and from callers
+ * alike, so nothing here reads past the given size.  Nothing allocates: decoded slices point
+ * into the blob. */
 #ifndef QSI_PROPERTIES_H
 #define QSI_PROPERTIES_H
 
@@ -34,12 +36,12 @@ enum qsi_property { /* in the order of the encoding */
 };
 
 #define QSI_SHORTSTR_BYTES_MAX 255
-#define QSI_FIELD_DEPTH_MAX \
-    128 /* tables and arrays inside each other, the headers table being the first */
+/* tables and arrays inside each other, the headers table being the first */
+#define QSI_FIELD_DEPTH_MAX 128
 
-/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it; present holds
- * the flag of each property that is there.  The fields of one that is not mean nothing: clearing them all would
- * cost more than most messages' properties. */
+/* Zeroed memory has no property.  Strings and headers are in text, the three numbers beside it;
+ * present holds the flag of each property that is there.  The fields of one that is not mean
+ * nothing: clearing them all would cost more than most messages' properties. */
 struct qsi_properties {
     struct qsi_slice text[QSI_PROPERTY_COUNT];
     uint64_t timestamp;
@@ -77,25 +79,27 @@ static inline void qsi_properties_set(struct qsi_properties *properties, enum qs
 /* The AMQP name, "content_type"; never NULL. */
 const char *qsi_property_name(enum qsi_property property);
 
-/* Decodes and checks all of a blob, nested tables too.  QS_ECORRUPT: not a property blob, and why. */
+/* Decodes and checks all of a blob, nested tables too.  QS_ECORRUPT: not a property blob, and
+ * why. */
 qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
                                 uint32_t blob_bytes, qs_error *error) QS_MUST_CHECK;
 
-/* Whether properties that did not come from a decode can be encoded: strings within 255 bytes, the headers
- * a well-formed table.  QS_EINVAL names the property. */
+/* Whether properties that did not come from a decode can be encoded: strings within 255 bytes,
+ * the headers a well-formed table.  QS_EINVAL names the property. */
 qs_status qsi_properties_check(const struct qsi_properties *properties,
                                qs_error *error) QS_MUST_CHECK;
 
 /* The exact size of the blob; 0 when no property is present. */
 uint64_t qsi_properties_bytes(const struct qsi_properties *properties);
 
-/* Writes qsi_properties_bytes() bytes.  REQUIRES a size that fits 32 bits and strings within 255 bytes.
- * When headers are present with data NULL, room for text[QSI_PROPERTY_HEADERS].bytes is left for the caller to
- * fill in; returns where that room (or the copied table) begins, NULL without headers. */
+/* Writes qsi_properties_bytes() bytes.  REQUIRES a size that fits 32 bits and strings within 255
+ * bytes.  When headers are present with data NULL, room for text[QSI_PROPERTY_HEADERS].bytes is
+ * left for the caller to fill in; returns where that room (or the copied table) begins, NULL
+ * without headers. */
 uint8_t *qsi_properties_encode(uint8_t *blob_out, const struct qsi_properties *properties);
 
-/* Single properties of a blob without decoding the rest: what publishing and expiry ask about each message.
- * 0 or a null slice when the property is absent or the blob is damaged. */
+/* Single properties of a blob without decoding the rest: what publishing and expiry ask about
+ * each message.  0 or a null slice when the property is absent or the blob is damaged. */
 uint8_t qsi_properties_delivery_mode(const uint8_t *blob, uint32_t blob_bytes);
 uint8_t qsi_properties_priority(const uint8_t *blob, uint32_t blob_bytes);
 struct qsi_slice qsi_properties_expiration(const uint8_t *blob, uint32_t blob_bytes);
@@ -110,15 +114,18 @@ static inline bool qsi_properties_may_have_expiration(const uint8_t *blob, uint3
 {
     return blob_bytes > 0 && (blob[0] & (qsi_property_flag(QSI_PROPERTY_EXPIRATION) >> 8)) != 0;
 }
-/* The milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of QSI_EXPIRATION_MS_MAX at most. */
+/* The milliseconds of an expiration.  QS_PRECONDITION_FAILED: it is not a decimal number of
+ * QSI_EXPIRATION_MS_MAX at most. */
 #define QSI_EXPIRATION_MS_MAX (UINT32_MAX - 1)
 qs_status qsi_expiration_parse(struct qsi_slice text, uint32_t *ms_out,
                                qs_error *error) QS_MUST_CHECK;
 
 /* One entry of a field table, or one element of a field array (then name is null).
  *
- * type    t bool, b int8, B uint8, s int16, u uint16, I int32, i uint32, l int64, f float, d double,
- *         D decimal (scale octet, int32), S string, x bytes, T timestamp (u64 seconds), A array, F table,
+ * type    t bool, b int8, B uint8, s int16, u uint16, I int32, i uint32, l int64, f float, d
+ * double,
+ *         D decimal (scale octet, int32), S string, x bytes, T timestamp (u64 seconds), A array,
+ *         F table,
  *         V void; the letters are RabbitMQ's, which differ from the specification's
  * value   the bytes after the type; for S, x, A and F without the length in front */
 struct qsi_field {
@@ -135,7 +142,8 @@ struct qsi_number {
 /* The value of an integer or a timestamp; false for the other types. */
 bool qsi_field_integer(const struct qsi_field *field, struct qsi_number *number_out);
 
-/* Walks the entries of one table or array, in order; nested ones are walked with a walk of their own. */
+/* Walks the entries of one table or array, in order; nested ones are walked with a walk of their
+ * own. */
 struct qsi_field_walk {
     const uint8_t *at;
     const uint8_t *end;
@@ -162,8 +170,8 @@ bool qsi_table_find(struct qsi_slice table, struct qsi_slice name, struct qsi_fi
 /* Whether a field table, without its length word, is well formed to the last nested value. */
 bool qsi_table_check(struct qsi_slice table);
 
-/* A table entry holding a string (value null: void): its size, and writing it.  REQUIRES a name within 255
- * bytes.  put returns the end of what it wrote. */
+/* A table entry holding a string (value null: void): its size, and writing it.  REQUIRES a name
+ * within 255 bytes.  put returns the end of what it wrote. */
 uint64_t qsi_table_string_bytes(struct qsi_slice name, struct qsi_slice value);
 uint8_t *qsi_table_string_put(uint8_t *out, struct qsi_slice name, struct qsi_slice value);
 

@@ -1,7 +1,8 @@
 /* Records: what a commit block is made of (docs/FORMAT.md, "Records").
  *
- * Every record begins with {bytes u32, type u8, flags u8, u16} and is a multiple of 8 bytes long.  The readers here
- * take bytes whose block checksum was right, and check them all the same: a record is data from a file. */
+ * Every record begins with {bytes u32, type u8, flags u8, u16} and is a multiple of 8 bytes
+ * long.  The readers here take bytes whose block checksum was right, and check them all the
+ * same: a record is data from a file. */
 #ifndef QSI_RECORD_H
 #define QSI_RECORD_H
 
@@ -28,7 +29,7 @@ enum qsi_record_type {
     QSI_RECORD_QUEUE_MODE = 10,
     QSI_RECORD_EXCHANGE_BIND = 11, /* exchange to exchange */
     QSI_RECORD_EXCHANGE_UNBIND = 12,
-    QSI_RECORD_PRIORITY_QUEUE_DECLARE = 13, /* of a queue with levels */
+    QSI_RECORD_PRIORITY_QUEUE_DECLARE = 13, /* of a queue with priorities */
     QSI_RECORD_TRANSACTION_FORGET = 14,
     /* in checkpoints only */
     QSI_RECORD_MESSAGE_FILE = 16,
@@ -58,10 +59,11 @@ bool qsi_record_fits(const uint8_t *at, uint64_t bytes);
 
 /* ---- messages ----
  *
- * One record holds a batch of messages, column by column, each body once however many queues take it.  The rows' order is
- * the publish order.  A destination is a queue and the sequence of the first row that goes there; the following rows
- * that go there count up from it.  A route is an exchange, a routing key and the destinations they lead to; a row
- * names its route.  One published message is a batch of one row. */
+ * One record holds a batch of messages, column by column, each body once however many queues
+ * take it.  The rows' order is the publish order.  A destination is a queue and the sequence of
+ * the first row that goes there; the following rows that go there count up from it.  A route is
+ * an exchange, a routing key and the destinations they lead to; a row names its route.  One
+ * published message is a batch of one row. */
 
 #define QSI_MESSAGES_HEADER_BYTES 48
 #define QSI_MESSAGES_DESTINATION_BYTES 24
@@ -79,7 +81,8 @@ enum {
 };
 #define QSI_MESSAGES_FLAGS 63 /* all of them */
 #define QSI_MESSAGES_ALIGN_TO 64u
-/* A record of several rows has aligned columns from this size on: gaps are about a hundred bytes. */
+/* A record of several rows has aligned columns from this size on: gaps are about a hundred
+ * bytes. */
 #define QSI_MESSAGES_ALIGN_FROM (16u << 10)
 
 /* Sizes a record is laid out from; qsi_messages_layout fills the rest. */
@@ -102,10 +105,12 @@ static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_byt
 {
     return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
 }
-/* The one place that decides whether columns are aligned.  QS_EINVAL: the record would pass 4 GiB. */
+/* The one place that decides whether columns are aligned.  QS_EINVAL: the record would pass 4
+ * GiB. */
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error) QS_MUST_CHECK;
 
-/* Writes header and empty sections' frames into layout->record_bytes bytes at record, padding included. */
+/* Writes header and empty sections' frames into layout->record_bytes bytes at record, padding
+ * included. */
 void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layout);
 
 /* A view of a record; pointers into it. */
@@ -121,16 +126,16 @@ struct qsi_messages {
     const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
     const uint8_t *expirations; /* row_count of u32 ms, or NULL */
     const uint8_t *dues;        /* row_count of u64 us, or NULL */
-    const uint8_t *
-        properties; /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    const uint8_t *properties;
     const uint8_t *stored;       /* bitmap, or NULL */
     const uint8_t *body_offsets; /* row_count + 1 of u32 */
     const uint8_t *bodies;
 };
 /* REQUIRES a record that was written by this process or has passed qsi_messages_check. */
 void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
-/* Every count, offset and index of a record from a file, and that each stored body is a reference.  QS_ECORRUPT tells what is
- * wrong. */
+/* Every count, offset and index of a record from a file, and that each stored body is a
+ * reference.  QS_ECORRUPT tells what is wrong. */
 qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
 
 /* Writers for the sections of a record in the making. */
@@ -272,7 +277,8 @@ static inline void qsi_messages_stored_body(const struct qsi_messages *view, uin
 {
     qsi_stored_body_decode(stored_out, qsi_messages_body(view, row));
 }
-/* The same, of a record that has passed qsi_messages_check: no message in it is known to be damaged. */
+/* The same, of a record that has passed qsi_messages_check: no message in it is known to be
+ * damaged. */
 struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row);
 /* How many bytes the body has, wherever it is; 0 of a damaged one. */
 uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row);
@@ -333,7 +339,7 @@ qs_status qsi_settle_decode(struct qsi_settle *settle_out, const uint8_t *record
 #define QSI_MESSAGE_FILE_RUN_BYTES 8
 
 enum {
-    QSI_MESSAGE_FILE_SETTLED = 1, /* synced, and cut to size for good */
+    QSI_MESSAGE_FILE_SETTLED = 1, /* synced, and truncated for good */
 };
 
 /* Consecutive slots with the same count are a run. */
@@ -395,19 +401,20 @@ void qsi_topology_encode(uint8_t *record_out, const struct qsi_topology *topolog
 qs_status qsi_topology_decode(struct qsi_topology *topology_out, const uint8_t *record,
                               qs_error *error) QS_MUST_CHECK;
 
-/* A level of a queue with priorities has an id of its own: the queue's, with the level in the highest byte.  Level 0 is the queue. */
-#define QSI_LEVEL_SHIFT 56
-static inline uint64_t qsi_level_id(uint64_t queue_id, uint8_t level)
+/* Each priority of a queue has an id of its own: the queue's, with the priority in the highest
+ * byte.  Priority 0 is the queue. */
+#define QSI_PRIORITY_SHIFT 56
+static inline uint64_t qsi_subqueue_id(uint64_t queue_id, uint8_t priority)
 {
-    return queue_id | (uint64_t)level << QSI_LEVEL_SHIFT;
+    return queue_id | (uint64_t)priority << QSI_PRIORITY_SHIFT;
 }
-static inline uint8_t qsi_level_in(uint64_t id)
+static inline uint8_t qsi_priority_in(uint64_t id)
 {
-    return (uint8_t)(id >> QSI_LEVEL_SHIFT);
+    return (uint8_t)(id >> QSI_PRIORITY_SHIFT);
 }
 static inline uint64_t qsi_queue_in(uint64_t id)
 {
-    return id & ((UINT64_C(1) << QSI_LEVEL_SHIFT) - 1);
+    return id & ((UINT64_C(1) << QSI_PRIORITY_SHIFT) - 1);
 }
 
 #endif

@@ -27,8 +27,9 @@ static inline bool qsi_slice_is_null(struct qsi_slice slice)
     return slice.data == NULL;
 }
 
-/* memcpy for strings of some ten bytes.  When GCC sees that a size is bounded by a few hundred it makes a "rep movs"
- * of memcpy, whose start alone takes longer than this.  The last piece overlaps the one before it. */
+/* memcpy for strings of some ten bytes.  When GCC sees that a size is bounded by a few hundred
+ * it makes a "rep movs" of memcpy, whose start alone takes longer than this.  The last piece
+ * overlaps the one before it. */
 static inline void qsi_copy_short(uint8_t *out, const uint8_t *data, uint32_t bytes)
 {
     if (bytes >= 16) {

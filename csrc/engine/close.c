@@ -4,10 +4,10 @@
 #include "checkpoint.h"
 #include "clock.h"
 #include "commit.h"
-#include "departures.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
+#include "removals.h"
 #include "settle.h"
 #include "space.h"
 #include "store_internal.h"
@@ -32,8 +32,8 @@ static bool has_unjournalled(const struct qs_store *store)
     return store->space.unjournalled != store->space.covered;
 }
 
-/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space, memory, descriptors or a file, is closed
- * all the same: the journal has everything. */
+/* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space,
+ * memory, descriptors or a file, is closed all the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
 {
     qs_error detail = {0};
@@ -136,7 +136,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     qsi_mutex_unlock(&store->mutex);
     qsi_stop_threads(store);
     qsi_mutex_lock(&store->mutex);
-    qsi_departures_shut(store);
+    qsi_removals_shut(store);
     qsi_mutex_unlock(&store->mutex);
     status = store->options.read_only ? QS_OK : settle(store, error);
     qsi_give_lock_back(store);

@@ -1,16 +1,17 @@
 /* Connections and channels: opened, shut and freed.
  *
- * Invariant: a shut channel is in no list of its connection, a shut connection has neither channels nor queues. */
+ * Invariant: a shut channel is in no list of its connection, a shut connection has neither
+ * channels nor queues. */
 #include "alloc.h"
-#include "bell.h"
+#include "armed.h"
 #include "consume.h"
-#include "departures.h"
 #include "engine.h"
 #include "enter.h"
 #include "error.h"
+#include "event_fd.h"
 #include "pager.h"
-#include "park.h"
 #include "queue_life.h"
+#include "removals.h"
 #include "returns.h"
 #include "settle.h"
 #include "tx.h"
@@ -24,7 +25,7 @@ void qsi_channel_shut(struct qs_channel *channel)
         return;
     }
     channel->closed = true;
-    qsi_channel_ring_shut(channel);
+    qsi_channel_signal_shut(channel);
     qsi_list_remove(&channel->in_connection);
     qsi_tx_drop(channel);
     qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
@@ -115,8 +116,8 @@ void qs_connection_close(qs_connection *connection)
         qsi_make_room_to_shut(store, connection);
     }
     qsi_connection_shut(connection);
-    if (store->life < QSI_LIFE_SHUT && qsi_has_departures(store)) {
-        qsi_see_off(store);
+    if (store->life < QSI_LIFE_SHUT && qsi_has_removals(store)) {
+        qsi_drain_removals(store);
     }
     unref_connection(connection);
     qsi_store_unref(store);
@@ -143,7 +144,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
 
     channel->store = store;
     channel->connection = connection;
-    channel->bell = QSI_NO_BELL;
+    channel->event_fd = QSI_NO_EVENT_FD;
     qsi_returns_init(channel);
     qsi_list_init(&channel->consumers);
     qsi_list_init(&channel->in_changes);
@@ -214,8 +215,8 @@ void qs_channel_close(qs_channel *channel)
         qsi_make_room_to_shut(store, channel);
     }
     qsi_channel_shut(channel);
-    if (store->life < QSI_LIFE_SHUT && qsi_has_departures(store)) {
-        qsi_see_off(store);
+    if (store->life < QSI_LIFE_SHUT && qsi_has_removals(store)) {
+        qsi_drain_removals(store);
     }
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);

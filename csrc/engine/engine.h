@@ -9,9 +9,10 @@
 qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error) QS_MUST_CHECK;
 
 void qsi_store_unref(struct qs_store *store); /* REQUIRES lock; unlocks; frees the last one */
-/* REQUIRES lock; may release it meanwhile.  Room in the journal for what channels requeue when they are shut: without, the messages
- * would come again unflagged after an orderly close.  It can be done without: on a full disk, or in a failed store.
- * only: a channel, or the channels of a connection; NULL: all. */
+/* REQUIRES lock; may release it meanwhile.  Room in the journal for what channels requeue when
+ * they are shut: without, the messages would come again unflagged after an orderly close.  It
+ * can be done without: on a full disk, or in a failed store.  only: a channel, or the channels
+ * of a connection; NULL: all. */
 void qsi_make_room_to_shut(struct qs_store *store, const void *only);
 
 /* ---- connection.c ---- */

@@ -2,10 +2,10 @@
 #include "clock.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
 #include "pager.h"
 #include "paging.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "rates.h"
 #include "store.h"
@@ -97,21 +97,22 @@ void qs_store_options(qs_store *store, qs_options *options_out)
     *options_out = store->options; /* constant since open */
 }
 
-static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_measure *level)
+static void add_measure(struct qsi_queue_measure *sum, const struct qsi_queue_measure *subqueue)
 {
-    sum->alpha += level->alpha;
-    sum->beta += level->beta;
-    sum->gamma += level->gamma;
-    sum->delta += level->delta;
-    sum->q1 += level->q1;
-    sum->q2 += level->q2;
-    sum->delta_len += level->delta_len;
-    sum->q3 += level->q3;
-    sum->q4 += level->q4;
-    sum->disk_bytes += level->disk_bytes;
+    sum->alpha += subqueue->alpha;
+    sum->beta += subqueue->beta;
+    sum->gamma += subqueue->gamma;
+    sum->delta += subqueue->delta;
+    sum->q1 += subqueue->q1;
+    sum->q2 += subqueue->q2;
+    sum->delta_len += subqueue->delta_len;
+    sum->q3 += subqueue->q3;
+    sum->q4 += subqueue->q4;
+    sum->disk_bytes += subqueue->disk_bytes;
 }
 
-/* A lazy queue has what was read ahead of its consumers, q3, and behind it delta, wherever else its messages happen to be as well. */
+/* A lazy queue has what was read ahead of its consumers, q3, and behind it delta, wherever else
+ * its messages happen to be as well. */
 static void measure_lazily(struct qsi_queue_measure *measure)
 {
     measure->q3 += measure->q4;
@@ -119,30 +120,30 @@ static void measure_lazily(struct qsi_queue_measure *measure)
     measure->q1 = measure->q2 = measure->q4 = 0;
 }
 
-/* Adds what the messages of one level are. */
-static void measure_level(struct qs_store *store, struct store_queue *level,
-                          struct qsi_queue_measure *sum)
+/* Adds what the messages of one priority are. */
+static void measure_subqueue(struct qs_store *store, struct store_queue *subqueue,
+                             struct qsi_queue_measure *sum)
 {
     struct qsi_queue_measure measure;
 
-    qsi_queue_measure(&level->core, qsi_index_of(store, level), &measure);
-    if (level->lazy && qsi_container_is_flushed(&level->container)) {
+    qsi_queue_measure(&subqueue->core, qsi_index_of(store, subqueue), &measure);
+    if (subqueue->lazy && qsi_container_is_flushed(&subqueue->container)) {
         measure_lazily(&measure);
     }
     add_measure(sum, &measure);
-    qsi_update_rates(store, level);
+    qsi_update_rates(store, subqueue);
 }
 
-static void add_counts(const struct store_queue *level, qs_queue_status *status)
+static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
 {
-    status->messages_ready += qsi_queue_ready_count(&level->core);
-    status->messages_delayed += qsi_queue_delayed_count(&level->core);
+    status->messages_ready += qsi_queue_ready_count(&subqueue->core);
+    status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
     status->messages_unacked +=
-        qsi_queue_out_count(&level->core) + qsi_queue_aside_count(&level->core);
-    status->ram_bytes += level->container.ram_bytes;
-    status->target_ram_count += level->target_ram_count;
-    status->ingress_rate += qsi_rate(level, level->ingress_sum);
-    status->egress_rate += qsi_rate(level, level->egress_sum);
+        qsi_queue_out_count(&subqueue->core) + qsi_queue_aside_count(&subqueue->core);
+    status->ram_bytes += subqueue->container.ram_bytes;
+    status->target_ram_count += subqueue->target_ram_count;
+    status->ingress_rate += qsi_rate(subqueue, subqueue->ingress_sum);
+    status->egress_rate += qsi_rate(subqueue, subqueue->egress_sum);
 }
 
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
@@ -156,9 +157,9 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     queue = qsi_find_queue(store, qsi_slice_of(name));
     /* What is on its way to the disk of a lazy queue arrives first. */
     for (uint32_t i = 0;
-         queue != NULL && queue->lazy && !store->options.read_only && i < qsi_level_count(queue);
+         queue != NULL && queue->lazy && !store->options.read_only && i < qsi_subqueue_count(queue);
          i++) {
-        (void)!qsi_pager_settle_queue(store, qsi_level_at(queue, i)); /* if not, it shows */
+        (void)!qsi_pager_settle_queue(store, qsi_subqueue_at(queue, i)); /* if not, it shows */
         queue = qsi_find_queue(store, qsi_slice_of(name));
     }
     if (queue != NULL) {
@@ -177,10 +178,10 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
         .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
         .lazy = queue->lazy,
     };
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        struct store_queue *level = qsi_level_at(queue, i);
-        measure_level(store, level, &measure);
-        add_counts(level, status_out);
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        measure_subqueue(store, subqueue, &measure);
+        add_counts(subqueue, status_out);
     }
     status_out->alpha = measure.alpha;
     status_out->beta = measure.beta;

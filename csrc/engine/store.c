@@ -3,7 +3,6 @@
 #include "check.h"
 #include "checkpoint.h"
 #include "clock.h"
-#include "departures.h"
 #include "engine.h"
 #include "enter.h"
 #include "env_call.h"
@@ -13,6 +12,7 @@
 #include "pager.h"
 #include "queue_life.h"
 #include "recover.h"
+#include "removals.h"
 #include "space.h"
 #include "store_internal.h"
 #include "topology.h"
@@ -34,7 +34,7 @@ static bool spill_keys(struct qs_store *store)
 static const struct qsi_upcalls upcalls = {
     .shut_channel = qsi_channel_shut,
     .shut_connection = qsi_connection_shut,
-    .drain = qsi_see_off,
+    .drain = qsi_drain_removals,
     .checkpoint = qsi_checkpoint,
     .spill_keys = spill_keys,
     .dead_letter_in_tx = qsi_dead_letter_in_tx,
@@ -53,8 +53,8 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_cond_init(&store->paging.wanted);
     qsi_cond_init(&store->paging.done);
     qsi_cond_init(&store->checkpoint.due);
-    qsi_cond_init(&store->departures.due);
-    qsi_cond_init(&store->departures.quiet);
+    qsi_cond_init(&store->removals.due);
+    qsi_cond_init(&store->removals.quiet);
     qsi_mutex_init(&store->manifest_mutex);
     qsi_space_init(store);
     qsi_list_init(&store->paging.ahead);
@@ -73,7 +73,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
         return qsi_fail(error, QS_ENOMEM, "store");
     }
     qsi_transactions_init(store);
-    QS_TRY(qsi_departures_open(store, error));
+    QS_TRY(qsi_removals_open(store, error));
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
 
@@ -114,8 +114,8 @@ static void directories_of(struct qs_store *store, qs_dir **dirs_out[DIRECTORIES
     dirs_out[4] = &store->checkpoint_dir;
 }
 
-/* Where there is a MANIFEST they were durable before it, and one that is missing is damage: unless nothing in it outlives a process, or
- * what can be saved is to be saved. */
+/* Where there is a MANIFEST they were durable before it, and one that is missing is damage:
+ * unless nothing in it outlives a process, or what can be saved is to be saved. */
 static qs_status open_directories(struct qs_store *store, bool creates, qs_error *error)
 {
     qs_dir **dirs[DIRECTORIES];
@@ -129,7 +129,8 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
                         : qsi_require_directory(store->env, store->root, directory_names[i],
                                                 dirs[i], error));
     }
-    /* A process that died may have left names the disk has not heard of; nothing is decided on those. */
+    /* A process that died may have left names the disk has not heard of; nothing is decided on
+     * those. */
     QS_TRY(qsi_dir_sync(store->env, store->root, error));
     for (size_t i = 0; i < DIRECTORIES; i++) {
         if (dirs[i] != &store->transient_dir) {
@@ -270,7 +271,8 @@ static qs_status open_index(struct qs_store *store, qs_error *error)
                           store->manifest.uuid, entries, error);
 }
 
-/* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has its lock. */
+/* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has
+ * its lock. */
 static qs_status check_is_there(struct qs_store *store, const char *path, qs_error *error)
 {
     bool created = false;
@@ -331,7 +333,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
         return QS_OK;
     }
     qsi_space_begin(store);
-    return qsi_departures_after_recovery(store, error);
+    return qsi_removals_after_recovery(store, error);
 }
 
 void qsi_free_store(struct qs_store *store)
@@ -339,7 +341,7 @@ void qsi_free_store(struct qs_store *store)
     QS_ASSERT(store->life == QSI_LIFE_STOPS);
     QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && store->paging.flush == QSI_FLUSH_NONE &&
               store->checkpoint.state == QSI_CHECKPOINT_NONE);
-    qsi_departures_free(store);
+    qsi_removals_free(store);
     qsi_router_fini(&store->router); /* unties the queues from their bindings: before they go */
     qsi_free_all_queues(store);
     while (store->shared.retired.next != NULL && !qsi_list_is_empty(&store->shared.retired)) {
@@ -366,8 +368,8 @@ void qsi_free_store(struct qs_store *store)
     qsi_mutex_fini(&store->manifest_mutex);
     qsi_space_close(store);
     qsi_cond_fini(&store->checkpoint.due);
-    qsi_cond_fini(&store->departures.due);
-    qsi_cond_fini(&store->departures.quiet);
+    qsi_cond_fini(&store->removals.due);
+    qsi_cond_fini(&store->removals.quiet);
     qsi_cond_fini(&store->paging.done);
     qsi_cond_fini(&store->paging.wanted);
     qsi_cond_fini(&store->commit.chores);

@@ -1,9 +1,9 @@
 /* The store's threads: started and stopped in the order in which they need each other. */
 #include "checkpoint.h"
 #include "commit.h"
-#include "departures.h"
 #include "engine.h"
 #include "pager.h"
+#include "removals.h"
 
 static qs_status start_all(struct qs_store *store, qs_error *error)
 {
@@ -13,8 +13,8 @@ static qs_status start_all(struct qs_store *store, qs_error *error)
     QS_TRY(qsi_thread_start(&store->checkpoint.thread, "qs-checkpoint", qsi_run_checkpointer, store,
                             error));
     store->checkpoint.is_running = true;
-    QS_TRY(qsi_thread_start(&store->departures.thread, "qs-timer", qsi_run_timer, store, error));
-    store->departures.has_timer = true;
+    QS_TRY(qsi_thread_start(&store->removals.thread, "qs-timer", qsi_run_timer, store, error));
+    store->removals.has_timer = true;
     return QS_OK;
 }
 
@@ -39,10 +39,10 @@ void qsi_stop_threads(struct qs_store *store)
     qsi_cond_broadcast(&store->paging.wanted);
     qsi_cond_broadcast(&store->paging.done);
     qsi_cond_broadcast(&store->checkpoint.due);
-    qsi_cond_broadcast(&store->departures.due);
+    qsi_cond_broadcast(&store->removals.due);
     qsi_mutex_unlock(&store->mutex);
-    if (store->departures.has_timer) { /* before those it may wait for */
-        pthread_join(store->departures.thread, NULL);
+    if (store->removals.has_timer) { /* before those it may wait for */
+        pthread_join(store->removals.thread, NULL);
     }
     if (store->checkpoint.is_running) { /* first: it may wait for the others */
         pthread_join(store->checkpoint.thread, NULL);
@@ -50,6 +50,6 @@ void qsi_stop_threads(struct qs_store *store)
     if (store->paging.is_running) {
         pthread_join(store->paging.thread, NULL);
     }
-    store->paging.is_running = store->checkpoint.is_running = store->departures.has_timer = false;
+    store->paging.is_running = store->checkpoint.is_running = store->removals.has_timer = false;
     qsi_commit_join_threads(store);
 }

@@ -1,6 +1,7 @@
 /* The index as a whole, and one segment file that is open.
  *
- * Invariant: nothing of a file is read before its header was found to be that of the file that was meant. */
+ * Invariant: nothing of a file is read before its header was found to be that of the file that
+ * was meant. */
 #include "segment_file.h"
 
 #include "alloc.h"

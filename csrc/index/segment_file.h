@@ -80,7 +80,8 @@ static inline bool qsi_segment_view_has(const struct qsi_segment_view *view, uin
 {
     return view->present == NULL || qsi_bitmap_has(view->present, slot);
 }
-/* Where a slot that the file has stands among its slots; of one it lacks, where the next one does. */
+/* Where a slot that the file has stands among its slots; of one it lacks, where the next one
+ * does. */
 static inline uint32_t qsi_segment_view_place(const struct qsi_segment_view *view, uint32_t slot)
 {
     if (view->present == NULL) {
@@ -150,8 +151,9 @@ static inline struct qsi_row_envelope *qsi_gather_envelopes(const struct qsi_gat
     return (struct qsi_row_envelope *)(void *)gather->envelopes.data;
 }
 
-/* Reads the slots wanted in [from, to) and checks them, until the next would bring envelopes and bodies above bytes_max; one in any
- * case.  REQUIRES an empty gather and from < to; *next_out is the slot at which to go on. */
+/* Reads the slots wanted in [from, to) and checks them, until the next would bring envelopes and
+ * bodies above bytes_max; one in any case.  REQUIRES an empty gather and from < to; *next_out is
+ * the slot at which to go on. */
 qs_status qsi_gather_slots(struct qsi_gather *gather, const struct qsi_segment_view *view,
                            uint32_t from, uint32_t to, const uint64_t *wanted, uint64_t bytes_max,
                            uint32_t *next_out, qs_error *error) QS_MUST_CHECK;
@@ -184,8 +186,8 @@ qs_status qsi_segment_view_state(const struct qsi_segment_view *view,
 
 /* ---- writing a packed file ---- */
 
-/* Begins a file with the slots of present (file: identity and generation; the rest is set), which are then put in ascending
- * order.  REQUIRES buffers that nobody else uses. */
+/* Begins a file with the slots of present (file: identity and generation; the rest is set),
+ * which are then put in ascending order.  REQUIRES buffers that nobody else uses. */
 /* A file without messages. */
 qs_status qsi_segment_make(struct qsi_index *index, struct qsi_segment_file *file,
                            qs_error *error) QS_MUST_CHECK;
@@ -194,8 +196,8 @@ qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out
                                           const uint64_t *present,
                                           const struct qsi_segment_buffers *buffers,
                                           qs_error *error) QS_MUST_CHECK;
-/* Damage stays what it is: a body whose checksum differs from the slot's by crc_difference, or a slot whose bytes are not
- * what was written. */
+/* Damage stays what it is: a body whose checksum differs from the slot's by crc_difference, or a
+ * slot whose bytes are not what was written. */
 qs_status qsi_segment_put_wrong(struct qsi_segment_writer *writer, uint32_t slot,
                                 struct qsi_slice envelope, struct qsi_slice body,
                                 uint32_t crc_difference, qs_error *error) QS_MUST_CHECK;

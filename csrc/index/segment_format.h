@@ -1,6 +1,7 @@
 /* The bytes of a segment file (docs/FORMAT.md, "Index segment").  All integers are little-endian.
  *
- * QQQQQQQQQQQQQQQQ-NNNNNNNNNNNN-GGGGGGGG.seg: queue id, number and generation in lower-case hexadecimal.
+ * QQQQQQQQQQQQQQQQ-NNNNNNNNNNNN-GGGGGGGG.seg: queue id, number and generation in lower-case
+ * hexadecimal.
  *
  *   header             H bytes: 128 + entries / 8 + 4, rounded up to 4096
  *     0  magic         8   "QSSEGMT\n"
@@ -15,7 +16,8 @@
  *    60  flags         4   bit 0: packed
  *    64  salt          8   random, of this file
  *    72  zeros        56
- *   128  present           bitmap of entries bits, the slots that a packed file has; zeros in a dense one
+ *   128  present           bitmap of entries bits, the slots that a packed file has; zeros in a
+ *   dense one
  *        zeros
  *   H-4  crc32c        4   of all before it
  *
@@ -35,21 +37,25 @@
  *        sizes             entries words of 4 bytes: bytes of the bodies
  *        dues              entries words of 8 bytes: us since 1970, 0: not delayed
  *
- *   slots              32 bytes each; dense: slot i at 32 * i, packed: at 32 * (its rank among those present)
+ *   slots              32 bytes each; dense: slot i at 32 * i, packed: at 32 * (its rank among
+ *   those present)
  *     0  kind          1   0 none, 1 embedded, 2 stored
  *     1  flags         1   0
  *     2  zeros         2
- *     4  crc32c        4   embedded: of the slot's identity, envelope and body; stored: the reference's
+ *     4  crc32c        4   embedded: of the slot's identity, envelope and body; stored: the
+ *     reference's
  *     8  where         8   embedded: offset of the body; stored: file (4), slot (4)
  *    16  back          4   embedded: from the body back to its envelope; stored: offset / 8
  *    20  envelope      4   bytes
  *    24  body          4   bytes
  *    28  check         4   CRC of the slot's identity and the 28 bytes before it
  *
- *   heap               envelopes and bodies; dense: from the next multiple of 4096, packed: right behind the slots
+ *   heap               envelopes and bodies; dense: from the next multiple of 4096, packed:
+ *   right behind the slots
  *
- * A slot's identity is salt, queue id and sequence, 8 bytes each: no slot and no body can stand in for another one.
- * Nothing in a file decides how much of it is read: heap_end and the place of the state come from outside. */
+ * A slot's identity is salt, queue id and sequence, 8 bytes each: no slot and no body can stand
+ * in for another one.  Nothing in a file decides how much of it is read: heap_end and the place
+ * of the state come from outside. */
 #ifndef QSI_SEGMENT_FORMAT_H
 #define QSI_SEGMENT_FORMAT_H
 
@@ -68,7 +74,8 @@
 #define QSI_SEGMENT_PRESENT_AT 128u
 #define QSI_SEGMENT_STATE_HEAD_BYTES 64u
 
-/* A message that is alone in a record must leave room for the rest of the record (4 GiB at most). */
+/* A message that is alone in a record must leave room for the rest of the record (4 GiB at
+ * most). */
 #define QSI_SEGMENT_MESSAGE_BYTES_MAX (UINT32_MAX - (16u << 20))
 
 /* -- where things are ------------------------------------------------------------------------- */
@@ -111,10 +118,12 @@ static inline uint64_t qsi_segment_heap_at(uint32_t entries, bool packed, uint32
 
 /* -- names ------------------------------------------------------------------------------------ */
 
-/* Sixteen digits, a hyphen, twelve digits (more if the number needs them), a hyphen, eight digits, ".seg". */
+/* Sixteen digits, a hyphen, twelve digits (more if the number needs them), a hyphen, eight
+ * digits, ".seg". */
 #define QSI_SEGMENT_NAME_BYTES 47u
 void qsi_segment_name(char name_out[QSI_SEGMENT_NAME_BYTES], const struct qsi_segment_file *file);
-/* Sets queue_id, number and generation, the rest to zero.  False when it is not the name of a segment file. */
+/* Sets queue_id, number and generation, the rest to zero.  False when it is not the name of a
+ * segment file. */
 bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name);
 
 /* -- header ----------------------------------------------------------------------------------- */
@@ -123,18 +132,20 @@ bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
 void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file *file,
                                uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
                                const uint64_t *present);
-/* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later version, and whole. */
+/* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later
+ * version, and whole. */
 qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segment_file *file,
                                    uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
                                    qs_error *error) QS_MUST_CHECK;
 
-/* Bitmaps on disk are words of 8 bytes; in the header, of as many bytes as there are, which is the same. */
+/* Bitmaps on disk are words of 8 bytes; in the header, of as many bytes as there are, which is
+ * the same. */
 void qsi_bitmap_decode(uint64_t *bits_out, const uint8_t *bytes, uint32_t words);
 
 /* -- state ------------------------------------------------------------------------------------ */
 
-/* Head, bitmaps and deliveries as they go to the file; *bytes_out tells how many.  area_out has room for
- * qsi_segment_state_bytes().  Returns the checksum. */
+/* Head, bitmaps and deliveries as they go to the file; *bytes_out tells how many.  area_out has
+ * room for qsi_segment_state_bytes().  Returns the checksum. */
 uint32_t qsi_segment_state_encode(uint8_t *area_out, uint64_t *bytes_out,
                                   const struct qsi_segment_file *file, uint32_t entries,
                                   const struct qsi_segment_state *state);
@@ -185,7 +196,8 @@ static inline void qsi_slot_encode(uint8_t bytes_out[QSI_SLOT_BYTES], const stru
     qsi_put_u32(bytes_out + 28, qs_crc32c(identity, bytes_out, 28));
 }
 
-/* False: these bytes are not what was written for this slot.  Where the body is said to be is not checked. */
+/* False: these bytes are not what was written for this slot.  Where the body is said to be is
+ * not checked. */
 static inline bool qsi_slot_decode(struct qsi_slot *slot_out, const uint8_t bytes[QSI_SLOT_BYTES],
                                    uint32_t identity)
 {

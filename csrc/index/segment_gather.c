@@ -1,8 +1,9 @@
-/* Gathering messages: slots first, then what they name in as few reads as sensible, all of it checked.
+/* Gathering messages: slots first, then what they name in as few reads as sensible, all of it
+ * checked.
  *
- * Invariant: a row that is embedded or stored is one whose slot was written for this sequence of this file and names
- * bytes between the slots and heap_end; after qsi_gather_heap an embedded row's envelope and body are the ones that were
- * written. */
+ * Invariant: a row that is embedded or stored is one whose slot was written for this sequence of
+ * this file and names bytes between the slots and heap_end; after qsi_gather_heap an embedded
+ * row's envelope and body are the ones that were written. */
 #include "alloc.h"
 #include "check.h"
 #include "envelope.h"

@@ -18,8 +18,8 @@ struct build {
     struct qsi_gather gather;
     const struct qsi_segment_view *view;
     struct qsi_messages_layout layout;
-    struct qsi_buf
-        routes; /* the index of the first envelope of each, u32; that of references is NO_ENVELOPE */
+    /* the index of the first envelope of each, u32; that of references is NO_ENVELOPE */
+    struct qsi_buf routes;
     uint32_t *codes; /* of the rows; NULL with one route */
     uint32_t reference_route;
     bool has_reference_route;

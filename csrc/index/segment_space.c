@@ -1,6 +1,7 @@
 /* Space: segments rewritten without what is settled, synced, removed and checked.
  *
- * Invariant: a file goes only after its name was handed to a function that says so; rewriting leaves the old one. */
+ * Invariant: a file goes only after its name was handed to a function that says so; rewriting
+ * leaves the old one. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -196,7 +197,8 @@ qs_status qsi_segment_sync(struct qsi_index *index, const struct qsi_segment_fil
     QS_TRY(qsi_segment_view_open_to_write(&view, index, file, error));
     status = qsi_file_sync(index->env, view.handle, error);
     if (status != QS_OK && error != NULL) {
-        /* Not qsi_segment_fail(): whatever the reason, a sync that failed is not to be tried again. */
+        /* Not qsi_segment_fail(): whatever the reason, a sync that failed is not to be tried
+         * again. */
         qsi_segment_path(path, file);
         qsi_error_prefix(error, "%s", path);
     }

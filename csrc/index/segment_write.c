@@ -1,7 +1,8 @@
 /* Writing slots, envelopes and bodies.
  *
- * Invariant: slots are written after all that they name, and only those from the first to the last that was put; so
- * whoever trusts a slot of this writer finds its body, and slots of earlier writers are never touched. */
+ * Invariant: slots are written after all that they name, and only those from the first to the
+ * last that was put; so whoever trusts a slot of this writer finds its body, and slots of
+ * earlier writers are never touched. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -36,7 +37,8 @@ struct qsi_segment_writer {
 
 /* -- a new file ------------------------------------------------------------------------------- */
 
-/* A file that nothing names is worthless, and one may be left where a crash or a full disk ended a writer. */
+/* A file that nothing names is worthless, and one may be left where a crash or a full disk ended
+ * a writer. */
 static qs_status create(struct qsi_segment_writer *writer, qs_error *error)
 {
     struct qsi_index *index = writer->index;
@@ -53,7 +55,8 @@ static qs_status create(struct qsi_segment_writer *writer, qs_error *error)
     return qsi_env_open(index->env, index->dir, name, flags, &writer->handle, error);
 }
 
-/* The size says at once that all before the heap is there; no block is taken before something is written to it. */
+/* The size says at once that all before the heap is there; no block is taken before something is
+ * written to it. */
 static qs_status write_header(struct qsi_segment_writer *writer, const uint64_t *present,
                               qs_error *error)
 {
@@ -288,8 +291,8 @@ static inline uint64_t heap_end(const struct qsi_segment_writer *writer)
     return writer->heap_at + writer->heap_used;
 }
 
-/* Whether the envelope before has these very bytes.  One that went to the file is not fetched back for that: once in a
- * buffer an envelope is written although it need not be. */
+/* Whether the envelope before has these very bytes.  One that went to the file is not fetched
+ * back for that: once in a buffer an envelope is written although it need not be. */
 static bool repeats(const struct qsi_segment_writer *writer, struct qsi_slice envelope)
 {
     return writer->has_bodies && envelope.bytes == writer->envelope_bytes &&

@@ -10,9 +10,9 @@
 #include "clock.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "pager.h"
 #include "paging.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "receive.h"
 #include "store.h"
@@ -33,16 +33,16 @@ struct browse {
     struct qsi_taken_batch batch;
 };
 
-static uint64_t position_of(const struct store_queue *level, uint64_t seq)
+static uint64_t position_of(const struct store_queue *subqueue, uint64_t seq)
 {
-    uint64_t rank = (uint64_t)(level->policy.priority_max - level->level);
+    uint64_t rank = (uint64_t)(subqueue->policy.priority_max - subqueue->priority);
 
-    return rank << QSI_LEVEL_SHIFT | seq;
+    return rank << QSI_PRIORITY_SHIFT | seq;
 }
 
 static uint64_t sequence_in(uint64_t position)
 {
-    return position & ((UINT64_C(1) << QSI_LEVEL_SHIFT) - 1);
+    return position & ((UINT64_C(1) << QSI_PRIORITY_SHIFT) - 1);
 }
 
 static bool is_full(const struct browse *browse)
@@ -79,7 +79,7 @@ static qs_status note(struct browse *browse, const struct qsi_taken *next, uint3
 
 /* The message in a slot, whose record is known.  Does nothing when it does not fit any more: the
  * batch is full then. */
-static qs_status note_slot(struct browse *browse, const struct store_queue *level,
+static qs_status note_slot(struct browse *browse, const struct store_queue *subqueue,
                            const struct qsi_segment *segment, uint32_t slot,
                            struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
 {
@@ -94,13 +94,13 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *leve
         browse->bytes_left = 0;
         return QS_OK;
     }
-    next.first_tag = position_of(level, qsi_queue_first_seq(&level->core, segment) + slot);
+    next.first_tag = position_of(subqueue, qsi_queue_first_seq(&subqueue->core, segment) + slot);
     next.is_unacked = (segment->out[at] >> (slot % QSI_WORD_BITS) & 1) != 0;
     next.is_delayed =
         (qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) != 0 &&
         qsi_segment_due(segment, slot) > browse->now_us;
     next.delivery_count = next.is_unacked
-                              ? qsi_segment_deliveries_before(&level->core, segment, slot)
+                              ? qsi_segment_deliveries_before(&subqueue->core, segment, slot)
                               : qsi_segment_deliveries(segment, slot);
     next.redelivered = next.delivery_count > 0;
     return note(browse, &next, bytes);
@@ -146,17 +146,17 @@ static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *q
 
 /* ---- messages on the disk ---- */
 
-static qs_status note_loaded(struct browse *browse, struct store_queue *level,
+static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue,
                              const struct qsi_page_in *job)
 {
     const struct qsi_segment_load *load = &job->load;
     uint32_t end = load->first + load->count;
-    uint32_t slot = next_slot(browse, &level->core, job->segment, load->first);
+    uint32_t slot = next_slot(browse, &subqueue->core, job->segment, load->first);
 
     for (; slot < end && !is_full(browse);
-         slot = next_slot(browse, &level->core, job->segment, slot + 1)) {
+         slot = next_slot(browse, &subqueue->core, job->segment, slot + 1)) {
         uint32_t i = slot - load->first;
-        QS_TRY(note_slot(browse, level, job->segment, slot, load->chunk, load->chunk->data,
+        QS_TRY(note_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
                          load->rows != NULL ? load->rows[i] : i));
     }
     return QS_OK;
@@ -164,24 +164,24 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *level,
 
 /* REQUIRES lock; releases it meanwhile.  Runs the job and notes what it read, which memory does not
  * keep. */
-static qs_status load_and_note(struct browse *browse, struct store_queue *level,
+static qs_status load_and_note(struct browse *browse, struct store_queue *subqueue,
                                struct qsi_page_in *job, qs_error *error)
 {
     struct qs_store *store = browse->store;
     struct qsi_segment_load load;
     qs_status status;
 
-    qsi_pager_job_begin(store, level);
-    status = qsi_page_in_run(job, qsi_index_of(store, level), store->transient_index, error);
+    qsi_pager_job_begin(store, subqueue);
+    status = qsi_page_in_run(job, qsi_index_of(store, subqueue), store->transient_index, error);
     if (status == QS_ECORRUPT) {
         status = qsi_page_in_damaged(job);
     }
     qsi_mutex_lock(&store->mutex);
     if (status == QS_OK && job->load.chunk != NULL) {
-        status = note_loaded(browse, level, job);
+        status = note_loaded(browse, subqueue, job);
     }
     qsi_page_in_take(job, &load);
-    qsi_pager_job_end(store, level);
+    qsi_pager_job_end(store, subqueue);
     qsi_chunk_unref(load.chunk);
     qsi_free(load.rows);
     return status == QS_ENOMEM ? qsi_fail(error, status, "messages from the disk") : status;
@@ -198,73 +198,73 @@ static uint64_t load_bytes(const struct browse *browse)
 
 /* REQUIRES lock; may release it meanwhile, and then *again_out is true: look everything up again.
  */
-static qs_status read_slot(struct browse *browse, struct store_queue *level,
+static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
                            qs_error *error)
 {
-    uint64_t seq = qsi_queue_first_seq(&level->core, segment) + slot;
-    const struct qsi_run *run = qsi_queue_run_of(&level->core, seq);
+    uint64_t seq = qsi_queue_first_seq(&subqueue->core, segment) + slot;
+    const struct qsi_run *run = qsi_queue_run_of(&subqueue->core, seq);
     struct qsi_page_in job;
     uint32_t row;
     qs_status status;
 
     if (run != NULL) {
         const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
-        return note_slot(browse, level, segment, slot, run->messages.chunk, record, row);
+        return note_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
-    status = qsi_page_in_message(&job, &level->core, segment, slot, load_bytes(browse));
+    status = qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse));
     if (status == QS_EEXIST) {
-        return qsi_pager_wait(browse->store, level);
+        return qsi_pager_wait(browse->store, subqueue);
     }
-    return status == QS_OK ? load_and_note(browse, level, &job, error)
+    return status == QS_OK ? load_and_note(browse, subqueue, &job, error)
                            : qsi_fail(error, status, "messages from the disk");
 }
 
 /* REQUIRES lock; releases it meanwhile. */
-static qs_status read_state(struct browse *browse, struct store_queue *level,
+static qs_status read_state(struct browse *browse, struct store_queue *subqueue,
                             struct qsi_segment *segment, qs_error *error)
 {
     struct qsi_page_in job;
     qs_status status;
 
     if (segment->busy > 0) {
-        return qsi_pager_wait(browse->store, level);
+        return qsi_pager_wait(browse->store, subqueue);
     }
     status = qsi_page_in_state(&job, segment);
-    return status == QS_OK ? qsi_pager_run_page_in(browse->store, level, &job, error)
+    return status == QS_OK ? qsi_pager_run_page_in(browse->store, subqueue, &job, error)
                            : qsi_fail(error, status, "state of a segment");
 }
 
 /* Messages of one segment from browse->position on, which moves on.  *again_out: the lock was
  * released. */
-static qs_status step_segment(struct browse *browse, struct store_queue *level,
+static qs_status step_segment(struct browse *browse, struct store_queue *subqueue,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
 {
-    uint32_t entries = qsi_queue_entries(&level->core);
-    uint64_t first_seq = qsi_queue_first_seq(&level->core, segment);
+    uint32_t entries = qsi_queue_entries(&subqueue->core);
+    uint64_t first_seq = qsi_queue_first_seq(&subqueue->core, segment);
     uint64_t seq = sequence_in(browse->position);
     uint32_t slot = seq > first_seq ? (uint32_t)(seq - first_seq) : 0;
 
     if (segment->settled == NULL) {
-        uint64_t behind = position_of(level, first_seq + entries);
-        qs_status status = read_state(browse, level, segment, error);
+        uint64_t behind = position_of(subqueue, first_seq + entries);
+        qs_status status = read_state(browse, subqueue, segment, error);
         *again_out = true;
         if (status == QS_ECORRUPT || status == QS_EIO) {
             browse->behind_damage = behind;
         }
         return status;
     }
-    slot = next_slot(browse, &level->core, segment, slot);
+    slot = next_slot(browse, &subqueue->core, segment, slot);
     while (slot < entries && !is_full(browse) && !*again_out) {
         uint64_t count = browse->batch.message_count;
-        QS_TRY(read_slot(browse, level, segment, slot, again_out, error));
+        QS_TRY(read_slot(browse, subqueue, segment, slot, again_out, error));
         if (!*again_out && browse->batch.message_count > count) {
-            slot = next_slot(browse, &level->core, segment, slot + 1);
+            slot = next_slot(browse, &subqueue->core, segment, slot + 1);
         }
     }
     if (!*again_out) {
-        browse->position = position_of(level, first_seq + slot);
+        browse->position = position_of(subqueue, first_seq + slot);
     }
     return QS_OK;
 }
@@ -282,18 +282,18 @@ static void pass_noted(struct browse *browse)
     }
 }
 
-/* One level from browse->position on. */
-static qs_status step_level(struct browse *browse, struct store_queue *level, bool *again_out,
-                            qs_error *error)
+/* One priority from browse->position on. */
+static qs_status step_subqueue(struct browse *browse, struct store_queue *subqueue, bool *again_out,
+                               qs_error *error)
 {
-    struct qsi_queue *core = &level->core;
+    struct qsi_queue *core = &subqueue->core;
     uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
 
     for (uint32_t i = qsi_queue_segment_index(core, number);
          i < qsi_queue_segment_count(core) && !is_full(browse) && !*again_out; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (qsi_segment_live_count(segment) > 0) {
-            QS_TRY(step_segment(browse, level, segment, again_out, error));
+            QS_TRY(step_segment(browse, subqueue, segment, again_out, error));
             pass_noted(browse);
         }
     }
@@ -312,14 +312,14 @@ static qs_status gather(struct browse *browse, qs_error *error)
             return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store",
                             (int)browse->name.bytes, (const char *)browse->name.data);
         }
-        for (uint32_t i = 0; i < qsi_level_count(queue) && !again && !is_full(browse); i++) {
-            struct store_queue *level = qsi_level_at(queue, i);
-            uint64_t first = position_of(level, 0);
-            if (browse->position >> QSI_LEVEL_SHIFT > first >> QSI_LEVEL_SHIFT) {
+        for (uint32_t i = 0; i < qsi_subqueue_count(queue) && !again && !is_full(browse); i++) {
+            struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+            uint64_t first = position_of(subqueue, 0);
+            if (browse->position >> QSI_PRIORITY_SHIFT > first >> QSI_PRIORITY_SHIFT) {
                 continue;
             }
             browse->position = browse->position > first ? browse->position : first;
-            QS_TRY(step_level(browse, level, &again, error));
+            QS_TRY(step_subqueue(browse, subqueue, &again, error));
         }
     }
     return browse->batch.message_count > 0 ? QS_OK : QS_EEMPTY;

@@ -57,8 +57,8 @@ void qsi_verify_progress(struct verify *verify, uint64_t bytes);
 
 /* ---- verify_queues.c ---- */
 
-/* A queue, or one of its levels; NULL: the queue is gone. */
-const struct known_queue *qsi_verify_find_level(const struct verify *verify, uint64_t id);
+/* A queue, or one of its priorities; NULL: the queue is gone. */
+const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, uint64_t id);
 /* Are these all settled? */
 bool qsi_verify_are_settled(const struct known_queue *queue, uint64_t from, uint64_t end);
 bool qsi_verify_is_settled(const struct known_queue *queue, uint64_t seq);

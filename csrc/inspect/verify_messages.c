@@ -31,7 +31,7 @@ static qs_status find_live_rows(const struct verify *verify, const struct qsi_me
 {
     for (uint32_t i = 0; i < view->destination_count; i++) {
         const struct known_queue *queue =
-            qsi_verify_find_level(verify, qsi_messages_destination_queue(view, i));
+            qsi_verify_find_subqueue(verify, qsi_messages_destination_queue(view, i));
         uint64_t seq = qsi_messages_destination_seq(view, i);
         uint32_t count = qsi_messages_destination_rows(view, i);
         uint32_t *rows = NULL;
@@ -224,7 +224,8 @@ static qs_status check_file(struct verify *verify, const struct qsi_segment_file
     return QS_OK;
 }
 
-/* Files that the segment had before: each has slots of its own, which are no business of the others. */
+/* Files that the segment had before: each has slots of its own, which are no business of the
+ * others. */
 static qs_status check_formers(struct verify *verify, const struct qsi_segment_entry *entry,
                                qs_error *error)
 {
@@ -294,7 +295,7 @@ qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record, q
     if (status != QS_OK) {
         return qsi_verify_found(verify, status, &detail, error);
     }
-    queue = qsi_verify_find_level(verify, state.queue_id);
+    queue = qsi_verify_find_subqueue(verify, state.queue_id);
     for (uint32_t i = 0; queue != NULL && i < state.segment_count; i++) {
         struct qsi_segment_entry entry;
         qsi_segment_entry_decode(&entry, record, i);

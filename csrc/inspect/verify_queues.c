@@ -1,7 +1,7 @@
 /* Verifying: which queues there are, and which of their messages were settled. */
 #include "alloc.h"
 #include "error.h"
-#include "levels.h"
+#include "priorities.h"
 #include "verify.h"
 
 #include <stdlib.h>
@@ -13,17 +13,17 @@ static struct known_queue *find_queue(const struct verify *verify, uint64_t id)
     return queue != NULL && !queue->gone ? queue : NULL;
 }
 
-/* A queue, or one of its levels; NULL: the queue is gone. */
-const struct known_queue *qsi_verify_find_level(const struct verify *verify, uint64_t id)
+/* A queue, or one of its priorities; NULL: the queue is gone. */
+const struct known_queue *qsi_verify_find_subqueue(const struct verify *verify, uint64_t id)
 {
     static const struct known_queue untouched; /* nothing was settled in it */
-    const struct known_queue *level;
+    const struct known_queue *subqueue;
 
     if (find_queue(verify, qsi_queue_in(id)) == NULL) {
         return NULL;
     }
-    level = find_queue(verify, id);
-    return level != NULL ? level : &untouched;
+    subqueue = find_queue(verify, id);
+    return subqueue != NULL ? subqueue : &untouched;
 }
 
 static qs_status add_queue(struct verify *verify, uint64_t id, struct known_queue **queue_out,
@@ -65,10 +65,11 @@ static qs_status note_settle(struct verify *verify, const uint8_t *record, qs_er
 
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = find_queue(verify, settle.queue_id);
-    if (settle.kind != QSI_SETTLE_ACK || qsi_verify_find_level(verify, settle.queue_id) == NULL) {
+    if (settle.kind != QSI_SETTLE_ACK ||
+        qsi_verify_find_subqueue(verify, settle.queue_id) == NULL) {
         return QS_OK;
     }
-    if (queue == NULL) { /* the first of its level */
+    if (queue == NULL) { /* the first of its priority */
         QS_TRY(add_queue(verify, settle.queue_id, &queue, error));
     }
     range = (struct range){settle.first_seq, settle.first_seq + settle.count};
@@ -135,7 +136,7 @@ void qsi_verify_end_notes(struct verify *verify)
     while (qsi_map_next(&verify->queues, &cursor)) {
         struct known_queue *queue = cursor.value;
         merge_settled(queue);
-        verify->verified->queues += queue->gone || qsi_level_in(queue->id) != 0 ? 0 : 1;
+        verify->verified->queues += queue->gone || qsi_priority_in(queue->id) != 0 ? 0 : 1;
     }
 }
 

@@ -229,8 +229,8 @@ qs_status qsi_posix_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, qs_e
     return QS_OK;
 }
 
-/* Where blocks cannot be reserved, they are taken by writing to them: else a full disk would be met by a commit.  EINTR after a
- * part is no harm: whoever repeats the call goes on behind it. */
+/* Where blocks cannot be reserved, they are taken by writing to them: else a full disk would be
+ * met by a commit.  EINTR after a part is no harm: whoever repeats the call goes on behind it. */
 static qs_status extend_with_zeros(struct qsi_posix_file *file, uint64_t bytes, qs_error *error)
 {
     static const uint8_t zeros[ZERO_BYTES];

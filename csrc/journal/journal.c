@@ -122,8 +122,9 @@ struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal)
 
 /* ---- seal and finish ---- */
 
-/* How many of the open entries one commit takes: whole groups, and no more bytes than the disk likes at a time.  Writing
- * much at once only delays the sync, and with it the confirms of what was written first. */
+/* How many of the open entries one commit takes: whole groups, and no more bytes than the disk
+ * likes at a time.  Writing much at once only delays the sync, and with it the confirms of what
+ * was written first. */
 static uint32_t commit_count(const struct qsi_entries *open)
 {
     uint64_t bytes = 0;
@@ -139,7 +140,8 @@ static uint32_t commit_count(const struct qsi_entries *open)
     return count;
 }
 
-/* Puts the entries behind the first keep_count back into the open end.  Without memory for that they all stay sealed. */
+/* Puts the entries behind the first keep_count back into the open end.  Without memory for that
+ * they all stay sealed. */
 static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
 {
     struct qsi_entries *sealed = &journal->sealed;
@@ -157,7 +159,8 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     sealed->bytes -= journal->open.bytes;
 }
 
-/* Without memory the file is left out: reading then begins at an earlier one, which is right as well. */
+/* Without memory the file is left out: reading then begins at an earlier one, which is right as
+ * well. */
 void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
 {
     if (starts->count == starts->capacity) {

@@ -1,12 +1,14 @@
 /* The writing side of the shared journal: append, seal, write, sync, finish.
  *
- * Records lie in chunks; the journal gathers references to them and never copies a byte.  A commit has three parts: seal and
- * finish are short and run under the engine's lock; write and sync in between run without it, in one thread at a time
- * (the leader), while the next batch is appended.  One commit is in flight at most: a block on disk therefore proves
- * that all before its durable_upto was durable.
+ * Records lie in chunks; the journal gathers references to them and never copies a byte.  A
+ * commit has three parts: seal and finish are short and run under the engine's lock; write and
+ * sync in between run without it, in one thread at a time (the leader), while the next batch is
+ * appended.  One commit is in flight at most: a block on disk therefore proves that all before
+ * its durable_upto was durable.
  *
- * Files are made ahead (spare_*) and are zero-filled, so that a commit is one write into blocks that exist.  Any error from
- * write or sync is final: the journal must not be used again (fsync is never retried). */
+ * Files are made ahead (spare_*) and are zero-filled, so that a commit is one write into blocks
+ * that exist.  Any error from write or sync is final: the journal must not be used again (fsync
+ * is never retried). */
 #ifndef QSI_JOURNAL_H
 #define QSI_JOURNAL_H
 
@@ -23,24 +25,26 @@ struct qsi_journal_options {
     uint64_t file_bytes; /* size the files grow to */
     uint8_t uuid[QSI_UUID_BYTES];
     bool sync; /* false: no fdatasync (benchmarks) */
-    bool
-        anew; /* use no file again: some may carry headers of a session that ended in front of them */
+    /* use no file again: some may carry headers of a session that ended in front of them */
+    bool anew;
     bool salvage; /* remove no file that a session may have used */
-    /* The lock that is meant below, for release, which takes it by itself.  NULL: only one thread uses the journal. */
+    /* The lock that is meant below, for release, which takes it by itself.  NULL: only one
+     * thread uses the journal. */
     void (*lock)(void *context);
     void (*unlock)(void *context);
     void *lock_context;
 };
 
-/* Begins a session in a new file: makes or recycles the file and writes manifest, which gains the session (the
- * caller's copy too), before anything can be appended.  used_upto is the highest file number that holds earlier
- * sessions; end_lsn is where they end. */
+/* Begins a session in a new file: makes or recycles the file and writes manifest, which gains
+ * the session (the caller's copy too), before anything can be appended.  used_upto is the
+ * highest file number that holds earlier sessions; end_lsn is where they end. */
 qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir *root, qs_dir *dir,
                            const struct qsi_journal_options *options, struct qsi_manifest *manifest,
                            uint32_t used_upto, uint64_t end_lsn, qs_error *error) QS_MUST_CHECK;
 /* Closes files and frees; whatever was not finished is dropped. */
 void qsi_journal_close(struct qsi_journal *journal);
-/* After everything is finished: writes down in the manifest where the journal ends and gives the unused tail back. */
+/* After everything is finished: writes down in the manifest where the journal ends and gives the
+ * unused tail back. */
 qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest,
                                   qs_error *error) QS_MUST_CHECK;
 
@@ -60,8 +64,9 @@ bool qsi_journal_wants_spare(const struct qsi_journal *journal);
 
 /* Room in memory for entry_count appends: they cannot fail then. */
 qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count) QS_MUST_CHECK;
-/* Appends the records in chunk->data[from, from + bytes), which end at the returned LSN.  Takes a reference of its own.
- * more: the next append belongs to the same atomic group; the caller appends it before it unlocks. */
+/* Appends the records in chunk->data[from, from + bytes), which end at the returned LSN.  Takes
+ * a reference of its own.  more: the next append belongs to the same atomic group; the caller
+ * appends it before it unlocks. */
 uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from,
                             uint64_t bytes, uint32_t record_count, bool more);
 
@@ -73,8 +78,8 @@ void qsi_journal_finish_write(struct qsi_journal *journal);
 /* After write and sync went well: everything sealed, and written before, is durable. */
 void qsi_journal_finish(struct qsi_journal *journal);
 
-/* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, lies between two atomic groups, and not before
- * the session or before what was released. */
+/* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, lies
+ * between two atomic groups, and not before the session or before what was released. */
 void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
                             struct qsi_session *start_out);
 
@@ -111,8 +116,9 @@ qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
                            qs_error *error) QS_MUST_CHECK;
 void qsi_journal_note_fill(struct qsi_journal *journal);
 
-/* After write or sync failed: writes down in the manifest that the journal ends where it was durable before.  The system may go on
- * showing what it failed to write, and report later syncs of it as done; so nothing behind that place must be read again. */
+/* After write or sync failed: writes down in the manifest that the journal ends where it was
+ * durable before.  The system may go on showing what it failed to write, and report later syncs
+ * of it as done; so nothing behind that place must be read again. */
 qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_manifest *manifest,
                               qs_error *error);
 
@@ -124,9 +130,10 @@ struct qsi_spare {
     uint32_t number;
     enum qsi_fill fill;
 };
-/* A spare with room for bytes in pieces of entry_bytes at least, and no larger than bytes_max if it need not be.  hurried: somebody waits for it.  It is written with zeros
- * beforehand unless it is hurried or the journal grows so fast that its commits are large: then zeros would cost more of the
- * disk than they save. */
+/* A spare with room for bytes in pieces of entry_bytes at least, and no larger than bytes_max if
+ * it need not be.  hurried: somebody waits for it.  It is written with zeros beforehand unless
+ * it is hurried or the journal grows so fast that its commits are large: then zeros would cost
+ * more of the disk than they save. */
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
                              uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max,
                              bool hurried);
@@ -141,10 +148,12 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
 /* How many files are made ahead. */
 uint32_t qsi_journal_spare_count(struct qsi_journal *journal);
 
-/* Every journal file with a number below below_number becomes a spare, the largest ones first and as long as there are fewer than
- * keep, or is removed; so are spares that are more than that.  REQUIRES a durable manifest whose first session begins at below_number.  After a failure the journal
- * goes on as before, and some of the files are still there; the next call or open takes them.  But a failed sync is a failed
- * sync: it may have lost what others had written. */
+/* Every journal file with a number below below_number becomes a spare, the largest ones first
+ * and as long as there are fewer than keep, or is removed; so are spares that are more than
+ * that.  REQUIRES a durable manifest whose first session begins at below_number.  After a
+ * failure the journal goes on as before, and some of the files are still there; the next call or
+ * open takes them.  But a failed sync is a failed sync: it may have lost what others had
+ * written. */
 qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,
                               qs_error *error) QS_MUST_CHECK;
 

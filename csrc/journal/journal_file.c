@@ -1,12 +1,13 @@
 /* Journal file header, little-endian, in a page of its own:
  *
- *  0 magic "QSJOURN1" | 8 version u32 | 12 number u32 | 16 uuid 16 bytes | 32 salt u64 | 40 next_salt u64
- * 48 base_lsn u64 | 56 pages u32 | 60 index u32 | 64 session u64 | 72 zero u32
- * 76 crc32c u32 of the 76 bytes before; the rest of the page is zeros
+ *  0 magic "QSJOURN1" | 8 version u32 | 12 number u32 | 16 uuid 16 bytes | 32 salt u64 | 40
+ *  next_salt u64 48 base_lsn u64 | 56 pages u32 | 60 index u32 | 64 session u64 | 72 zero u32 76
+ *  crc32c u32 of the 76 bytes before; the rest of the page is zeros
  *
  * Marks, each at the begin of a page of its own:
  *
- *  0 magic "QSJMARK1" | 8 salt u64 | 16 durable_upto u64 | 24 zero u32 | 28 crc32c u32 of the 28 bytes before */
+ *  0 magic "QSJMARK1" | 8 salt u64 | 16 durable_upto u64 | 24 zero u32 | 28 crc32c u32 of the 28
+ *  bytes before */
 #include "journal_file.h"
 
 #include "qstore/codec.h"

@@ -13,8 +13,8 @@
 #define QSI_JOURNAL_PAGE_BYTES QSI_BLOCK_ALIGN
 #define QSI_JOURNAL_FIELD_BYTES 80 /* of a header that carry information */
 #define QSI_JOURNAL_MARKS 2 /* pages behind the header: written in turn, so that one is whole */
-#define QSI_JOURNAL_HEADER_BYTES \
-    ((1 + QSI_JOURNAL_MARKS) * QSI_JOURNAL_PAGE_BYTES) /* of a file, before its first block */
+/* of a file, before its first block */
+#define QSI_JOURNAL_HEADER_BYTES ((1 + QSI_JOURNAL_MARKS) * QSI_JOURNAL_PAGE_BYTES)
 #define QSI_JOURNAL_FILE_BYTES_MIN (64u << 10)
 #define QSI_JOURNAL_NAME_BYTES 16 /* "0000000001.jnl" and a NUL */
 #define QSI_JOURNAL_PATH_BYTES 24 /* "journal/0000000001.jnl": what errors call a file */
@@ -22,12 +22,12 @@
 struct qsi_journal_header {
     uint8_t uuid[QSI_UUID_BYTES]; /* of the store */
     uint32_t number;
-    uint64_t
-        salt; /* of every block in this file; known from outside: the file before, or the manifest */
+    /* of every block in this file; known from outside: the file before, or the manifest */
+    uint64_t salt;
     uint64_t next_salt; /* of the file that the session goes on in */
     uint64_t base_lsn;  /* of the first block */
-    uint32_t
-        pages; /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
+    /* of QSI_BLOCK_ALIGN bytes: the file is no shorter before its session is closed */
+    uint32_t pages;
     uint32_t index;   /* how many files of the session are before it */
     uint64_t session; /* its number, counted in MANIFEST */
 };
@@ -49,7 +49,8 @@ void qsi_journal_numbers_fini(struct qsi_journal_numbers *numbers);
 
 void qsi_journal_header_encode(uint8_t out[QSI_JOURNAL_FIELD_BYTES],
                                const struct qsi_journal_header *header);
-/* The salt it says it has: to be compared with the one expected, or believed for want of another. */
+/* The salt it says it has: to be compared with the one expected, or believed for want of
+ * another. */
 uint64_t qsi_journal_header_salt(const uint8_t in[QSI_JOURNAL_FIELD_BYTES]);
 /* False: not a whole header of this file number and salt. */
 bool qsi_journal_header_decode(struct qsi_journal_header *header_out,

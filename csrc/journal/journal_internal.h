@@ -60,8 +60,8 @@ struct qsi_journal {
     uint64_t last_spare_bytes;
     uint64_t last_spare_ns; /* when it was begun, and where the journal was */
     uint64_t last_spare_lsn;
-    struct qsi_spares
-        taken; /* by the leader, who counts in taken_used and changes nothing here before finish */
+    /* by the leader, who counts in taken_used and changes nothing here before finish */
+    struct qsi_spares taken;
     struct qsi_starts files; /* in which something is durable and that were not released */
     uint32_t making;         /* number of the spare that was begun last; 0: it is finished */
     struct qsi_journal_counts counts;
@@ -71,8 +71,8 @@ struct qsi_journal {
     /* the leader's, between seal and finish */
     struct qsi_entries sealed;
     uint32_t sealed_done; /* of its entries: written */
-    bool
-        wants_file; /* the last write ended for want of another file, at a place where it can go on */
+    /* the last write ended for want of another file, at a place where it can go on */
+    bool wants_file;
     uint32_t taken_used;
     uint64_t grows_from; /* last_spare_bytes at seal */
     qs_file *file;

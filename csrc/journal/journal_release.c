@@ -33,7 +33,8 @@ qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_er
     return status == QS_ENOENT ? QS_OK : status;
 }
 
-/* Nothing begins at a file that goes, and a spare that was overtaken goes with the files around it. */
+/* Nothing begins at a file that goes, and a spare that was overtaken goes with the files around
+ * it. */
 static void forget_below(struct qsi_journal *journal, uint32_t below_number)
 {
     struct qsi_spares *spares = &journal->spares;
@@ -130,8 +131,8 @@ static qs_status find_old(struct qsi_journal *journal, struct release *release, 
     return QS_OK;
 }
 
-/* Gives a file a fresh number.  It is in nobody's way there, stale bytes and all: its header and blocks tell the old number, and
- * salts that nobody expects any more. */
+/* Gives a file a fresh number.  It is in nobody's way there, stale bytes and all: its header and
+ * blocks tell the old number, and salts that nobody expects any more. */
 static qs_status rename_old(struct qsi_journal *journal, struct release *release,
                             const struct old_file *old, qs_error *error)
 {
@@ -153,7 +154,8 @@ static qs_status rename_old(struct qsi_journal *journal, struct release *release
     return status;
 }
 
-/* No file is used before its new name is durable: a crash would take what was written to it back to a number that is dead. */
+/* No file is used before its new name is durable: a crash would take what was written to it back
+ * to a number that is dead. */
 static qs_status rename_reused(struct qsi_journal *journal, struct release *release,
                                qs_error *error)
 {
@@ -170,8 +172,9 @@ static qs_status rename_reused(struct qsi_journal *journal, struct release *rele
     return qsi_dir_sync(journal->env, journal->dir, error);
 }
 
-/* The first failure is the one to report.  The directory is not synced: a file whose removal a crash undoes has a number below
- * those of the first session, which nobody reads, and goes with the next open or release. */
+/* The first failure is the one to report.  The directory is not synced: a file whose removal a
+ * crash undoes has a number below those of the first session, which nobody reads, and goes with
+ * the next open or release. */
 static qs_status remove_unused(struct qsi_journal *journal, const struct release *release,
                                qs_error *error)
 {
@@ -211,7 +214,8 @@ static qs_status hand_over(struct qsi_journal *journal, struct release *release,
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "spare journal files");
 }
 
-/* A spare that is more than is to be kept, and than is needed for what was accepted; the last one.  False: there is none. */
+/* A spare that is more than is to be kept, and than is needed for what was accepted; the last
+ * one.  False: there is none. */
 static bool take_excess(struct qsi_journal *journal, uint32_t keep, struct qsi_spare *spare_out)
 {
     struct qsi_spares *spares = &journal->spares;

@@ -59,7 +59,8 @@ static qs_status recycle_unused(struct qsi_journal *journal, const struct leftov
     return QS_OK;
 }
 
-/* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old one may name one of them. */
+/* Kills do not leave a growing heap of unused files.  Not before the manifest is new: the old
+ * one may name one of them. */
 static qs_status remove_others(struct qsi_journal *journal, const struct leftovers *leftovers,
                                qs_error *error)
 {
@@ -73,7 +74,8 @@ static qs_status remove_others(struct qsi_journal *journal, const struct leftove
     return QS_OK;
 }
 
-/* On a full disk a small file does, and what a checkpoint has made dead goes first: the manifest names none of it. */
+/* On a full disk a small file does, and what a checkpoint has made dead goes first: the manifest
+ * names none of it. */
 static qs_status make_first(struct qsi_journal *journal, const struct leftovers *leftovers,
                             struct qsi_spare *spare, qs_error *error)
 {

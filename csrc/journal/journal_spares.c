@@ -1,7 +1,8 @@
 /* Files made ahead of the journal, and the room they offer.
  *
- * Numbers are never given out twice while a store is open, and each is higher than those of all files there when it was opened.
- * So a file that is used again never has the number that its old header and blocks tell. */
+ * Numbers are never given out twice while a store is open, and each is higher than those of all
+ * files there when it was opened.  So a file that is used again never has the number that its
+ * old header and blocks tell. */
 #include "alloc.h"
 #include "check.h"
 #include "env_call.h"
@@ -172,8 +173,8 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare
     return QS_OK;
 }
 
-/* Takes the next spare that lies behind the current file; one with a lower number was overtaken by a file that a leader
- * had to make itself, and serves nobody. */
+/* Takes the next spare that lies behind the current file; one with a lower number was overtaken
+ * by a file that a leader had to make itself, and serves nobody. */
 static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
 {
     const struct qsi_spares *taken = &journal->taken;

@@ -199,7 +199,8 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
     return span;
 }
 
-/* A long block of long records is on its way to the device while its rest is copied; small ones go in one call. */
+/* A long block of long records is on its way to the device while its rest is copied; small ones
+ * go in one call. */
 static qs_status write_parts(const struct qsi_journal *journal, const qs_part *parts, size_t count,
                              uint64_t at, uint64_t bytes, qs_error *error)
 {

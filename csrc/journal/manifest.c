@@ -1,10 +1,10 @@
 /* MANIFEST, little-endian:
  *
- *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features u32 | 20 flags u32
- * 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52 session_count u32
- * 56 checkpoint: number u64, lsn u64, bytes u64, crc32c u32, zero u32
- * 88 session_number u64 | 96 clock_us u64
- * 104 sessions: salt u64, base_lsn u64, first_file u32, after_crash u32 | crc32c u32 of all before */
+ *  0 magic "QSMANIF1" | 8 version u32 | 12 incompatible features u32 | 16 compatible features
+ *  u32 | 20 flags u32 24 uuid 16 bytes | 40 end_lsn u64 | 48 segment_entries u32 | 52
+ *  session_count u32 56 checkpoint: number u64, lsn u64, bytes u64, crc32c u32, zero u32 88
+ *  session_number u64 | 96 clock_us u64 104 sessions: salt u64, base_lsn u64, first_file u32,
+ *  after_crash u32 | crc32c u32 of all before */
 #include "manifest.h"
 
 #include "qstore/codec.h"
@@ -58,7 +58,8 @@ void qsi_manifest_begin_at(struct qsi_manifest *manifest, const struct qsi_sessi
     manifest->session_count = 1;
 }
 
-/* REQUIRES the sessions.  A checkpoint lies in the journal: behind its begin, and not behind its end. */
+/* REQUIRES the sessions.  A checkpoint lies in the journal: behind its begin, and not behind its
+ * end. */
 static qs_status decode_checkpoint(struct qsi_manifest *manifest, const uint8_t *data,
                                    qs_error *error)
 {

@@ -36,8 +36,8 @@ struct qsi_manifest {
     uint32_t read_features; /* of a later version, which a reader may ignore and a writer may not */
     uint64_t clock_us;      /* what time it was, by the store's clock; 0: not known */
     bool clean;             /* closed in order: the journal ends at end_lsn and not before */
-    bool
-        failed; /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
+    /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
+    bool failed;
     uint64_t end_lsn;
     uint64_t checkpoint_number; /* 0: there is none, and the next three say nothing */
     uint64_t checkpoint_lsn;    /* what the journal says before it is in the checkpoint */
@@ -70,8 +70,8 @@ qs_status qsi_manifest_store(const struct qsi_manifest *manifest, qs_env *env, q
 /* Adds a session behind the others; its number is the caller's affair. */
 qs_status qsi_manifest_add_session(struct qsi_manifest *manifest,
                                    const struct qsi_session *session) QS_MUST_CHECK;
-/* Makes start, a later place in the last session, the place at which the journal begins: what lies before it is not needed any
- * more.  REQUIRES a session. */
+/* Makes start, a later place in the last session, the place at which the journal begins: what
+ * lies before it is not needed any more.  REQUIRES a session. */
 void qsi_manifest_begin_at(struct qsi_manifest *manifest, const struct qsi_session *start);
 
 #endif

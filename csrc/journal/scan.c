@@ -19,7 +19,8 @@ static qs_status list_files(struct scan *scan, qs_error *error)
     return QS_OK;
 }
 
-/* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost with them. */
+/* Passes over the LSNs up to lsn, which cannot be read.  What the checkpoint has is not lost
+ * with them. */
 void qsi_scan_lose(struct scan *scan, uint64_t lsn)
 {
     uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
@@ -122,7 +123,8 @@ static qs_status lose_rest(struct scan *scan, const struct scan_file *last, uint
 static qs_status end_session(struct scan *scan, const struct scan_file *last, uint32_t low,
                              uint64_t salt, qs_error *error)
 {
-    /* A session whose end is not decided reaches to the checkpoint at least: records behind it must not get LSNs before it. */
+    /* A session whose end is not decided reaches to the checkpoint at least: records behind it
+     * must not get LSNs before it. */
     uint64_t known_end = scan->end_lsn != UINT64_MAX ? scan->end_lsn : scan->needed_from;
     char path[QSI_JOURNAL_PATH_BYTES];
 

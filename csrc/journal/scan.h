@@ -34,9 +34,11 @@ struct qsi_scan_result {
 };
 
 struct qsi_scan_options {
-    /* Damage is passed over and counted, and what is whole behind it is visited; else it is QS_ECORRUPT with file and offset. */
+    /* Damage is passed over and counted, and what is whole behind it is visited; else it is
+     * QS_ECORRUPT with file and offset. */
     bool salvage;
-    /* NULL, or told every few MiB, and once at the end, how much of the journal's files was read. */
+    /* NULL, or told every few MiB, and once at the end, how much of the journal's files was
+     * read. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
 };
@@ -45,8 +47,8 @@ struct qsi_scan_options {
 struct qsi_journal_head {
     struct qsi_journal_header header;
     uint64_t marked_upto; /* the session was durable up to here; 0: no mark */
-    bool
-        is_whole; /* else the rest says nothing: this is no header of a file of this store with this number */
+    /* else the rest says nothing: this is no header of a file of this store with this number */
+    bool is_whole;
     bool is_used; /* something was journalled in the file, which began with its first block */
 };
 qs_status qsi_journal_head_read(struct qsi_journal_head *head_out, qs_env *env, qs_dir *dir,
@@ -62,8 +64,9 @@ qs_status qsi_journal_check_sessions(qs_env *env, qs_dir *dir, const struct qsi_
 qs_status qsi_journal_adopt_sessions(qs_env *env, qs_dir *dir, struct qsi_manifest *manifest,
                                      qs_error *error) QS_MUST_CHECK;
 
-/* Visits the blocks that end behind the checkpoint's LSN; the first of them may begin before it.  Whatever the visitor returns but
- * QS_OK ends the scan.  A journal that ends before the checkpoint is damaged: it was durable to there. */
+/* Visits the blocks that end behind the checkpoint's LSN; the first of them may begin before it.
+ * Whatever the visitor returns but QS_OK ends the scan.  A journal that ends before the
+ * checkpoint is damaged: it was durable to there. */
 qs_status qsi_journal_scan(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                            const struct qsi_scan_options *options, qsi_scan_visitor *visit,
                            void *context, struct qsi_scan_result *result_out,

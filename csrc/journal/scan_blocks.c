@@ -9,8 +9,9 @@
 #define ARENA_BYTES (256u << 10)
 #define PROGRESS_BYTES (4u << 20)
 
-/* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk of its own size, which no small one may
- * use the rest of if it was given up: whoever keeps the small one would keep all of it. */
+/* Where the payload of the next block goes: small ones share a chunk.  A large one has a chunk
+ * of its own size, which no small one may use the rest of if it was given up: whoever keeps the
+ * small one would keep all of it. */
 static qs_status payload_place(struct scan *scan, uint64_t bytes, struct qsi_chunk **chunk_out,
                                qs_error *error)
 {
@@ -57,7 +58,8 @@ static qs_status read_block(struct scan *scan, const struct scan_file *file, uin
     return QS_OK;
 }
 
-/* Every record lies inside the payload and they fill it: checked once, so that nobody else has to. */
+/* Every record lies inside the payload and they fill it: checked once, so that nobody else has
+ * to. */
 static qs_status check_records(const struct scan_file *file, const struct qsi_scan_block *block,
                                qs_error *error)
 {
@@ -113,7 +115,8 @@ qs_status qsi_scan_skip_damage(struct scan *scan, const struct scan_file *file, 
     return QS_EEMPTY;
 }
 
-/* A block that the checkpoint has whole is nobody's business; its place in memory serves the next one. */
+/* A block that the checkpoint has whole is nobody's business; its place in memory serves the
+ * next one. */
 static qs_status hand_over(struct scan *scan, const struct qsi_scan_block *block, qs_error *error)
 {
     if (block->block.lsn + block->block.payload_bytes <= scan->needed_from) {

@@ -1,4 +1,5 @@
-/* The files that a scan reads: opened by number, found by the salt that the one before them names. */
+/* The files that a scan reads: opened by number, found by the salt that the one before them
+ * names. */
 #include "check.h"
 #include "env_call.h"
 #include "file.h"
@@ -52,7 +53,8 @@ qs_status qsi_scan_open_generation(struct scan *scan, struct scan_file *file, ui
     return status;
 }
 
-/* With the header that told its salt lost, a file is believed by its own: only to save what can be saved. */
+/* With the header that told its salt lost, a file is believed by its own: only to save what can
+ * be saved. */
 static qs_status find_orphan(struct scan *scan, struct scan_file *file, uint32_t low,
                              uint32_t limit, qs_error *error)
 {
@@ -98,7 +100,8 @@ qs_status qsi_scan_find_generation(struct scan *scan, struct scan_file *file, ui
     return QS_EEMPTY;
 }
 
-/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected of it. */
+/* A file whose header is damaged and whose blocks are not: they carry the salt that was expected
+ * of it. */
 static qs_status find_headerless(struct scan *scan, struct scan_file *file, uint32_t low,
                                  uint32_t limit, uint64_t salt, qs_error *error)
 {

@@ -17,10 +17,10 @@ struct scan {
     struct qsi_chunk *arena;
     uint64_t needed_from; /* the checkpoint's LSN */
     uint64_t lsn;         /* of the next block */
-    uint64_t
-        end_lsn; /* where the session is known to end: what may lie behind it was cut off once */
-    uint32_t
-        next_file; /* in which the session goes on, as the end block says that was read last; or 0 */
+    /* where the session is known to end: what may lie behind it was cut off once */
+    uint64_t end_lsn;
+    /* in which the session goes on, as the end block says that was read last; or 0 */
+    uint32_t next_file;
     uint64_t bytes_total;  /* of all files that may be read */
     uint64_t bytes_before; /* of those that were read */
     uint64_t bytes_reported;

@@ -14,8 +14,8 @@
 #define PAGE_HEAD_BYTES 32u
 #define ENTRY_HEAD_BYTES 24u
 #define FILTER_PROBES 4u
-#define FILTER_BYTES_MAX \
-    (UINT64_C(1) << 40) /* none is so large, and sums with it do not overflow */
+/* none is so large, and sums with it do not overflow */
+#define FILTER_BYTES_MAX (UINT64_C(1) << 40)
 #define PAGES_MAX (UINT64_C(1) << 40)
 
 enum { ENTRY_FORGOTTEN = 1 };

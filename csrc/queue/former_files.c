@@ -1,6 +1,8 @@
-/* Files that a segment had before: one that could be neither added to nor told a state any more, because it was damaged or gone, is left,
- * and the segment goes on in a new one.  Invariants: a slot that was written before its file was left is looked for there and nowhere
- * else; the state of all slots is in the new file; a file that was left is not written to, and goes with its segment. */
+/* Files that a segment had before: one that could be neither added to nor told a state any more,
+ * because it was damaged or gone, is left, and the segment goes on in a new one.  Invariants: a
+ * slot that was written before its file was left is looked for there and nowhere else; the state
+ * of all slots is in the new file; a file that was left is not written to, and goes with its
+ * segment. */
 #include "alloc.h"
 #include "queue_internal.h"
 

@@ -4,9 +4,10 @@
  *   run     without it: input and output
  *   end     under it: takes the result over, as far as it still holds; frees the job
  *
- * States of a message, after RabbitMQ: alpha, its body is in memory; beta, its body is in the message store and its entry in memory;
- * gamma, body and entry are on the disk, its state is in memory too; delta, all is on the disk, and memory has a count per segment.
- * Unflushed messages always have their content in memory. */
+ * States of a message, after RabbitMQ: alpha, its body is in memory; beta, its body is in the
+ * message store and its entry in memory; gamma, body and entry are on the disk, its state is in
+ * memory too; delta, all is on the disk, and memory has a count per segment.  Unflushed messages
+ * always have their content in memory. */
 #ifndef QSI_PAGING_H
 #define QSI_PAGING_H
 
@@ -25,10 +26,10 @@ struct qsi_flush {
     uint32_t from, to;                       /* slots */
     bool cannot_read, cannot_read_transient; /* the file to be added to */
     bool page_aligned;
-    bool
-        is_named; /* by the checkpoint that is being made: what comes behind shares no page with it */
-    uint64_t
-        *live; /* bitmaps over the segment: what is written, and what of it to the transient file */
+    /* by the checkpoint that is being made: what comes behind shares no page with it */
+    bool is_named;
+    /* bitmaps over the segment: what is written, and what of it to the transient file */
+    uint64_t *live;
     uint64_t *transient; /* NULL: nothing */
     uint64_t *seen;      /* delivered before; bits of what is live */
     uint64_t *dues;      /* of delayed ones, by slot; 0: of others; NULL: none is delayed */
@@ -36,8 +37,9 @@ struct qsi_flush {
     struct qsi_flush_run *runs;
     uint32_t run_count;
 };
-/* From from_seq (flushed_seq, or where a flush that was begun before it ends) to the end of the segment or of the queue, or
- * bytes_max of content.  Messages that are settled are passed over.  QS_EEMPTY: nothing is left to be flushed. */
+/* From from_seq (flushed_seq, or where a flush that was begun before it ends) to the end of the
+ * segment or of the queue, or bytes_max of content.  Messages that are settled are passed over.
+ * QS_EEMPTY: nothing is left to be flushed. */
 qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint64_t from_seq,
                           uint64_t bytes_max) QS_MUST_CHECK;
 /* REQUIRES lock: before run, if another flush of the queue was run since begin. */
@@ -48,8 +50,9 @@ qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
 /* REQUIRES lock: after run failed.  A file that could not be read is left, and run may be tried
  * again, which makes a new one.  QS_ECORRUPT: that was not it. */
 qs_status qsi_flush_leave_file(struct qsi_flush *flush) QS_MUST_CHECK;
-/* Instead: the same messages as records of the journal, appended to out, for a checkpoint that carries them itself: messages, and
- * for each earlier delivery of one a settle record that requeues it.  What is transient is left out. */
+/* Instead: the same messages as records of the journal, appended to out, for a checkpoint that
+ * carries them itself: messages, and for each earlier delivery of one a settle record that
+ * requeues it.  What is transient is left out. */
 qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
                            uint32_t *record_count_io) QS_MUST_CHECK;
 /* done: run went well.  The queue may have retired messages meanwhile, but still exists. */
@@ -66,18 +69,20 @@ struct qsi_page_in {
     bool is_ahead;      /* of a segment behind the one that is read now */
     uint32_t columns;   /* that the state has */
     struct qsi_segment_state state;
-    struct qsi_segment_file
-        transient_file;  /* of the state; heap_end 0: no transient message is live */
+    /* of the state; heap_end 0: no transient message is live */
+    struct qsi_segment_file transient_file;
     uint64_t *transient; /* the messages of that file */
     struct qsi_segment_load load;
 };
-/* What the first ready messages that are not in memory need next: the state of a segment, or content.  QS_EEMPTY: all ready messages are
- * in memory; QS_EEXIST: a job for that segment is under way. */
+/* What the first ready messages that are not in memory need next: the state of a segment, or
+ * content.  QS_EEMPTY: all ready messages are in memory; QS_EEXIST: a job for that segment is
+ * under way. */
 qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
                             uint64_t bytes_max) QS_MUST_CHECK;
 /* The state of this segment. */
 qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment) QS_MUST_CHECK;
-/* The content of a live message whose state is in memory, and of some behind it.  QS_EEMPTY: it is in memory; QS_EEXIST as above. */
+/* The content of a live message whose state is in memory, and of some behind it.  QS_EEMPTY: it
+ * is in memory; QS_EEXIST as above. */
 qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
                               struct qsi_segment *segment, uint32_t slot,
                               uint64_t bytes_max) QS_MUST_CHECK;
@@ -85,25 +90,27 @@ qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 /* After run failed: only the first message is tried next, or becomes one that is damaged. */
 void qsi_page_in_narrow(struct qsi_page_in *page_in);
-/* Instead of run, or after it failed, when content cannot be read: each message becomes one that is damaged. */
+/* Instead of run, or after it failed, when content cannot be read: each message becomes one that
+ * is damaged. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in) QS_MUST_CHECK;
 /* QS_ENOMEM: nothing was taken over. */
 qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done) QS_MUST_CHECK;
 /* Instead of end: the caller gets what was read, of messages that stay on the disk alone.
  * load_out: its chunk and rows are the caller's; chunk NULL: nothing was read. */
 void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out);
-/* How many ready messages from the head on are in memory, limit at most; *missing_out: one behind them is not. */
+/* How many ready messages from the head on are in memory, limit at most; *missing_out: one
+ * behind them is not. */
 uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out);
 
 /* ---- dropping ---- */
 
 /* May the run's content leave memory?  False: for want of memory it stays. */
 bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run);
-/* Drops content that is flushed, of messages that are out or behind the first keep_count ready ones, until bytes were dropped from the queue's
- * share.  Returns how many bytes. */
+/* Drops content that is flushed, of messages that are out or behind the first keep_count ready
+ * ones, until bytes were dropped from the queue's share.  Returns how many bytes. */
 uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes);
-/* Drops bitmaps that the disk has too, of segments without content behind the first that lacks some and the one behind
- * that. */
+/* Drops bitmaps that the disk has too, of segments without content behind the first that lacks
+ * some and the one behind that. */
 void qsi_queue_drop_states(struct qsi_queue *queue);
 
 /* Writes a changed state to its areas. */
@@ -122,7 +129,8 @@ struct qsi_state_write {
     bool is_part;  /* slots that were given out are left out: in memory the state goes on */
     bool is_named; /* by the checkpoint that is being made, which syncs the file */
 };
-/* The next segment, from number on, whose changed state could be dropped if it were written; NULL: none. */
+/* The next segment, from number on, whose changed state could be dropped if it were written;
+ * NULL: none. */
 struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number);
 /* All areas that do not tell the present state, so that it can leave memory. */
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,

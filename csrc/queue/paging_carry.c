@@ -1,6 +1,7 @@
-/* Instead of flushing: the messages of a flush as records of the journal, for a checkpoint that carries them itself.  Invariants: every
- * message that is live and not transient is in one record, under its own sequence; replaying what is encoded counts each message's
- * earlier deliveries again; only the flush is read, not the queue's changing state. */
+/* Instead of flushing: the messages of a flush as records of the journal, for a checkpoint that
+ * carries them itself.  Invariants: every message that is live and not transient is in one
+ * record, under its own sequence; replaying what is encoded counts each message's earlier
+ * deliveries again; only the flush is read, not the queue's changing state. */
 #include "paging.h"
 #include "queue_internal.h"
 
@@ -159,8 +160,9 @@ static uint64_t due_of(const struct qsi_flush *flush, uint32_t slot)
     return is_carried && flush->dues != NULL ? flush->dues[slot] : 0;
 }
 
-/* One for each stretch of messages that are delayed until the same time.  What is delayed by its own record is told
- * once more: it may be delayed again, and the requeues before this made it ready. */
+/* One for each stretch of messages that are delayed until the same time.  What is delayed by its
+ * own record is told once more: it may be delayed again, and the requeues before this made it
+ * ready. */
 static qs_status encode_delays(const struct qsi_flush *flush, struct qsi_buf *out,
                                uint32_t *record_count_io)
 {

@@ -1,5 +1,6 @@
-/* Dropping: content and bitmaps leave memory, and changed states are written so that they can.  Invariants: only what the disk has goes:
- * flushed content, states whose area tells the present one; a state that changes while it is written stays dirty. */
+/* Dropping: content and bitmaps leave memory, and changed states are written so that they can.
+ * Invariants: only what the disk has goes: flushed content, states whose area tells the present
+ * one; a state that changes while it is written stays dirty. */
 #include "alloc.h"
 #include "paging.h"
 #include "queue_internal.h"
@@ -30,7 +31,8 @@ static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run
     return ready;
 }
 
-/* One pass, whatever stays between what goes: with a run for each message there may be a million. */
+/* One pass, whatever stays between what goes: with a run for each message there may be a
+ * million. */
 uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
 {
     uint64_t kept = 0, dropped = 0;
@@ -75,15 +77,16 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
            end <= queue->container.next_seq && !has_run(queue, segment);
 }
 
-/* The index of the first segment whose state may go: behind the first that lacks content, and behind the one that is read after
- * it.  Whoever loads content has that one's state loaded first, and would have to again. */
+/* The index of the first segment whose state may go: behind the first that lacks content, and
+ * behind the one that is read after it.  Whoever loads content has that one's state loaded
+ * first, and would have to again. */
 static uint32_t first_droppable(const struct qsi_queue *queue)
 {
     return qsi_queue_next_paged(queue, qsi_queue_first_paged(queue) + 1) + 1;
 }
 
-/* The next segment from index on whose state may go once the disk has it; NULL: none is.  Nobody comes for one of which all messages are
- * delayed. */
+/* The next segment from index on whose state may go once the disk has it; NULL: none is.  Nobody
+ * comes for one of which all messages are delayed. */
 static struct qsi_segment *next_droppable(const struct qsi_queue *queue, uint32_t *index_io,
                                           uint32_t droppable)
 {

@@ -1,5 +1,6 @@
-/* Flushing: messages get their slots in segment files.  Invariants: what a job needs of the queue it copies or holds on to at begin; run
- * looks at nothing else; end moves flushed_seq and the file on, whatever was settled in between. */
+/* Flushing: messages get their slots in segment files.  Invariants: what a job needs of the
+ * queue it copies or holds on to at begin; run looks at nothing else; end moves flushed_seq and
+ * the file on, whatever was settled in between. */
 #include "alloc.h"
 #include "envelope.h"
 #include "error.h"
@@ -28,7 +29,8 @@ static void free_flush(struct qsi_flush *flush)
     flush->live = flush->transient = NULL;
 }
 
-/* How far the flush goes: the segment's or the queue's end, or the first end of a run behind bytes_max.  Counts the runs. */
+/* How far the flush goes: the segment's or the queue's end, or the first end of a run behind
+ * bytes_max.  Counts the runs. */
 static uint64_t flush_limit(const struct qsi_queue *queue, uint64_t from_seq, uint64_t end_seq,
                             uint64_t bytes_max, uint32_t *run_count_out)
 {

@@ -5,8 +5,9 @@
 
 #include <string.h>
 
-/* The words from the first that has live messages to the last that was given out: a queue of few messages takes no more memory
- * than it took before.  False: not as many are live as there should be. */
+/* The words from the first that has live messages to the last that was given out: a queue of few
+ * messages takes no more memory than it took before.  False: not as many are live as there
+ * should be. */
 static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, uint32_t *end_out)
 {
     const struct qsi_segment *segment = page_in->segment;

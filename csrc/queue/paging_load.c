@@ -1,6 +1,7 @@
-/* Loading: what ready messages lack in memory, and the jobs that bring it.  Invariants: state comes before content; what a job brings is
- * looked at again at end, because messages may have been settled in between; content that cannot be read becomes damaged messages,
- * so that they do not stand in the way of others. */
+/* Loading: what ready messages lack in memory, and the jobs that bring it.  Invariants: state
+ * comes before content; what a job brings is looked at again at end, because messages may have
+ * been settled in between; content that cannot be read becomes damaged messages, so that they do
+ * not stand in the way of others. */
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"
@@ -10,7 +11,8 @@
 
 /* ---- what is missing ---- */
 
-/* The first ready slot from slot on whose content is not in memory; end_out: where the next run begins.  False: none is. */
+/* The first ready slot from slot on whose content is not in memory; end_out: where the next run
+ * begins.  False: none is. */
 static bool first_missing(const struct qsi_queue *queue, const struct qsi_segment *segment,
                           uint32_t slot, uint32_t *slot_out, uint32_t *end_out)
 {
@@ -279,7 +281,8 @@ void qsi_page_in_narrow(struct qsi_page_in *page_in)
     load->to = slot + 1;
 }
 
-/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do not stand in the way of others. */
+/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do
+ * not stand in the way of others. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
 {
     struct qsi_segment_load *load = &page_in->load;

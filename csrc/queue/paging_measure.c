@@ -1,11 +1,14 @@
-/* What RabbitMQ would show of a queue: how many messages are alpha, beta, gamma and delta, and how they lie in its sub-queues.
- * Invariants: each live message counts in one of the four, each ready one in one sub-queue; nothing is changed or read from the disk. */
+/* What RabbitMQ would show of a queue: how many messages are alpha, beta, gamma and delta, and
+ * how they are divided among q1 to q4 and delta.  Invariants: each live message counts in one of
+ * the four, each ready one in one of q1 to q4 and delta; nothing is changed or read from the
+ * disk. */
 #include "paging.h"
 #include "queue_internal.h"
 
 #include <string.h>
 
-/* The sub-queues, filled in order of sequence: q4 up to the first message that is no alpha, q3 up to delta, then delta, q2, q1. */
+/* q1 to q4 and delta, filled in order of sequence: q4 up to the first message that is no alpha,
+ * q3 up to delta, then delta, q2, q1. */
 struct sub_queues {
     struct qsi_queue_measure *measure;
     uint64_t tail; /* alphas behind others: q1, unless more of the others come */

@@ -1,6 +1,7 @@
-/* The queue: delivering, settling and purging.  Invariants: the queue's ready and out counts are the sums over its segments; a message is
- * ready, out or settled, and goes from out to settled or back to ready; no segment before scan, and no word before a segment's
- * first_word, has ready messages. */
+/* The queue: delivering, settling and purging.  Invariants: the queue's ready and out counts are
+ * the sums over its segments; a message is ready, out or settled, and goes from out to settled
+ * or back to ready; no segment before scan, and no word before a segment's first_word, has ready
+ * messages. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -75,8 +76,8 @@ void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count)
 
 /* ---- delivering ---- */
 
-void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                    uint64_t mask)
+void qsi_queue_reserve_removal(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                               uint64_t mask)
 {
     uint32_t count = qsi_popcount(mask);
 
@@ -161,13 +162,13 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     count = count < left ? count : (uint32_t)left;
     *stretch_out = (struct qsi_stretch){segment, run, segment->first_word * QSI_WORD_BITS + bit,
                                         (uint32_t)(seq - run->first_seq), count};
-    qsi_queue_hold(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
+    qsi_queue_reserve_removal(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
     queue->container.taken_count += count;
     return QSI_TAKE_TAKEN;
 }
 
-enum qsi_take qsi_queue_hold_in(struct qsi_queue *queue, struct qsi_segment *segment,
-                                uint32_t max_count, struct qsi_stretch *stretch_out)
+enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *segment,
+                                   uint32_t max_count, struct qsi_stretch *stretch_out)
 {
     uint64_t ready = 0;
     uint32_t bit, count;
@@ -181,11 +182,12 @@ enum qsi_take qsi_queue_hold_in(struct qsi_queue *queue, struct qsi_segment *seg
     count = count < max_count ? count : max_count;
     *stretch_out = (struct qsi_stretch){
         .segment = segment, .slot = segment->first_word * QSI_WORD_BITS + bit, .count = count};
-    qsi_queue_hold(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
+    qsi_queue_reserve_removal(queue, segment, segment->first_word, qsi_stretch_mask(stretch_out));
     return QSI_TAKE_TAKEN;
 }
 
-bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_stretch *stretch_out)
+bool qsi_queue_reserve_next(struct qsi_queue *queue, uint64_t *seq_io,
+                            struct qsi_stretch *stretch_out)
 {
     uint32_t entries = queue->shared->entries;
 
@@ -206,7 +208,7 @@ bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io, struct qsi_s
                                             .slot = word * QSI_WORD_BITS + bit,
                                             .count = qsi_ones_from(ready, bit)};
         *seq_io += stretch_out->slot - slot + stretch_out->count;
-        qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
+        qsi_queue_reserve_removal(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;
     }
     return false;
@@ -259,8 +261,8 @@ void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segme
     qsi_queue_count_ready(queue, segment, word, mask);
 }
 
-void qsi_queue_unhold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                      uint64_t mask)
+void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t word, uint64_t mask)
 {
     make_ready(queue, segment, word, mask);
 }

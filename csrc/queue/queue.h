@@ -1,16 +1,20 @@
 /* One queue's messages: which are ready, which are unacked, in which order, and where they are.
  *
- * Two things are kept apart.  What a message *is* (ready, out, settled, seen) stands in bitmaps by sequence, segment by segment,
- * as in the files of the index.  Where its bytes *are* stands in runs: stretches of consecutive sequences whose records lie in one
- * chunk of memory.  Paging drops runs, and then the bitmaps; loading brings both back.  A published batch is one run, whatever its
- * size; messages published one by one share a run while they share a chunk.
+ * Two things are kept apart.  What a message *is* (ready, out, settled, seen) stands in bitmaps
+ * by sequence, segment by segment, as in the files of the index.  Where its bytes *are* stands
+ * in runs: stretches of consecutive sequences whose records lie in one chunk of memory.  Paging
+ * drops runs, and then the bitmaps; loading brings both back.  A published batch is one run,
+ * whatever its size; messages published one by one share a run while they share a chunk.
  *
- * A message is ready when it is neither settled nor out; requeueing clears a bit, so a message comes back to its very place.
+ * A message is ready when it is neither settled nor out; requeueing clears a bit, so a message
+ * comes back to its very place.
  *
- * What is below flushed_seq and live has a slot in the queue's segment files (paging.h writes them).  References to the message
- * store are counted there: one for each live message of each queue.
+ * What is below flushed_seq and live has a slot in the queue's segment files (paging.h writes
+ * them).  References to the message store are counted there: one for each live message of each
+ * queue.
  *
- * Single-threaded: the engine's lock covers every call.  Chunks are immutable and may be read without it while referenced. */
+ * Single-threaded: the engine's lock covers every call.  Chunks are immutable and may be read
+ * without it while referenced. */
 #ifndef QSI_QUEUE_H
 #define QSI_QUEUE_H
 
@@ -34,8 +38,8 @@ struct qsi_queue_shared {
     struct qsi_message_store *messages; /* counts references; NULL: nobody does */
     struct qsi_budget *budget;          /* NULL: nobody counts */
     uint32_t entries;                   /* sequences of a segment: a power of two, 64 at least */
-    struct qsi_list
-        releasing; /* segments with settled messages whose references must be read before they can be dropped */
+    /* segments with settled messages whose references must be read before they can be dropped */
+    struct qsi_list releasing;
     struct qsi_list retired; /* segments without live messages whose files are to go */
     uint64_t flushed_bytes;  /* written to segment files */
 };
@@ -61,8 +65,9 @@ struct qsi_former_file {
     bool named;                   /* as of the segment */
 };
 
-/* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words [word_base, word_base + word_count);
- * what is before them is settled, what is behind was not given out yet. */
+/* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words
+ * [word_base, word_base + word_count); what is before them is settled, what is behind was not
+ * given out yet. */
 struct qsi_segment {
     struct qsi_queue *queue; /* NULL: retired */
     uint64_t number;
@@ -71,21 +76,22 @@ struct qsi_segment {
     uint32_t word_base, word_count;
     uint32_t first_word; /* no message before this word is ready */
     uint32_t seen_end;   /* slots below count as delivered once, by a session that crashed */
-    uint32_t
-        given_end;     /* slots from here on were never given out; 0: what is before next_seq was */
+    /* slots from here on were never given out; 0: what is before next_seq was */
+    uint32_t given_end;
     uint64_t *settled; /* the three bitmaps; NULL: the state is on the disk only */
     uint64_t *out;
     uint64_t *seen;
     uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
-    uint8_t *
-        deliveries; /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is requeued */
-    uint64_t
-        *expiries; /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
+    /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is
+     * requeued */
+    uint8_t *deliveries;
+    /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
+    uint64_t *expiries;
     uint32_t *sizes;      /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
     uint64_t paged_bytes; /* of ready bodies, when the state left memory, if they are counted */
     struct qsi_delays *delays; /* NULL: no message was delayed since the state is in memory */
-    uint64_t
-        earliest; /* no ready message expires before; 0 until a state that has expiries was read */
+    /* no ready message expires before; 0 until a state that has expiries was read */
+    uint64_t earliest;
     uint64_t earliest_due;    /* no delayed message is due before; QSI_NEVER: none is delayed */
     uint32_t transient_count; /* live ones */
     uint32_t state_version;   /* counts changes that the state area must tell */
@@ -95,14 +101,14 @@ struct qsi_segment {
     bool file_dirty;          /* written since its last sync */
     bool content_dirty;       /* and not its state alone */
     bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
-    const void *
-        aside_for; /* who learned that its state cannot be read: nobody knows which messages it has, and others are served
-                      meanwhile; NULL: nobody did */
+    /* who learned that its state cannot be read: nobody knows which messages it has, and others
+     * are served meanwhile; NULL: nobody did */
+    const void *aside_for;
     bool has_stored; /* some message refers, or referred, to the message store */
-    bool
-        page_aligned; /* the next bodies begin on a page of their own: a checkpoint names those before */
-    bool
-        named; /* by the last checkpoint, or by the one being made: its file outlives it until the next */
+    /* the next bodies begin on a page of their own: a checkpoint names those before */
+    bool page_aligned;
+    /* by the last checkpoint, or by the one being made: its file outlives it until the next */
+    bool named;
     uint8_t durable_area;         /* the state area that the last checkpoint names; 0: none */
     uint32_t busy;                /* jobs under way: it is not freed before they end */
     struct qsi_segment_file file; /* heap_end 0: none */
@@ -112,9 +118,9 @@ struct qsi_segment {
     struct qsi_segment_file transient_file;
     struct qsi_former_file *formers; /* in the order in which they were left */
     uint32_t former_count;
-    /* Settled messages whose content was not in memory.  The bitmap is there before content that refers
-     * to the message store leaves memory, and before a state comes that has such content on the disk:
-     * settling needs no memory.  NULL: no such content is on the disk only. */
+    /* Settled messages whose content was not in memory.  The bitmap is there before content that
+     * refers to the message store leaves memory, and before a state comes that has such content
+     * on the disk: settling needs no memory.  NULL: no such content is on the disk only. */
     uint64_t *releases;
     bool has_releases;         /* some bit is set */
     bool release_rest;         /* and all that the state area of file does not call settled */
@@ -136,26 +142,26 @@ struct qsi_queue {
     struct qsi_queue_sum *sum; /* in which it counts as well; NULL: in none */
     uint8_t place;             /* its bit there */
     bool references_gone; /* the queue is deleted: what is still out refers to nothing any more */
-    uint64_t
-        shared_seq; /* what is below was looked at: whether other queues have the same bodies */
-    struct qsi_segment *
-        *segments; /* by number: segments[first_segment, first_segment + segment_count) */
+    /* what is below was looked at: whether other queues have the same bodies */
+    uint64_t shared_seq;
+    /* by number: segments[first_segment, first_segment + segment_count) */
+    struct qsi_segment **segments;
     uint32_t first_segment, segment_count, segment_capacity;
     uint32_t scan; /* index from first_segment: no segment before it has ready messages */
-    struct qsi_run *
-        *runs; /* by sequence: runs[first_run, first_run + run_count); they do not overlap */
+    /* by sequence: runs[first_run, first_run + run_count); they do not overlap */
+    struct qsi_run **runs;
     uint32_t first_run, run_count, run_capacity;
     uint32_t run_hint; /* index from first_run: where the last look-up ended */
-    struct qsi_run *
-        spare; /* a run of single records without messages: what comes and goes one by one allocates nothing */
+    /* a run of single records without messages: what comes and goes one by one allocates nothing */
+    struct qsi_run *spare;
     uint64_t ready_count;
     uint64_t out_count;
     uint64_t delayed_count;
     uint64_t aside_count; /* messages of segments that are aside */
-    uint64_t
-        ttl_us; /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
-    uint64_t
-        ttl_least_us;     /* expiring at once means so much later: while a consumer may take them */
+    /* of each message; QSI_NEVER: they do not expire, unless they say so themselves */
+    uint64_t ttl_us;
+    /* expiring at once means so much later: while a consumer may take them */
+    uint64_t ttl_least_us;
     uint64_t earliest;    /* no ready message expires, and no delayed one is due, before */
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
@@ -164,8 +170,8 @@ struct qsi_queue {
         uint64_t messages;
         uint64_t body_bytes; /* if it counts them */
     } coming;
-    uint64_t
-        reserved_seq; /* there is state for what is pushed below it, whatever is settled before */
+    /* there is state for what is pushed below it, whatever is settled before */
+    uint64_t reserved_seq;
     uint64_t retired_number;     /* the last segment that ended while it was the queue's last */
     uint32_t retired_generation; /* and what its file's successor is to be */
 };
@@ -297,8 +303,8 @@ static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
 
 /* ---- publishing ---- */
 
-/* Room for run_count more runs with message_count messages in all: push cannot fail then.  any_transient: some of them end
- * with the process. */
+/* Room for run_count more runs with message_count messages in all: push cannot fail then.
+ * any_transient: some of them end with the process. */
 qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
                             bool any_transient) QS_MUST_CHECK;
 /* Returns the sequence of the run's first message.  The queue owns the run. */
@@ -311,9 +317,11 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
 uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored);
-/* Room to note when the next count messages expire, which say so themselves; REQUIRES the other room. */
+/* Room to note when the next count messages expire, which say so themselves; REQUIRES the other
+ * room. */
 qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
-/* Room to note when the next count messages are due, which say so themselves; REQUIRES the other room. */
+/* Room to note when the next count messages are due, which say so themselves; REQUIRES the other
+ * room. */
 qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
 /* Both, as far as the record says such a thing of its rows. */
 qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record,
@@ -322,8 +330,8 @@ qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record
 void qsi_queue_start_at(struct qsi_queue *queue, uint64_t seq);
 /* About how many bytes of live messages are not flushed. */
 uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue);
-/* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints: the next message shares no
- * page of slots with the last). */
+/* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:
+ * the next message shares no page of slots with the last). */
 qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq) QS_MUST_CHECK;
 
 /* ---- delivering ---- */
@@ -340,7 +348,8 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
                              struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
 void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count);
-/* Had it been delivered before it was taken?  REQUIRES that it is asked between take and mark_seen. */
+/* Had it been delivered before it was taken?  REQUIRES that it is asked between take and
+ * mark_seen. */
 static inline bool qsi_segment_was_seen(const struct qsi_segment *segment, uint32_t slot)
 {
     return (segment->seen[slot / QSI_WORD_BITS - segment->word_base] >> (slot % QSI_WORD_BITS) &
@@ -366,31 +375,34 @@ static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
         qsi_stretch_mask(stretch);
 }
-/* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no run ---- */
+/* ---- taking messages out of the queue that nobody asked for: stretches as of take, but with no
+ * run ---- */
 
 /* The first ready messages of the segment; TAKE_PAGED: its state is not in memory; NULL: none. */
-enum qsi_take qsi_queue_hold_in(struct qsi_queue *queue, struct qsi_segment *segment,
-                                uint32_t max_count, struct qsi_stretch *stretch_out) QS_MUST_CHECK;
-/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those whose state is not in memory are passed over. */
-bool qsi_queue_hold_next(struct qsi_queue *queue, uint64_t *seq_io,
-                         struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *segment,
+                                   uint32_t max_count,
+                                   struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+/* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those
+ * whose state is not in memory are passed over. */
+bool qsi_queue_reserve_next(struct qsi_queue *queue, uint64_t *seq_io,
+                            struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* The last ready message before *seq_io, which moves to it; false: there is none.  The same. */
 bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io) QS_MUST_CHECK;
-/* Messages that were held are ready again, as if nobody had touched them. */
-void qsi_queue_unhold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                      uint64_t mask);
+/* Messages that were reserved are ready again, as if nobody had touched them. */
+void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *segment,
+                                 uint32_t word, uint64_t mask);
 /* A walk over what has expired, in one hold of the lock. */
 struct qsi_expiry_walk {
     uint64_t now_us;
     uint64_t number; /* of the segment at hand */
     uint32_t word;
     uint64_t earliest; /* of what is left in it, so far */
-    struct qsi_segment
-        *lacks_state; /* the first segment that may have some, and whose state is not in memory */
+    /* the first segment that may have some, and whose state is not in memory */
+    struct qsi_segment *lacks_state;
 };
 /* The next expired messages; false at the end, when queue->earliest tells when to come again. */
-bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
-                            struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
+                               struct qsi_stretch *stretch_out) QS_MUST_CHECK;
 /* Of the message with that sequence, whose state is in memory, in a queue that counts bytes. */
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq);
 /* Recovery, all states in memory: how many bytes of bodies are ready. */
@@ -409,7 +421,8 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
  * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
 uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
                                struct qsi_segment **lacks_state_out);
-/* The state cannot be read: all that is delayed counts as ready, so that whoever comes for it is told. */
+/* The state cannot be read: all that is delayed counts as ready, so that whoever comes for it is
+ * told. */
 void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment);
 /* When the message in a slot is due, which is delayed. */
 uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot);
@@ -425,7 +438,8 @@ static inline uint64_t qsi_segment_delayed(const struct qsi_segment *segment, ui
 
 /* ---- segments whose state cannot be read ---- */
 
-/* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not in memory, and that it is ready. */
+/* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not
+ * in memory, and that it is ready. */
 void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment,
                            const void *holder);
 /* Brings back what is aside for the holder; NULL: for anybody. */
@@ -474,7 +488,8 @@ static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment,
                                       : mask;
 }
 
-/* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none that is out.  Returns how many were dropped. */
+/* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none
+ * that is out.  Returns how many were dropped. */
 uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
 /* The queue is deleted: purges it, and drops the references of what is out as well. */
 void qsi_queue_abandon(struct qsi_queue *queue);
@@ -495,15 +510,18 @@ struct qsi_restored_segment {
 /* A segment that a checkpoint names; in order of their numbers, before anything is pushed. */
 qs_status qsi_queue_restore(struct qsi_queue *queue,
                             const struct qsi_restored_segment *restored) QS_MUST_CHECK;
-/* Nothing is added to a restored segment that cannot be read: the queue goes on behind it.  REQUIRES that it is the last one. */
+/* Nothing is added to a restored segment that cannot be read: the queue goes on behind it.
+ * REQUIRES that it is the last one. */
 void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment);
-/* Salvage: a restored segment that cannot be read is taken for settled.  Its file stays, and so does what it refers to. */
+/* Salvage: a restored segment that cannot be read is taken for settled.  Its file stays, and so
+ * does what it refers to. */
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment);
-/* The next segment whose state must be loaded before the settle is replayed: one that it divides, or any that it requeues;
- * NULL: none. */
+/* The next segment whose state must be loaded before the settle is replayed: one that it
+ * divides, or any that it requeues; NULL: none. */
 struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
                                           const struct qsi_settle *settle);
-/* Settles, requeues or delays by sequence; sequences that are not there are passed over.  QS_ENOMEM: nothing was done. */
+/* Settles, requeues or delays by sequence; sequences that are not there are passed over.
+ * QS_ENOMEM: nothing was done. */
 qs_status qsi_queue_replay_settle(struct qsi_queue *queue,
                                   const struct qsi_settle *settle) QS_MUST_CHECK;
 /* Every message counts as delivered before; in a queue that counts deliveries it is said to be
@@ -520,8 +538,9 @@ struct qsi_segment *qsi_queue_find_segment(const struct qsi_queue *queue, uint64
 /* The ready messages of one word. */
 uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segment *segment,
                            uint32_t word);
-/* Those that were delivered before, of one word.  A first delivery that is still out is not among them: a replayed requeue, or the
- * crash itself, will count it.  REQUIRES state that covers the word. */
+/* Those that were delivered before, of one word.  A first delivery that is still out is not
+ * among them: a replayed requeue, or the crash itself, will count it.  REQUIRES state that
+ * covers the word. */
 uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word);
 /* Those that are not settled, of one word. */
 uint64_t qsi_segment_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
@@ -536,7 +555,8 @@ static inline struct qsi_run *qsi_queue_run_at(const struct qsi_queue *queue, ui
 const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq);
 /* Inserts a run at its sequence; REQUIRES reserve(1, 0, false). */
 void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run);
-/* The content of a message in the run was exchanged for a reference to the message store, which is counted if it is live. */
+/* The content of a message in the run was exchanged for a reference to the message store, which
+ * is counted if it is live. */
 void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row);
 /* Drops a run's content: its messages stay what they are.  REQUIRES that live ones are flushed. */
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index);

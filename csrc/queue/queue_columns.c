@@ -1,6 +1,8 @@
-/* Columns: what is noted of each message where somebody asks: when it expires, and how long its body is.  Invariants: a segment has a
- * column from the first message on that is noted in it, and slots before that say never, or 0; no ready message expires before
- * its segment's earliest, nor that before the queue's; ready_bytes is the sum over ready messages, if the queue counts bytes. */
+/* Columns: what is noted of each message where somebody asks: when it expires, and how long its
+ * body is.  Invariants: a segment has a column from the first message on that is noted in it,
+ * and slots before that say never, or 0; no ready message expires before its segment's earliest,
+ * nor that before the queue's; ready_bytes is the sum over ready messages, if the queue counts
+ * bytes. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -223,8 +225,8 @@ static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segme
 }
 
 /* The next stretch of one segment; false: it has no more, and says when it will. */
-static bool hold_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
-                            struct qsi_expiry_walk *walk, struct qsi_stretch *stretch_out)
+static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
+                               struct qsi_expiry_walk *walk, struct qsi_stretch *stretch_out)
 {
     uint32_t end = segment->word_base + segment->word_count;
     uint32_t word = walk->word > segment->word_base ? walk->word : segment->word_base;
@@ -245,7 +247,7 @@ static bool hold_in_segment(struct qsi_queue *queue, struct qsi_segment *segment
             .slot = word * QSI_WORD_BITS + bit,
             .count = qsi_ones_from(expired, bit),
         };
-        qsi_queue_hold(queue, segment, word, qsi_stretch_mask(stretch_out));
+        qsi_queue_reserve_removal(queue, segment, word, qsi_stretch_mask(stretch_out));
         return true;
     }
     segment->earliest = walk->earliest;
@@ -263,8 +265,8 @@ static void tell_earliest(struct qsi_queue *queue)
     }
 }
 
-bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
-                            struct qsi_stretch *stretch_out)
+bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
+                               struct qsi_stretch *stretch_out)
 {
     uint32_t i = qsi_queue_segment_index(queue, walk->number);
 
@@ -282,7 +284,7 @@ bool qsi_queue_hold_expired(struct qsi_queue *queue, struct qsi_expiry_walk *wal
             walk->lacks_state = walk->lacks_state == NULL ? segment : walk->lacks_state;
             continue;
         }
-        if (hold_in_segment(queue, segment, walk, stretch_out)) {
+        if (reserve_in_segment(queue, segment, walk, stretch_out)) {
             return true;
         }
         walk->number = segment->number + 1;

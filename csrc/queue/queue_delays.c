@@ -1,6 +1,7 @@
-/* Delays: messages that are not to be delivered before they are due.  Invariants: a delayed message is live, and neither ready nor out;
- * its due time stands in the state of its segment, in memory as on the disk; a heap in each segment has the one that is due
- * first at its top, of equal ones that of the lowest sequence; segment->earliest_due is not behind it. */
+/* Delays: messages that are not to be delivered before they are due.  Invariants: a delayed
+ * message is live, and neither ready nor out; its due time stands in the state of its segment,
+ * in memory as on the disk; a heap in each segment has the one that is due first at its top, of
+ * equal ones that of the lowest sequence; segment->earliest_due is not behind it. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"

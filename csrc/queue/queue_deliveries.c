@@ -99,7 +99,7 @@ void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uin
         qsi_segment_count_deliveries(queue, segment, word, mask);
         qsi_segment_dirty_state(segment);
     }
-    qsi_queue_unhold(queue, segment, word, mask);
+    qsi_queue_unreserve_removal(queue, segment, word, mask);
 }
 
 void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
@@ -114,7 +114,7 @@ void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, u
     }
     seen_before = qsi_segment_seen_before(segment, word);
     segment->seen[at] = (segment->seen[at] & ~mask) | (seen_before & mask);
-    qsi_queue_unhold(queue, segment, word, mask);
+    qsi_queue_unreserve_removal(queue, segment, word, mask);
 }
 
 /* ---- after a crash ---- */

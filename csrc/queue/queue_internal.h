@@ -1,4 +1,5 @@
-/* What the files of this floor share among themselves; the floors above see queue.h and paging.h only. */
+/* What the files of this floor share among themselves; the floors above see queue.h and paging.h
+ * only. */
 #ifndef QSI_QUEUE_INTERNAL_H
 #define QSI_QUEUE_INTERNAL_H
 
@@ -111,7 +112,8 @@ qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t fir
 void qsi_queue_drop_reserved(struct qsi_queue *queue);
 /* State for the next count sequences. */
 qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
-/* Takes a segment out of the queue: for freeing, or for those who see to its file and its references. */
+/* Takes a segment out of the queue: for freeing, or for those who see to its file and its
+ * references. */
 void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Room for count more pointers at the end of an array that gives up its front. */
 qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
@@ -137,7 +139,8 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to);
 void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run);
 /* The index of the run that holds seq, or run_count. */
 uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq);
-/* Does the message end with the process?  Rows with delivery mode 1 are journalled along with the others of their batch. */
+/* Does the message end with the process?  Rows with delivery mode 1 are journalled along with
+ * the others of their batch. */
 bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row);
 /* Counts the reference of the message in that row, if it has one. */
 void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row);
@@ -149,7 +152,8 @@ qs_status qsi_segment_cover_releases(struct qsi_queue *queue,
                                      struct qsi_segment *segment) QS_MUST_CHECK;
 /* The segment leaves its queue: nobody counts that memory any more, and without a note it goes. */
 void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment);
-/* Settled messages whose content is on the disk only: their references are dropped when somebody has read them. */
+/* Settled messages whose content is on the disk only: their references are dropped when somebody
+ * has read them. */
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                              uint64_t mask);
 /* Messages of one word were settled: what their content holds is let go. */
@@ -179,10 +183,12 @@ void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *
 
 /* ---- delays (queue_delays.c) ---- */
 
-/* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those that are not due yet are delayed. */
+/* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those
+ * that are not due yet are delayed. */
 void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
                          const struct qsi_run *run, uint32_t row, uint32_t count);
-/* The delays with room for word_count words; NULL: out of memory.  What there was stays the caller's. */
+/* The delays with room for word_count words; NULL: out of memory.  What there was stays the
+ * caller's. */
 struct qsi_delays *qsi_delays_widen(const struct qsi_delays *delays, uint32_t old_word_count,
                                     uint32_t word_count);
 void qsi_delays_free(struct qsi_delays *delays);
@@ -196,7 +202,8 @@ void qsi_queue_undelay(struct qsi_queue *queue, struct qsi_segment *segment, uin
                        uint64_t mask);
 void qsi_queue_forget_delayed(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                               uint64_t mask);
-/* A state that was loaded: which of its live messages are delayed.  dues: by slot from word_base on. */
+/* A state that was loaded: which of its live messages are delayed.  dues: by slot from word_base
+ * on. */
 qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *segment,
                                  const uint64_t *dues) QS_MUST_CHECK;
 /* A column of all slots of the segment, in memory of its own; NULL: out of memory. */
@@ -209,10 +216,11 @@ void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segme
                               uint64_t mask);
 
 /* Ready messages of one word are out. */
-void qsi_queue_hold(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                    uint64_t mask);
+void qsi_queue_reserve_removal(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                               uint64_t mask);
 
-/* Settles all that is ready or delayed in a segment whose state is on the disk: nothing of it is in memory. */
+/* Settles all that is ready or delayed in a segment whose state is on the disk: nothing of it is
+ * in memory. */
 void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment);
 /* Settles what is ready or delayed among slots [from, to).  REQUIRES state. */
 void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
@@ -232,7 +240,8 @@ struct qsi_flush_run {
 
 /* ---- what is missing (paging_load.c) ---- */
 
-/* The index of the first segment from index on with ready messages that are not in memory, or segment_count. */
+/* The index of the first segment from index on with ready messages that are not in memory, or
+ * segment_count. */
 uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index);
 /* As next_paged, from the head of the queue on. */
 uint32_t qsi_queue_first_paged(const struct qsi_queue *queue);

@@ -1,5 +1,6 @@
-/* Publishing: messages get the next sequences.  Invariants: what can fail is done by reserve, so a push cannot fail; sequences are
- * given out in order and never again; what a skip leaves out counts as settled. */
+/* Publishing: messages get the next sequences.  Invariants: what can fail is done by reserve, so
+ * a push cannot fail; sequences are given out in order and never again; what a skip leaves out
+ * counts as settled. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -37,7 +38,8 @@ qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_
                : QS_OK;
 }
 
-/* Of a durable queue: which of the run's messages [row, row + count), in slots from slot on, end with the process. */
+/* Of a durable queue: which of the run's messages [row, row + count), in slots from slot on, end
+ * with the process. */
 static void mark_transient(struct qsi_segment *segment, uint32_t slot, const struct qsi_run *run,
                            uint32_t row, uint32_t count)
 {

@@ -1,6 +1,7 @@
-/* Recovery: segments that a checkpoint names, and the settling that the journal tells after it.  Invariants: a restored segment has
- * a count and a file, but no state until somebody loads it; whoever replays has loaded the state of each segment that a settle
- * divides or requeues; no message is out. */
+/* Recovery: segments that a checkpoint names, and the settling that the journal tells after it.
+ * Invariants: a restored segment has a count and a file, but no state until somebody loads it;
+ * whoever replays has loaded the state of each segment that a settle divides or requeues; no
+ * message is out. */
 #include "check.h"
 #include "queue_internal.h"
 

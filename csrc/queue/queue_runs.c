@@ -1,7 +1,9 @@
-/* Runs: where the content of messages is, and what it holds: its share of memory, and references to the message store.
- * Invariants: runs are in order of their sequences and do not overlap; a run has live messages (the last of them to be settled takes it
- * along); the queue's ram_bytes and ram_count are the sums over its runs; a live message has one reference of its queue counted,
- * which is dropped once: from its run, or, without one, when somebody has read it from the disk. */
+/* Runs: where the content of messages is, and what it holds: its share of memory, and references
+ * to the message store.  Invariants: runs are in order of their sequences and do not overlap; a
+ * run has live messages (the last of them to be settled takes it along); the queue's ram_bytes
+ * and ram_count are the sums over its runs; a live message has one reference of its queue
+ * counted, which is dropped once: from its run, or, without one, when somebody has read it from
+ * the disk. */
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"

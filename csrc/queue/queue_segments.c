@@ -1,7 +1,8 @@
-/* Segments: the bitmaps that say what the messages are, the array of segments by number, room for what is to come, and retiring.
- * Invariants: segments are in order of their numbers; a segment's counts are those of its bitmaps, which cover words
- * [word_base, word_base + word_count), all before settled and nothing behind given out; the segment of next_seq has its state in
- * memory if it exists; one with jobs under way is not retired. */
+/* Segments: the bitmaps that say what the messages are, the array of segments by number, room
+ * for what is to come, and retiring.  Invariants: segments are in order of their numbers; a
+ * segment's counts are those of its bitmaps, which cover words [word_base, word_base +
+ * word_count), all before settled and nothing behind given out; the segment of next_seq has its
+ * state in memory if it exists; one with jobs under way is not retired. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
@@ -97,7 +98,8 @@ void qsi_segment_dirty_state(struct qsi_segment *segment)
     segment->state_version += 1;
 }
 
-/* A column of old_count values with room for count, in memory of its own; what is new is filled with fill. */
+/* A column of old_count values with room for count, in memory of its own; what is new is filled
+ * with fill. */
 static void *widen_column(const void *column, size_t old_bytes, size_t bytes, int fill)
 {
     uint8_t *wide = qsi_alloc(bytes);
@@ -447,7 +449,8 @@ void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *seg
     if (qsi_segment_live_count(segment) > 0 || segment->busy > 0) {
         return;
     }
-    /* One that is being filled stays, unless its file holds space; one that is about to be stays in any case. */
+    /* One that is being filled stays, unless its file holds space; one that is about to be stays
+     * in any case. */
     if (end > queue->container.next_seq && (!has_file(segment) || is_reserved(queue, segment))) {
         return;
     }

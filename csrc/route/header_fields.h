@@ -31,8 +31,8 @@ struct qsi_header_fields {
     struct qsi_buf copies; /* of arrays and tables */
 };
 
-/* Reads a table; what was read before is gone.  The names and texts stay the table's.  Stops at what
- * is malformed.  QS_ENOMEM. */
+/* Reads a table; what was read before is gone.  The names and texts stay the table's.  Stops at
+ * what is malformed.  QS_ENOMEM. */
 qs_status qsi_header_fields_read(struct qsi_header_fields *fields,
                                  struct qsi_slice table) QS_MUST_CHECK;
 void qsi_header_fields_fini(struct qsi_header_fields *fields);

@@ -139,7 +139,8 @@ struct qsi_router {
     uint64_t remembered_bytes; /* of routes */
 };
 
-/* Declares "" and amq.direct, amq.fanout, amq.headers, amq.match, amq.topic.  deleted may be NULL. */
+/* Declares "" and amq.direct, amq.fanout, amq.headers, amq.match, amq.topic.  deleted may be
+ * NULL. */
 qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *deleted, void *context,
                           qs_error *error) QS_MUST_CHECK;
 /* Frees exchanges and bindings without calling deleted, and forgets the destinations, which must

@@ -261,8 +261,8 @@ qs_status qsi_message_store_unseal(struct qsi_message_store *store, bool durable
 
 /* -- after recovery --------------------------------------------------------------------------- */
 
-/* References that are dead count for the reach of a file as well, and earlier versions cut files
- * behind the last live record: then that is what matters. */
+/* References that are dead count for the reach of a file as well, and earlier versions truncated
+ * files behind the last live record: then that is what matters. */
 static qs_status check_end(struct qsi_message_store *store, struct qsi_message_file *file,
                            const struct qsi_message_view *view, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
@@ -376,7 +376,7 @@ static qs_status cut_tail(struct qsi_message_store *store, struct qsi_message_fi
     qs_status status;
 
     QS_TRY(qsi_message_file_open(store, file->id, QS_OPEN_WRITE, &view, error));
-    status = qsi_message_file_cut(store, file->id, view.handle, file->end, error);
+    status = qsi_message_file_truncate(store, file->id, view.handle, file->end, error);
     store->env->close(store->env, view.handle);
     if (status == QS_OK) {
         file->is_too_long = false;

@@ -319,8 +319,8 @@ qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_mess
     return status;
 }
 
-qs_status qsi_message_file_cut(struct qsi_message_store *store, struct qsi_message_id id,
-                               qs_file *handle, uint64_t bytes, qs_error *error)
+qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_message_id id,
+                                    qs_file *handle, uint64_t bytes, qs_error *error)
 {
     qs_status status;
 

@@ -16,10 +16,10 @@
 QSI_LOCK_CLASS(qsi_message_store_mutex); /* struct qsi_message_store.mutex */
 #define GUARDED QSI_GUARDED_BY(qsi_message_store_mutex)
 
-/* A file is unsettled from its creation by this session until it is synced and cut to size: its
- * handle stays open and it may be current, next, full, or made for one large record.  Every
- * other file is settled: its handle is opened for reading when needed and closed when others
- * need theirs.
+/* A file is unsettled from its creation by this session until it is synced and truncated to its
+ * size: its handle stays open and it may be current, next, full, or made for one large record.
+ * Every other file is settled: its handle is opened for reading when needed and closed when
+ * others need theirs.
  *
  * Dead is a file that nobody refers to or will: it stays, readable, until a checkpoint that does
  * not name it is durable.  Sealed is what was dead when the checkpoint under way was taken.
@@ -43,7 +43,7 @@ struct qsi_message_file {
     bool is_encoded GUARDED;
     bool is_present GUARDED;    /* has a name in the directory */
     bool is_named GUARDED;      /* by the checkpoint that recovery began with */
-    bool is_final GUARDED;      /* synced, and cut to size for good */
+    bool is_final GUARDED;      /* synced, and truncated for good */
     bool is_kept GUARDED;       /* salvage: stays although nobody refers to it */
     bool is_sealed GUARDED;     /* goes when the checkpoint under way is durable */
     bool is_going GUARDED;      /* its name is being removed */
@@ -75,7 +75,7 @@ struct qsi_message_store {
     bool is_creating GUARDED; /* some thread is making a file, without the mutex */
     bool is_failed GUARDED;   /* a sync failed */
     bool set_is_out GUARDED;
-    bool keeps_files GUARDED;      /* salvage: nothing that was there is removed or cut */
+    bool keeps_files GUARDED;      /* salvage: nothing that was there is removed or truncated */
     uint32_t open_count GUARDED;   /* handles of settled files */
     uint64_t next_number GUARDED;  /* of the next file; past UINT32_MAX: none left */
     struct qsi_map files GUARDED;  /* number -> qsi_message_file */
@@ -171,8 +171,8 @@ qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_pla
 qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
                                 qs_file *handle, qs_error *error) QS_MUST_CHECK;
 /* Cuts a file to size, durably. */
-qs_status qsi_message_file_cut(struct qsi_message_store *store, struct qsi_message_id id,
-                               qs_file *handle, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_message_id id,
+                                    qs_file *handle, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 /* Removes the name of a file, if it is there. */
 qs_status qsi_message_file_remove_name(struct qsi_message_store *store, struct qsi_message_id id,
                                        qs_error *error) QS_MUST_CHECK;

@@ -2,7 +2,7 @@
  * found.
  *
  * Invariant: a file leaves store->unsettled only when it is neither current nor next, no place
- * in it is open, no mark of it waits for a sync, and it has been cut to its last record and
+ * in it is open, no mark of it waits for a sync, and it has been truncated to its last record and
  * synced at that size. */
 #include "check.h"
 #include "env_call.h"
@@ -42,7 +42,7 @@ static qs_status settle_file(struct qsi_message_store *store, struct qsi_message
     file->refs++;
     if (end < file->bytes) {
         qsi_message_store_unlock(store);
-        status = qsi_message_file_cut(store, file->id, file->handle, end, error);
+        status = qsi_message_file_truncate(store, file->id, file->handle, end, error);
         qsi_message_store_lock(store);
     }
     if (status == QS_OK) {
@@ -237,7 +237,7 @@ static qs_status cut_open_file(struct qsi_message_store *store, struct qsi_messa
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     (void)bytes;
-    QS_TRY(qsi_message_file_cut(store, file->id, handle, file->retained_end, error));
+    QS_TRY(qsi_message_file_truncate(store, file->id, handle, file->retained_end, error));
     file->is_too_long = false;
     file->bytes = file->retained_end; /* recovery may have left a handle open for reading */
     return QS_OK;

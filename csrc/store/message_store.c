@@ -181,8 +181,8 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
     return QS_OK;
 }
 
-/* Releases the lock while a file is made or awaited: look again afterwards.  On a full disk files become smaller,
- * as long as one for needed bytes does. */
+/* Releases the lock while a file is made or awaited: look again afterwards.  On a full disk
+ * files become smaller, as long as one for needed bytes does. */
 static qs_status advance_current(struct qsi_message_store *store, uint64_t needed, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {

@@ -42,8 +42,9 @@ struct qsi_message_file;  /* opaque */
 struct qsi_compaction;    /* opaque */
 
 struct qsi_message_store_options {
-    uint64_t
-        file_bytes; /* 64 KiB at least; a larger record gets a file of its own.  Where space is short files are smaller */
+    /* 64 KiB at least; a larger record gets a file of its own.  Where space is short files are
+     * smaller */
+    uint64_t file_bytes;
     uint32_t handle_max; /* files held open for reading; 1 at least */
 };
 #define QSI_MESSAGE_STORE_OPTIONS_DEFAULT \
@@ -77,7 +78,8 @@ qs_status qsi_message_store_open(struct qsi_message_store **store_out, qs_env *e
  * synced stays so.  REQUIRES no place, set or read under way.  NULL is fine. */
 void qsi_message_store_close(struct qsi_message_store *store);
 
-/* So much of the disk is to stay free when files are made for new bodies: for what others of the store must be able to do. */
+/* So much of the disk is to stay free when files are made for new bodies: for what others of the
+ * store must be able to do. */
 void qsi_message_store_leave_free(struct qsi_message_store *store, uint64_t bytes);
 
 /* ---- recovery ---- */
@@ -108,7 +110,7 @@ qs_status qsi_message_store_retain(struct qsi_message_store *store,
 /* Fits the directory to what retain was told: files that are not named go, the others lose what is
  * behind their end.  REQUIRES retain, and nothing reserved since. */
 qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *error) QS_MUST_CHECK;
-/* Files with a lower number are synced and cut to size for good: for checkpoints to remember. */
+/* Files with a lower number are synced and truncated for good: for checkpoints to remember. */
 uint32_t qsi_message_store_settled_below(struct qsi_message_store *store);
 
 /* ---- reference counts ----

@@ -86,7 +86,7 @@ class Channel(Declarations):
         self._thread = get_ident()  # of the loop, when last seen
         self._next_turn = NextTurn(self._loop)
         self._calls = 0
-        self._bell: int | None = None
+        self._watched_fd: int | None = None
         self._engine = Engine(store, connection)
         self._engine._face = weakref.ref(self)
         self._engine._set_message_type(Message)
@@ -95,8 +95,8 @@ class Channel(Declarations):
         self._consumers = Consumers(self._engine, self._lane, self._deliveries)
         self._events = Events(self._engine, self._lane, self._consumers, self._failed, self._report)
         self._receiver = Receiver(self._lane, self._events, self._consumers, self._report)
-        self._bell = self._engine._event_fd()
-        self._loop.add_reader(self._bell, _ring, weakref.ref(self), self._bell)
+        self._watched_fd = self._engine._event_fd()
+        self._loop.add_reader(self._watched_fd, _signalled, weakref.ref(self), self._watched_fd)
         channels.add(self)
 
     async def __aenter__(self) -> Self:
@@ -111,15 +111,15 @@ class Channel(Declarations):
         await self.close()
 
     def __del__(self) -> None:
-        bell: int | None = getattr(self, "_bell", None)
-        if bell is None:
+        event_fd: int | None = getattr(self, "_watched_fd", None)
+        if event_fd is None:
             return
         if self._store._forked:
             return  # the loop watches what the parent's loop watches
         if not self._store.closed and not self._engine.closed:
             self._warn_unclosed()
         with suppress(RuntimeError):  # the loop was closed, and watches nothing any more
-            self._loop.call_soon_threadsafe(_forget_bell, self._loop, bell, self._engine)
+            self._loop.call_soon_threadsafe(_forget_watched_fd, self._loop, event_fd, self._engine)
 
     def _warn_unclosed(self) -> None:
         warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=3, source=self)
@@ -164,9 +164,9 @@ class Channel(Declarations):
     def _stop_listening(self) -> None:
         """The descriptor is closed only when nobody watches it: its number may be another's
         then."""
-        if self._bell is not None:
-            self._loop.remove_reader(self._bell)
-            self._bell = None
+        if self._watched_fd is not None:
+            self._loop.remove_reader(self._watched_fd)
+            self._watched_fd = None
             self._engine._forget_event_fd()
 
     def _failed(self, error: BaseException) -> None:
@@ -684,8 +684,8 @@ class Channel(Declarations):
     async def _settle_all(
         self, verb: Callable[..., None], tag: int, requeue: bool, reject: bool, delay_us: int
     ) -> None:
-        """Up to ``tag``; 0: all.  Not what is on its way to somebody: he could not settle it any
-        more, and if he never gets it, it would be lost."""
+        """Up to ``tag``; 0: all.  Not what is on its way to somebody,
+        who could not settle it any more: if it never arrives, it would be lost."""
         self._check()
         if tag < 0 or self._deliveries.handed_out(tag) == [(1, tag)]:
             await self._inline(partial(verb, tag, multiple=True))
@@ -727,17 +727,17 @@ class Channel(Declarations):
         await self._threaded(self._engine.tx_rollback)
 
 
-def _ring(channel: weakref.ref[Channel], bell: int) -> None:
+def _signalled(channel: weakref.ref[Channel], event_fd: int) -> None:
     with suppress(BlockingIOError):
-        os.eventfd_read(bell)
+        os.eventfd_read(event_fd)
     listener = channel()
     if listener is not None:
-        listener._events.rang()
+        listener._events.signalled()
 
 
-def _forget_bell(loop: asyncio.AbstractEventLoop, bell: int, engine: Engine) -> None:
+def _forget_watched_fd(loop: asyncio.AbstractEventLoop, event_fd: int, engine: Engine) -> None:
     """In the loop; the engine, which the descriptor belongs to, is here until it is done."""
-    loop.remove_reader(bell)
+    loop.remove_reader(event_fd)
     engine._forget_event_fd()
     engine.close()
 

@@ -73,7 +73,7 @@ class Events:
 
     async def change(self, happened: Callable[[], Awaitable[bool]], end: float) -> bool:
         """Whether ``happened`` says yes; if not, return at the next change, whomever it is for, or
-        at ``end``.  What comes after it was asked rings."""
+        at ``end``.  What comes after it was asked signals the eventfd."""
         change: asyncio.Future[None] = self._loop.create_future()
         self._changes.append(change)
         try:
@@ -90,8 +90,8 @@ class Events:
             self._changes.remove(change)
         return False
 
-    def rang(self) -> None:
-        """The bell did."""
+    def signalled(self) -> None:
+        """The eventfd was signalled."""
         self._changed()
         self.look()
 
@@ -102,7 +102,7 @@ class Events:
             self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """Take what is there, for those who wait; the bell rings for what is not there yet."""
+        """Take what is there, for those who wait; what comes later signals the eventfd."""
         self.looks_soon = False
         taken = 0
         while self._lane.end is None and self._lane.free:

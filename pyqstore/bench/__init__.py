@@ -1,6 +1,6 @@
 """Benchmarks: ``pyqstore bench``, with the extra ``pyqstore[bench]``.
 
-Rooms, each using those below it alone: command (the command line), the works (one module each),
+Rooms, each using those below it alone: command (the command line), the workloads (one module each),
 report (table, JSON, PNG, HTML), drawing, floor and machine (the disk, and what it is in), runs
 (cases, samples, rounds).
 """

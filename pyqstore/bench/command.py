@@ -1,4 +1,4 @@
-"""``pyqstore bench``: a command for each work."""
+"""``pyqstore bench``: a command for each workload."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from . import machine
 from .report import Report
 from .runs import Options, Progress, run_rounds
 
-# A work is a module beside this one: its docstring (the first line is its help), TITLE,
+# A workload is a module beside this one: its docstring (the first line is its help), TITLE,
 # cases(options), PLOTS, and where it has something to say, notes(results); OPTIONS are click
 # options of its own, that it finds in Options.chosen; ROUNDS, QUICK_ROUNDS: where cases are long.
-# A work that keeps something running has begun(options, directory, progress), a context manager:
-# what it gives stands in for the module.  What finished(results) gives, where there is such, is
-# reported in place of the results.
-WORKS = (
+# A workload that keeps something running has begun(options, directory, progress), a context
+# manager: what it gives stands in for the module.  What finished(results) gives, where there is
+# such, is reported in place of the results.
+WORKLOADS = (
     "fsync",
     "arrow",
     "consume",
@@ -93,11 +93,11 @@ def _finite(_context: object, _option: object, scale: float) -> float:
     return scale
 
 
-def _rounds(work: ModuleType) -> tuple[int, int]:
-    return getattr(work, "ROUNDS", _ROUNDS), getattr(work, "QUICK_ROUNDS", _QUICK_ROUNDS)
+def _rounds(workload: ModuleType) -> tuple[int, int]:
+    return getattr(workload, "ROUNDS", _ROUNDS), getattr(workload, "QUICK_ROUNDS", _QUICK_ROUNDS)
 
 
-def _common(work: ModuleType) -> list[click.Parameter]:
+def _common(workload: ModuleType) -> list[click.Parameter]:
     return [
         click.Option(
             ["--directory"],
@@ -110,7 +110,7 @@ def _common(work: ModuleType) -> list[click.Parameter]:
             ["--rounds"],
             type=click.IntRange(min=1),
             help="How often each case is measured.  Default: {}, with --quick {}.".format(
-                *_rounds(work)
+                *_rounds(workload)
             ),
         ),
         click.Option(["--quick"], is_flag=True, help="Less of everything, in seconds."),
@@ -127,13 +127,13 @@ def _common(work: ModuleType) -> list[click.Parameter]:
 
 
 class Works(click.Group):
-    """The works, each imported when it is asked for."""
+    """The workloads, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(WORKS)
+        return list(WORKLOADS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _command(cmd_name) if cmd_name in WORKS else None
+        return _command(cmd_name) if cmd_name in WORKLOADS else None
 
 
 @click.group(cls=Works, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -142,20 +142,22 @@ def bench() -> None:
 
 
 def _command(name: str) -> click.Command:
-    work = importlib.import_module(f".{name}", __package__)
-    own: list[click.Parameter] = list(getattr(work, "OPTIONS", ()))
+    workload = importlib.import_module(f".{name}", __package__)
+    own: list[click.Parameter] = list(getattr(workload, "OPTIONS", ()))
     names = [str(option.name) for option in own if option.expose_value]
 
     def run(**given: Any) -> None:
         chosen = {name: given.pop(name) for name in names}
-        measure(name, work, chosen, **given)
+        measure(name, workload, chosen, **given)
 
-    return click.Command(name, callback=run, params=[*own, *_common(work)], help=work.__doc__)
+    return click.Command(
+        name, callback=run, params=[*own, *_common(workload)], help=workload.__doc__
+    )
 
 
 def measure(
     name: str,
-    work: ModuleType,
+    workload: ModuleType,
     chosen: dict[str, object],
     *,
     directory: Path,
@@ -166,11 +168,13 @@ def measure(
     plot: Path | None,
     html: Path | None,
 ) -> None:
-    """Run a work, and write and print what came."""
+    """Run a workload, and write and print what came."""
     options = Options(quick=quick, scale=scale, chosen=chosen)
     with _ended_cleanly():
         with _failures_told():
-            report = _measured(name, work, options, directory, rounds or _rounds(work)[quick])
+            report = _measured(
+                name, workload, options, directory, rounds or _rounds(workload)[quick]
+            )
         try:
             with _failures_told():
                 for path, write in ((json, report.json), (plot, report.png), (html, report.html)):
@@ -185,14 +189,14 @@ def measure(
 
 
 def _measured(
-    name: str, work: ModuleType, options: Options, directory: Path, rounds: int
+    name: str, workload: ModuleType, options: Options, directory: Path, rounds: int
 ) -> Report:
     started = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     facts = machine.facts(directory)
     with (
         _own_directory(directory) as own,
         _bar(name) as progress,
-        _begun(work, options, own, progress) as running,
+        _begun(workload, options, own, progress) as running,
     ):
         results = run_rounds(running.cases(options), own, rounds, progress)
     notes = list(running.notes(results)) if hasattr(running, "notes") else []
@@ -201,7 +205,7 @@ def _measured(
     if machine.in_memory(facts):
         notes.insert(0, f"{directory} is memory ({facts['file system']}): no disk was measured.")
     said = {"rounds": rounds, "quick": options.quick, "scale": options.scale, **options.chosen}
-    return Report(name, work.TITLE, facts, started, said, results, running.PLOTS, notes)
+    return Report(name, workload.TITLE, facts, started, said, results, running.PLOTS, notes)
 
 
 def _print(report: Report) -> None:
@@ -219,12 +223,12 @@ def _print(report: Report) -> None:
 
 
 def _begun(
-    work: ModuleType, options: Options, directory: Path, progress: Progress
+    workload: ModuleType, options: Options, directory: Path, progress: Progress
 ) -> contextlib.AbstractContextManager[Any]:
-    if hasattr(work, "begun"):
-        begun: contextlib.AbstractContextManager[Any] = work.begun(options, directory, progress)
+    if hasattr(workload, "begun"):
+        begun: contextlib.AbstractContextManager[Any] = workload.begun(options, directory, progress)
         return begun
-    return contextlib.nullcontext(work)
+    return contextlib.nullcontext(workload)
 
 
 @contextlib.contextmanager
@@ -277,7 +281,7 @@ def _failures_told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(work: str) -> Iterator[Progress]:
+def _bar(workload: str) -> Iterator[Progress]:
     console = Console(stderr=True)
     with Bar(
         TextColumn("{task.description}"),
@@ -288,7 +292,7 @@ def _bar(work: str) -> Iterator[Progress]:
         disable=not console.is_terminal,
         transient=True,
     ) as bar:
-        task = bar.add_task(work, total=None)
+        task = bar.add_task(workload, total=None)
         yield lambda what, done, total: bar.update(
             task, description=what, completed=done, total=total
         )

@@ -1,4 +1,4 @@
-"""What the works do with a channel, the same thing in the same way in each of them."""
+"""What the workloads do with a channel, the same thing in the same way in each of them."""
 
 from __future__ import annotations
 

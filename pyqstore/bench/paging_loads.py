@@ -1,4 +1,4 @@
-"""What the work `paging` does with a store beside filling and draining, in processes of its own."""
+"""What the workload `paging` does beside filling and draining, in processes of its own."""
 
 from __future__ import annotations
 

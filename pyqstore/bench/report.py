@@ -24,9 +24,9 @@ _RATIOS_OF = {"p50_us": "p50", "bytes_per_s": "bytes/s", "messages_per_s": "mess
 
 @dataclass
 class Report:
-    """A work's results with all that is needed to read them."""
+    """A workload's results with all that is needed to read them."""
 
-    work: str
+    workload: str
     title: str
     machine: Mapping[str, str]
     started: str
@@ -39,7 +39,7 @@ class Report:
         """All of it but pictures and single rounds."""
         return {
             "format": FORMAT,
-            "work": self.work,
+            "work": self.workload,
             "title": self.title,
             "started": self.started,
             "options": dict(self.options),

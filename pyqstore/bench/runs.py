@@ -26,13 +26,13 @@ _QUICK = 0.1
 
 @dataclass(frozen=True)
 class Options:
-    """How much a work is to measure."""
+    """How much a workload is to measure."""
 
     quick: bool = False
     scale: float = 1.0
     """Of all counts of messages."""
     chosen: Mapping[str, object] = field(default_factory=dict)
-    """The work's own options of the command line, by name."""
+    """The workload's own options of the command line, by name."""
 
     def count(self, number: int, least: int = 1) -> int:
         """So many of something, scaled; with quick a tenth."""

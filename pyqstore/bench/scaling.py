@@ -95,7 +95,7 @@ def cases(options: Options) -> list[Case]:
 
 
 def threads(options: Options) -> list[Case]:
-    """The same work by more threads."""
+    """The same workload by more threads."""
     singles, batched = options.count(_SINGLES, 100), options.count(_BATCHED, 100)
     found = [
         floor.sync(BODY_BYTES, options.count(_WAITS, 10), THREADS),

@@ -1,4 +1,4 @@
-"""What the work `scaling` does with a store in a round.
+"""What the workload `scaling` does with a store in a round.
 
 Stores have room in memory for what is measured, where nothing else is said: what paging costs is in
 the parts that say so.

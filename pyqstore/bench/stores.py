@@ -1,4 +1,4 @@
-"""Stores for the works to measure: new, with one durable queue, ready to be measured."""
+"""Stores for the workloads to measure: new, with one durable queue, ready to be measured."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ cdef class Channel:
     # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
     cdef bint led_nowhere
     cdef uint32_t no_wait
-    # The descriptor for an event loop; closed here when it is neither watched nor rung.
-    cdef int bell
+    # The descriptor for an event loop; closed here when it is neither watched nor signalled.
+    cdef int event_fd
     cdef bint watched
     cdef bint freed
     cdef object message_type
@@ -56,7 +56,7 @@ cdef class Channel:
         cdef qs_status status
         self.store = store
         self.connection = connection
-        self.bell = -1
+        self.event_fd = -1
         clear(&error)
         if connection is None:
             store.enter()
@@ -98,11 +98,11 @@ cdef class Channel:
     cdef void close_bell(self) noexcept:
         """Whoever comes last, the loop or who frees the channel, closes it: in a child of fork()
         nobody."""
-        if (self.bell < 0 or self.watched or not self.freed
+        if (self.event_fd < 0 or self.watched or not self.freed
                 or self.store.generation != fork_generation):
             return
-        close(self.bell)
-        self.bell = -1
+        close(self.event_fd)
+        self.event_fd = -1
 
     def _free(self):
         self.free()
@@ -803,16 +803,16 @@ cdef class Channel:
         It stays open, whoever closes the channel, until ``_forget_event_fd``, which is for the loop
         to call when it does not watch it any more.
         """
-        cdef int bell
+        cdef int event_fd
         cdef qs_error error
         cdef qs_status status
         self.begin(&error)
         with nogil:
-            status = qs_channel_event_fd(self.handle, &bell, &error)
+            status = qs_channel_event_fd(self.handle, &event_fd, &error)
         self.end(status, &error)
-        self.bell = bell
+        self.event_fd = event_fd
         self.watched = True
-        return bell
+        return event_fd
 
     def _forget_event_fd(self):
         """No loop watches the descriptor any more: it is closed as soon as the channel is."""

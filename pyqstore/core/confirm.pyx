@@ -172,7 +172,7 @@ cdef class Confirm:
 
     def set_exception(self, exception, unheard=None):
         """For the channel: what went wrong, and ``unheard(exception)`` if whoever waits for it is
-        cancelled before that comes to him.  InvalidStateError when it is done."""
+        cancelled before that arrives.  InvalidStateError when it is done."""
         self.check_pending()
         self.state = CONFIRM_FAILED
         self.answer = exception

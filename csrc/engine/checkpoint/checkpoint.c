@@ -1,16 +1,19 @@
 /* Checkpoints.
  *
- * A checkpoint says exactly what the store was at one position L of the journal: topology, the state of each queue, the counts of the
- * message store.  The snapshot of that is taken in one hold of the lock.  What it needs of messages that are not on the disk yet
- * is held on to, and written without the lock afterwards: to segments, or, when it is little, into the checkpoint itself.  So what is
- * consumed soon after it was published never reaches a segment.
+ * A checkpoint says exactly what the store was at one position L of the journal: topology, the
+ * state of each queue, the counts of the message store.  The snapshot of that is taken in one
+ * hold of the lock.  What it needs of messages that are not on the disk yet is held on to, and
+ * written without the lock afterwards: to segments, or, when it is little, into the checkpoint
+ * itself.  So what is consumed soon after it was published never reaches a segment.
  *
- * Order: segments and packs are written and synced, their directory too; the journal is durable up to L; the checkpoint's file
- * is written and synced, its directory too; then MANIFEST names it, which is when it counts; then files go that only the last
- * one named.  A cut anywhere before that leaves the last checkpoint, whose files nobody has changed: slots and bodies are
+ * Order: segments and packs are written and synced, their directory too; the journal is durable
+ * up to L; the checkpoint's file is written and synced, its directory too; then MANIFEST names
+ * it, which is when it counts; then files go that only the last one named.  A cut anywhere
+ * before that leaves the last checkpoint, whose files nobody has changed: slots and bodies are
  * written once and on pages of their own, states go to the area that it does not name.
  *
- * Here: when one is due, and the order of the steps.  The snapshot is in checkpoint_snapshot.c, writing it in checkpoint_write.c. */
+ * Here: when one is due, and the order of the steps.  The snapshot is in checkpoint_snapshot.c,
+ * writing it in checkpoint_write.c. */
 #include "checkpoint.h"
 
 #include "backlog.h"
@@ -27,7 +30,8 @@
 
 /* ---- before the snapshot: the bulk ---- */
 
-/* REQUIRES lock; releases it meanwhile.  The bulk: queues with more than could be carried, up to where they are now. */
+/* REQUIRES lock; releases it meanwhile.  The bulk: queues with more than could be carried, up to
+ * where they are now. */
 static qs_status flush_bulk(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor;
@@ -64,8 +68,9 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Bodies with several references leave the queues before the snapshot, whatever their number. */
-static void promote_all(struct qs_store *store)
+/* REQUIRES lock; releases it meanwhile.  Bodies with several references leave the queues before
+ * the snapshot, whatever their number. */
+static void share_all_bodies(struct qs_store *store)
 {
     for (bool released = true; released;) { /* the map may be another one then */
         struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -74,7 +79,8 @@ static void promote_all(struct qs_store *store)
                qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *queue = cursor.value;
             queue->jobs += 1;
-            while (!released && qsi_promote(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
+            while (!released &&
+                   qsi_share_bodies(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
             }
             queue->jobs -= 1;
             qsi_free_queue_if_done(queue);
@@ -128,13 +134,14 @@ static qs_status prepare(struct qs_store *store, qs_error *error)
 {
     QS_TRY(qsi_store_check_failed(store, error));
     store->space.carried_max = qsi_space_carried_max(store);
-    promote_all(store);
+    share_all_bodies(store);
     QS_TRY(flush_bulk(store, error));
     QS_TRY(spill_keys(store, error));
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_WAITS);
     for (;;) {
         QS_TRY(qsi_store_check_failed(store, error));
-        /* Readers from before a snapshot that came to nothing are not told from new ones after the next. */
+        /* Readers from before a snapshot that came to nothing are not told from new ones after
+         * the next. */
         if (store->paging.rewriting ||
             store->paging.readers.count[(store->paging.readers.epoch + 1) & 1] > 0) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
@@ -210,7 +217,8 @@ static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  For a checkpoint that found no space; false: there is nothing that it could have. */
+/* REQUIRES lock; releases it meanwhile.  For a checkpoint that found no space; false: there is
+ * nothing that it could have. */
 static bool find_space(struct qs_store *store)
 {
     bool found;

@@ -1,5 +1,5 @@
-/* The bytes of a checkpoint (docs/FORMAT.md, "Checkpoint"): a header, and records as in the journal, which say in short what the journal
- * said up to the checkpoint's LSN. */
+/* The bytes of a checkpoint (docs/FORMAT.md, "Checkpoint"): a header, and records as in the
+ * journal, which say in short what the journal said up to the checkpoint's LSN. */
 #ifndef QSI_CHECKPOINT_FORMAT_H
 #define QSI_CHECKPOINT_FORMAT_H
 
@@ -38,7 +38,8 @@ struct qsi_segment_entry {
     bool has_stored;
     bool has_expiries;
 };
-/* A queue: what it holds below base_seq is in these segments; what lies from there on follows as messages records. */
+/* A queue: what it holds below base_seq is in these segments; what lies from there on follows as
+ * messages records. */
 struct qsi_queue_state {
     uint64_t queue_id;
     uint64_t base_seq;
@@ -53,7 +54,8 @@ qs_status qsi_queue_state_decode(struct qsi_queue_state *state_out, const uint8_
 void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t *record,
                               uint32_t index);
 
-/* A file that a segment had before, in the order in which they were left; behind the queue's state. */
+/* A file that a segment had before, in the order in which they were left; behind the queue's
+ * state. */
 qs_status qsi_former_file_encode(struct qsi_buf *out, const struct qsi_segment_file *file,
                                  uint32_t end) QS_MUST_CHECK;
 qs_status qsi_former_file_decode(struct qsi_segment_file *file_out, uint32_t *end_out,

@@ -1,5 +1,5 @@
-/* What the files of making a checkpoint share: checkpoint.c makes the steps, checkpoint_snapshot.c says what the store is,
- * checkpoint_write.c writes it. */
+/* What the files of making a checkpoint share: checkpoint.c makes the steps,
+ * checkpoint_snapshot.c says what the store is, checkpoint_write.c writes it. */
 #ifndef QSI_CHECKPOINT_JOB_H
 #define QSI_CHECKPOINT_JOB_H
 
@@ -73,7 +73,8 @@ void qsi_seal_dead_files(struct qs_store *store, bool sealed);
 
 /* ---- checkpoint_write.c ---- */
 
-/* REQUIRES lock; releases it.  Everything but naming the checkpoint: when it returns, all is synced. */
+/* REQUIRES lock; releases it.  Everything but naming the checkpoint: when it returns, all is
+ * synced. */
 qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
                              qs_error *error) QS_MUST_CHECK;
 /* Without the lock.  Ends the jobs that were begun and not done. */
@@ -86,11 +87,12 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
                                   uint64_t last_number, qs_error *error) QS_MUST_CHECK;
 /* ---- checkpoint_sync.c ---- */
 
-/* Without the lock.  A failed sync may have lost anything: the store has failed; after a shortage, or
- * where a file was not there to be synced, it has not.  Returns status. */
+/* Without the lock.  A failed sync may have lost anything: the store has failed; after a
+ * shortage, or where a file was not there to be synced, it has not.  Returns status. */
 qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error) QS_MUST_CHECK;
-/* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its messages. */
+/* Without the lock.  QS_ECORRUPT: a file is damaged or gone, and only the journal has its
+ * messages. */
 qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
 /* Will the next open find the checkpoint's file? */
 qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
@@ -99,7 +101,8 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
 void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint);
 /* REQUIRES lock.  It counts. */
 void qsi_checkpoint_note_synced(struct checkpoint *checkpoint);
-/* REQUIRES lock.  How a checkpoint ended: with QS_ECORRUPT the journal grows until another one goes well. */
+/* REQUIRES lock.  How a checkpoint ended: with QS_ECORRUPT the journal grows until another one
+ * goes well. */
 qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error);
 

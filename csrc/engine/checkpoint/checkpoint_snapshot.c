@@ -1,6 +1,7 @@
-/* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in one hold of the lock.  Of messages that are
- * only in the journal it decides which are flushed to segments and which the checkpoint carries itself; the jobs for both are begun
- * here and run by checkpoint_write.c. */
+/* The snapshot of a checkpoint: topology, keys of transactions, queues and their messages, in
+ * one hold of the lock.  Of messages that are only in the journal it decides which are flushed
+ * to segments and which the checkpoint carries itself; the jobs for both are begun here and run
+ * by checkpoint_write.c. */
 #include "check.h"
 #include "checkpoint_job.h"
 #include "error.h"
@@ -21,11 +22,13 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
 
     bytes = bytes < CARRIED_BYTES_MIN ? CARRIED_BYTES_MIN : bytes;
     bytes = bytes < CARRIED_BYTES_MAX ? bytes : CARRIED_BYTES_MAX;
-    /* What is carried is written again by each checkpoint: where space is short it goes to segments. */
+    /* What is carried is written again by each checkpoint: where space is short it goes to
+     * segments. */
     return bytes < store->space.carried_max ? bytes : store->space.carried_max;
 }
 
-/* May the first message that is not flushed go to a segment later without sharing a page of slots with one that is? */
+/* May the first message that is not flushed go to a segment later without sharing a page of
+ * slots with one that is? */
 static bool ends_on_page(const struct qs_store *store, const struct qsi_queue *queue)
 {
     uint32_t entries = store->shared.entries;
@@ -149,14 +152,15 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
     return count;
 }
 
-/* What the area told of the slots below end when it was written is still so: their messages had been given out by then, and what
- * was transient among them counts as settled. */
+/* What the area told of the slots below end when it was written is still so: their messages had
+ * been given out by then, and what was transient among them counts as settled. */
 static bool is_told(const struct qsi_segment *segment, uint32_t end)
 {
     return segment->settled == NULL || segment->told_end == end || !segment->state_dirty;
 }
 
-/* The state of the segment's slots below end, to be written to the area that no checkpoint names. */
+/* The state of the segment's slots below end, to be written to the area that no checkpoint
+ * names. */
 static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
                              struct qsi_segment *segment, uint32_t end, uint32_t entry)
 {

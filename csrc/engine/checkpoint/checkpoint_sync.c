@@ -1,11 +1,11 @@
 /* What a checkpoint needs of files on the disk: that they are synced, and that whoever opens the
  * store next finds them.
  *
- * The journal has whatever was written to them since the last checkpoint, until this one counts.  So
- * a file with such messages that is damaged or gone holds the checkpoint up, and with it the files
- * of the journal: nothing is lost, and only who publishes is stopped, when the journal has grown to
- * its bound (qsi_checkpoint_check_held).  It goes on when the file is back, or when nothing in it is
- * needed any more.  A sync that fails is the end of the store. */
+ * The journal has whatever was written to them since the last checkpoint, until this one counts.
+ * So a file with such messages that is damaged or gone holds the checkpoint up, and with it the
+ * files of the journal: nothing is lost, and only who publishes is stopped, when the journal has
+ * grown to its bound (qsi_checkpoint_check_held).  It goes on when the file is back, or when
+ * nothing in it is needed any more.  A sync that fails is the end of the store. */
 #include "alloc.h"
 #include "check.h"
 #include "checkpoint_job.h"
@@ -67,8 +67,8 @@ void qsi_checkpoint_note_synced(struct checkpoint *checkpoint)
     }
 }
 
-/* A file in which only a state is new that memory has as well is not needed: the next try tells a new
- * file. */
+/* A file in which only a state is new that memory has as well is not needed: the next try tells
+ * a new file. */
 static bool leave_state(struct checkpoint *checkpoint, uint32_t index)
 {
     const struct qsi_segment_file *file =

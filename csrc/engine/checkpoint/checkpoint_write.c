@@ -1,5 +1,6 @@
-/* Writing a checkpoint, without the lock: the flushes and states that its snapshot began, syncing their files, the checkpoint's own file,
- * naming it in MANIFEST, and afterwards the removal of what only the last one named.  The order is that of checkpoint.c. */
+/* Writing a checkpoint, without the lock: the flushes and states that its snapshot began,
+ * syncing their files, the checkpoint's own file, naming it in MANIFEST, and afterwards the
+ * removal of what only the last one named.  The order is that of checkpoint.c. */
 #include "qstore/codec.h"
 
 #include "alloc.h"
@@ -365,8 +366,8 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 
 /* ---- afterwards: what only the last one needed goes ---- */
 
-/* REQUIRES lock; releases it meanwhile.  For want of memory it is tried again with the next checkpoint; else the next open removes
- * what no checkpoint names. */
+/* REQUIRES lock; releases it meanwhile.  For want of memory it is tried again with the next
+ * checkpoint; else the next open removes what no checkpoint names. */
 static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
 {
     qs_status status;

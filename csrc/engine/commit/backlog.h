@@ -8,7 +8,8 @@
 uint64_t qsi_backlog_bytes(const struct qs_store *store);
 /* REQUIRES lock.  Of files that go when the next one counts. */
 uint64_t qsi_dead_bytes(const struct qs_store *store);
-/* Are checkpoints made unasked?  Not in a salvaged store: they would let go of the journal that is damaged. */
+/* Are checkpoints made unasked?  Not in a salvaged store: they would let go of the journal that
+ * is damaged. */
 static inline bool qsi_checkpoint_is_automatic(const struct qs_store *store)
 {
     return store->options.checkpoint_bytes > 0 && store->options.recovery != QS_RECOVERY_SALVAGE;
@@ -19,9 +20,11 @@ bool qsi_checkpoint_is_due(const struct qs_store *store);
 bool qsi_checkpoint_wants_begin(const struct qs_store *store);
 /* REQUIRES lock.  Are there files that only wait for one to go? */
 bool qsi_checkpoint_would_free(const struct qs_store *store);
-/* REQUIRES lock.  Does the journal grow faster than checkpoints can be made?  Publishers wait then. */
+/* REQUIRES lock.  Does the journal grow faster than checkpoints can be made?  Publishers wait
+ * then. */
 bool qsi_checkpoint_is_behind(const struct qs_store *store);
-/* REQUIRES lock, and that is_held_up.  QS_ECORRUPT: publishers are refused, as the journal has grown to its bound. */
+/* REQUIRES lock, and that is_held_up.  QS_ECORRUPT: publishers are refused, as the journal has
+ * grown to its bound. */
 qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -10,13 +10,13 @@
  * commit. */
 #include "commit.h"
 
+#include "armed.h"
 #include "backlog.h"
 #include "check.h"
 #include "commit_internal.h"
 #include "enter.h"
 #include "env_call.h"
 #include "error.h"
-#include "park.h"
 #include "space.h"
 #include "store.h"
 #include "wake.h"
@@ -27,8 +27,8 @@
 #define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
 #define FILE_TRIES 100
 #define FILL_BYTES (512u << 10) /* zeros ahead of the journal in one step, */
-#define GATHER_YIELDS \
-    16 /* turns the leader gives to followers of the last commit who will be back */
+/* turns the leader gives to followers of the last commit who will be back */
+#define GATHER_YIELDS 16
 
 /* What is synced into a file without a name, or into a directory that was moved away, is durable
  * and lost: asked before anything is confirmed. */
@@ -60,7 +60,8 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
     }
 }
 
-/* Gives a bigger group the chance to form: those who waited for the last commit publish again as soon as they run. */
+/* Gives a bigger group the chance to form: those who waited for the last commit publish again as
+ * soon as they run. */
 static void gather(struct qs_store *store)
 {
     uint64_t deadline;
@@ -117,7 +118,7 @@ void qsi_commit_lead(struct qs_store *store)
     qsi_lead_step(&store->commit.lead, QSI_LEAD_GATHERS);
     store->commit.began_ns = 0;
     gather(store);
-    store->commit.is_awaited = false; /* whoever asked has his bytes in this one */
+    store->commit.is_awaited = false; /* whoever asked has its bytes in this one */
     if (!qsi_journal_seal(store->journal) && !qsi_commit_has_unsynced(store)) {
         qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
         return;
@@ -157,7 +158,7 @@ void qsi_commit_lead(struct qs_store *store)
         qsi_cond_broadcast(&store->commit.durable);
     }
     qsi_events_announce(store);
-    qsi_ring_confirmed(store);
+    qsi_signal_confirmed(store);
     if (store->checkpoint.sleeps || qsi_checkpoint_wants_begin(store)) {
         qsi_cond_signal(&store->checkpoint.due);
     }

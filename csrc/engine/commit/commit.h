@@ -7,7 +7,8 @@
 /* REQUIRES lock. */
 qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 void qsi_commit_join_threads(struct qs_store *store); /* without the lock, when it closes */
-/* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT, QS_ESTORE_FAILED. */
+/* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT,
+ * QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
                           qs_error *error) QS_MUST_CHECK;
 /* The same as far as written: what is survives the process, and not a power cut. */
@@ -18,7 +19,8 @@ void qsi_commit_mark(struct qs_store *store);
 /* Some zeros ahead of the journal.  REQUIRES the lock, nobody who leads, and no failure;
  * releases the lock meanwhile. */
 void qsi_commit_fill(struct qs_store *store);
-/* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
+/* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be
+ * accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                enum qsi_room_use use, bool *released_out,
                                qs_error *error) QS_MUST_CHECK;

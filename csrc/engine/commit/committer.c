@@ -6,8 +6,8 @@
 #include "space.h"
 #include "store.h"
 
-#define GRACE_NS \
-    100000u /* a fresh batch is left this long to its publisher, who may be about to wait */
+/* a fresh batch is left this long to its publisher, who may be about to wait */
+#define GRACE_NS 100000u
 #define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
 #define IDLE_NS 20000000u             /* without work for so long, it sleeps until it is called */
 #define FILL_NAP_NS 1000000u          /* between steps, */
@@ -128,7 +128,8 @@ static void *run_maintainer(void *argument)
             failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
             qsi_mutex_lock(&store->mutex);
         }
-        /* A failure is no news to anybody yet: the next commit calls again, and publishers meet it themselves. */
+        /* A failure is no news to anybody yet: the next commit calls again, and publishers meet
+         * it themselves. */
         if (store->life < QSI_LIFE_STOPS &&
             (failed || !(qsi_journal_wants_spare(store->journal) && !store->commit.preparing &&
                          !store->failed))) {

@@ -31,7 +31,8 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  A small file of what is kept for those who do not publish. */
+/* REQUIRES lock; releases it meanwhile.  A small file of what is kept for those who do not
+ * publish. */
 static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                      enum qsi_room_use use, qs_error *error)
 {
@@ -60,11 +61,12 @@ static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_
     return status == QS_ENOSPC ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot have it. */
+/* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room
+ * cannot have it. */
 static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                    enum qsi_room_use use, bool may_regain, qs_error *error)
 {
-    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_DEAD_LETTER;
     qs_status status =
         make_free_spare(store, bytes, entry_bytes, publishes ? use : QSI_ROOM_SETTLE, error);
 
@@ -95,11 +97,11 @@ static uint64_t unsynced_bytes_max(const struct qs_store *store)
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                enum qsi_room_use use, bool *released_out, qs_error *error)
 {
-    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_LETTER;
+    bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_DEAD_LETTER;
 
     *released_out = false;
     for (uint32_t tries = 0;; tries++) {
-        bool may_regain = use != QSI_ROOM_LETTER && tries < QSI_REGAIN_TRIES;
+        bool may_regain = use != QSI_ROOM_DEAD_LETTER && tries < QSI_REGAIN_TRIES;
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         uint64_t appended = qsi_journal_appended_lsn(store->journal);
         bool waited = false;
@@ -160,8 +162,7 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
         return QS_OK;
     }
     arena_bytes = arena_bytes < QSI_ARENA_BYTES_MAX ? arena_bytes : QSI_ARENA_BYTES_MAX;
-    arena_bytes =
-        arena_bytes < qsi_piece_of_budget(store) ? arena_bytes : qsi_piece_of_budget(store);
+    arena_bytes = arena_bytes < qsi_part_of_budget(store) ? arena_bytes : qsi_part_of_budget(store);
     chunk = qsi_chunk_create(bytes > arena_bytes ? bytes : arena_bytes);
     if (chunk == NULL) {
         return qsi_fail(error, QS_ENOMEM, "record of %llu bytes", (unsigned long long)bytes);

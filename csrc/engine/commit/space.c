@@ -70,8 +70,8 @@ static uint64_t reserve_size(struct qs_store *store)
     return qsi_round_up(bytes, QSI_BLOCK_ALIGN);
 }
 
-/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much of it as checkpoints need and there is
- * space for.  False: it is not whole. */
+/* Makes the reserve whole again if free_bytes do for that, which nothing else needs, or as much
+ * of it as checkpoints need and there is space for.  False: it is not whole. */
 static bool restore_reserve(struct qs_store *store, uint64_t free_bytes);
 
 void qsi_space_begin(struct qs_store *store)
@@ -104,7 +104,7 @@ static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use
     case QSI_ROOM_CHECKPOINT:
         return 0;
     case QSI_ROOM_PUBLISH:
-    case QSI_ROOM_LETTER:
+    case QSI_ROOM_DEAD_LETTER:
         break;
     }
     return UINT64_MAX;
@@ -146,8 +146,9 @@ static qs_status fill_upto(struct qs_store *store, uint64_t bytes)
     return error.os_errno == EFBIG ? QS_EINVAL : status;
 }
 
-/* REQUIRES the mutex.  Where files must not be as large, the whole reserve is smaller.  Where there is less space, a part is kept
- * as well: what is free otherwise would be the next settle's, and none be left for the checkpoint that helps all of them. */
+/* REQUIRES the mutex.  Where files must not be as large, the whole reserve is smaller.  Where
+ * there is less space, a part is kept as well: what is free otherwise would be the next
+ * settle's, and none be left for the checkpoint that helps all of them. */
 static void fill_reserve(struct qs_store *store, uint64_t bytes)
 {
     struct space *space = &store->space;
@@ -185,14 +186,16 @@ static void restore(struct qs_store *store, uint64_t bytes)
         fill_reserve(store, bytes);
     }
     if (space->reserve_bytes >= space->whole_bytes) {
-        /* So that it is there after a power cut.  If that fails, it will be found out by who needs it. */
+        /* So that it is there after a power cut.  If that fails, it will be found out by who
+         * needs it. */
         (void)!qsi_file_sync_new(store->env, space->reserve, NULL);
         qsi_message_store_leave_free(store->messages, space->whole_bytes);
         set_whole(store, true);
     }
 }
 
-/* REQUIRES the mutex.  Settles had a part of it: they do not get it again from what a checkpoint would write. */
+/* REQUIRES the mutex.  Settles had a part of it: they do not get it again from what a checkpoint
+ * would write. */
 static void restore_from(struct qs_store *store, uint64_t free_bytes)
 {
     const struct space *space = &store->space;
@@ -225,7 +228,7 @@ bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
     struct space *space = &store->space;
     bool is_left = qsi_space_is_whole(store);
 
-    if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_LETTER) {
+    if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_DEAD_LETTER) {
         qsi_mutex_lock(&space->mutex);
         restore(store, bytes_kept_from(space, use));
         is_left = !space->is_lent && space->reserve_bytes >= bytes_kept_from(space, use);
@@ -244,7 +247,8 @@ bool qsi_space_lend(struct qs_store *store)
 
 /* ---- what is free, and what it must do for ---- */
 
-/* Of a segment file: what is in front of its slots, and what is left of pages.  Most of it is never written in large ones. */
+/* Of a segment file: what is in front of its slots, and what is left of pages.  Most of it is
+ * never written in large ones. */
 static uint64_t segment_overhead(const struct qs_store *store)
 {
     uint64_t bytes = qsi_segment_slots_at(store->shared.entries);
@@ -252,8 +256,8 @@ static uint64_t segment_overhead(const struct qs_store *store)
     return (bytes < OVERHEAD_BYTES_MAX ? bytes : OVERHEAD_BYTES_MAX) + 2 * QSI_SEGMENT_PAGE;
 }
 
-/* What a checkpoint may write of the states of the queue's segments, when settles come to all of them: areas that were not written
- * to yet take space only then. */
+/* What a checkpoint may write of the states of the queue's segments, when settles come to all of
+ * them: areas that were not written to yet take space only then. */
 static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue *queue)
 {
     uint64_t bytes = 0;
@@ -366,8 +370,8 @@ bool qsi_space_is_tight(struct qs_store *store)
 
 bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
-    /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable queue a checkpoint has the less to
-     * write; what it was lent is not for others. */
+    /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable
+     * queue a checkpoint has the less to write; what it was lent is not for others. */
     if (store->journal == NULL ||
         (store->checkpoint.state != QSI_CHECKPOINT_NONE && queue->container.durable)) {
         return true;

@@ -1,17 +1,19 @@
 /* Consumers, and events: what a broker would send unasked.
  *
- * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts what a consumer (or all of the
- * channel's) has out.  Who takes a message is decided when somebody asks for it:
+ * A channel's thread asks for the next event; consumers take their turn then.  Prefetch counts
+ * what a consumer (or all of the channel's) has out.  Who takes a message is decided when
+ * somebody asks for it:
  *   - nobody while a consumer of higher priority has room, whether its channel asks or not;
- *   - within a priority, whoever asks, but for messages that others wait for who come before him in turn. */
+ *   - within a priority, whoever asks, but for messages that others wait for who come before it
+ *     in turn. */
 #include "consume.h"
 
 #include "alloc.h"
 #include "check.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "record.h"
 #include "store.h"
@@ -96,8 +98,8 @@ void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message 
 /* What is to expire at once may still go to a consumer who is there. */
 static void note_consumers(struct store_queue *queue)
 {
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        qsi_queue_set_grace(&qsi_level_at(queue, i)->core,
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        qsi_queue_set_grace(&qsi_subqueue_at(queue, i)->core,
                             queue->consumer_count > 0 ? GRACE_US : 0);
     }
 }
@@ -195,7 +197,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     qsi_note_use(store, queue);
     if (queue->consumer_count > 0) {
         qsi_events_announce(store);
-        qsi_ring_consumers(store, queue);
+        qsi_signal_consumers(store, queue);
     } else if ((queue->flags & QS_AUTO_DELETE) != 0) {
         qsi_delete_queue_now(store, queue);
     }
@@ -253,7 +255,7 @@ static void ring_beside(struct qs_channel *channel)
          node = node->next) {
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
         if (queue != NULL) {
-            qsi_ring_consumers(channel->store, queue);
+            qsi_signal_consumers(channel->store, queue);
         }
     }
 }

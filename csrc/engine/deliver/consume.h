@@ -5,7 +5,8 @@
 #include "store.h"
 
 void qsi_drop_consumers(struct qs_channel *channel);
-/* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be freed. */
+/* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be
+ * freed. */
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
 
 /* A message for the consumer, or about it, tells its names for as long as it is held. */

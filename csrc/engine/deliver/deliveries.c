@@ -62,7 +62,7 @@ static qs_status reserve(struct qs_store *store, const struct store_queue *queue
     struct qsi_chunk *chunk;
 
     QS_TRY(qsi_segment_keep_deliveries(&queue->core, segment));
-    QS_TRY(qsi_depart_reserve(store, 1));
+    QS_TRY(qsi_reserve_removals(store, 1));
     if (!is_journalled(store, queue)) {
         return QS_OK;
     }
@@ -84,7 +84,7 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
         if (worn < stretch->count) {
             qsi_container_untake(&queue->container, stretch, worn);
         }
-        qsi_depart(store, queue, stretch, QSI_DELIVERY_LIMIT);
+        qsi_add_removal(store, queue, stretch, QSI_DELIVERY_LIMIT);
         stretch->count = 0;
         return QS_OK;
     }
@@ -95,14 +95,14 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
     return QS_OK;
 }
 
-qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queue *queue,
-                                       qs_error *error)
+qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
+                                          qs_error *error)
 {
     struct qsi_stretch stretch;
     uint32_t worn;
 
     for (;;) {
-        if (qsi_depart_reserve(store, 1) != QS_OK) {
+        if (qsi_reserve_removals(store, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "messages that were delivered too often");
         }
         if (qsi_container_take(&queue->container, QSI_WORD_BITS, &stretch) != QSI_TAKE_TAKEN) {
@@ -115,7 +115,7 @@ qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queu
         if (worn == 0) {
             return QS_OK;
         }
-        qsi_depart(store, queue, &stretch, QSI_DELIVERY_LIMIT);
+        qsi_add_removal(store, queue, &stretch, QSI_DELIVERY_LIMIT);
     }
 }
 

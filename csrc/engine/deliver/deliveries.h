@@ -4,13 +4,14 @@
  * Whoever takes messages from such a queue journals that, and the record is written before the
  * messages are handed out: a message that ends its process is counted.  It is synced with the
  * next commit, so a power cut may forget the last counts. What was delivered as often as the
- * queue lets it departs when it would be delivered once more, or comes back. */
+ * queue lets it is removed when it would be delivered once more, or comes back. */
 #ifndef QSI_DELIVERIES_H
 #define QSI_DELIVERIES_H
 
-#include "levels.h"
+#include "priorities.h"
 
-/* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them counted. */
+/* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them
+ * counted. */
 bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
                      uint32_t slot);
 
@@ -28,14 +29,14 @@ static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel
 }
 
 /* REQUIRES lock and a stretch that was just taken from a queue that counts.  Leaves of it what
- * may be delivered, with memory to count it; count 0: what it began with departed, and the next
+ * may be delivered, with memory to count it; count 0: what it began with was removed, and the next
  * may be taken.  A failure leaves nothing. */
 qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
                                 struct qsi_stretch *stretch, qs_error *error) QS_MUST_CHECK;
 /* After recovery: what a crash left at the head of a queue that counts, delivered too often,
- * departs before anybody asks for it.  What lies on the disk, or behind, does when it comes. */
-qs_status qsi_deliveries_hold_worn_out(struct qs_store *store, struct store_queue *queue,
-                                       qs_error *error) QS_MUST_CHECK;
+ * is removed before anybody asks for it.  What lies on the disk, or behind, does when it comes. */
+qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
+                                          qs_error *error) QS_MUST_CHECK;
 /* REQUIRES a stretch that was screened, or the beginning of it. */
 void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
                           const struct qsi_stretch *stretch);

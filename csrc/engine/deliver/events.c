@@ -1,14 +1,14 @@
-/* Events: what a broker would send unasked, for who asks or is called.  Whose turn it is, is told in
- * consume.c. */
+/* Events: what a broker would send unasked, for who asks or is called.  Whose turn it is, is
+ * told in consume.c. */
+#include "armed.h"
 #include "check.h"
 #include "commit.h"
 #include "consume.h"
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "pager.h"
-#include "park.h"
+#include "priorities.h"
 #include "receive.h"
 #include "returns.h"
 #include "settle.h"
@@ -128,7 +128,8 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
     return NULL;
 }
 
-/* REQUIRES lock.  The channel waits no longer, or has no room: who left messages to it looks again, if it has left some, too. */
+/* REQUIRES lock.  The channel waits no longer, or has no room: who left messages to it looks
+ * again, if it has left some, too. */
 static void hand_on(struct qs_channel *channel)
 {
     for (struct qsi_list *node = channel->consumers.next;
@@ -137,7 +138,7 @@ static void hand_on(struct qs_channel *channel)
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_consumer, in_channel)->queue;
         if (queue != NULL && queue->consumer_count > 1 && qsi_has_ready(queue)) {
             qsi_events_announce(channel->store);
-            qsi_ring_consumers(channel->store, queue);
+            qsi_signal_consumers(channel->store, queue);
         }
     }
 }
@@ -167,7 +168,8 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     qs_status status = QS_OK;
     bool no_ack = false;
 
-    /* Others may take the message, or delete the queue, while room is made or the message is brought from the disk. */
+    /* Others may take the message, or delete the queue, while room is made or the message is
+     * brought from the disk. */
     for (bool released = true; released;) {
         released = false;
         consumer = choose_consumer(channel);
@@ -273,7 +275,7 @@ static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *er
 /* REQUIRES lock, and that there is no event.  QS_EEMPTY. */
 static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
 {
-    QS_TRY(qsi_channel_park(channel, kinds, error));
+    QS_TRY(qsi_channel_arm(channel, kinds, error));
     return QS_EEMPTY;
 }
 
@@ -287,7 +289,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
 
     memset(event_out, 0, sizeof *event_out);
     QS_TRY(qsi_channel_enter_to(channel, kinds & QS_NO_WAIT, error));
-    has_waited = qsi_channel_unpark(channel);
+    has_waited = qsi_channel_disarm(channel);
     for (;;) {
         uint64_t now;
         uint64_t seen = store->events.count;
@@ -295,7 +297,7 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
         if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
         }
-        if (channel->closed) { /* while the lock was released on the way: nobody rings any more */
+        if (channel->closed) { /* while the lock was released on the way: nobody signals any more */
             status = closed_meanwhile(channel, error);
             break;
         }

@@ -1,7 +1,7 @@
 /* Getting messages, one at a time; batches are in receive_batch.c.
  *
- * Messages are taken and given tags under the lock; bodies are copied, or read from the message store, without it, from
- * chunks that are held meanwhile: paging may take them from the queue. */
+ * Messages are taken and given tags under the lock; bodies are copied, or read from the message
+ * store, without it, from chunks that are held meanwhile: paging may take them from the queue. */
 #include "receive.h"
 
 #include "check.h"
@@ -10,9 +10,9 @@
 #include "enter.h"
 #include "envelope.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
 #include "pager.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "record.h"
 #include "settle.h"
@@ -105,7 +105,7 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
     memset(message_out, 0, sizeof *message_out);
     QS_TRY(qsi_expire(channel->store, queue, error));
     while (stretch.count == 0) {
-        queue = qsi_head_level(owner);
+        queue = qsi_head_subqueue(owner);
         switch (qsi_container_take(&queue->container, 1, &stretch)) {
         case QSI_TAKE_EMPTY:
             return QS_EEMPTY;
@@ -181,7 +181,8 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
         return QS_OK;
     }
     QS_TRY(qsi_read_stored(store, place, &stored, error));
-    /* The names as well: the journal record, where they are too, goes when the message is settled. */
+    /* The names as well: the journal record, where they are too, goes when the message is
+     * settled. */
     message->exchange = qs_slice_of(stored.exchange);
     message->routing_key = qs_slice_of(stored.key);
     message->properties = qs_slice_of(stored.properties);

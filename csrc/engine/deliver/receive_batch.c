@@ -3,9 +3,9 @@
 #include "deliveries.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
 #include "pager.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "receive.h"
 #include "record.h"
@@ -28,7 +28,8 @@ struct get_batch {
     uint64_t first_tag, last_tag;
 };
 
-/* How many messages of the stretch fit into the bytes that are left; one always does when nothing was taken yet. */
+/* How many messages of the stretch fit into the bytes that are left; one always does when
+ * nothing was taken yet. */
 static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch)
 {
     const struct qsi_run *run = stretch->run;
@@ -122,7 +123,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
         *status_io = qsi_fail(error, QS_ENOMEM, "batch");
         return false;
     }
-    queue = qsi_head_level(queue);
+    queue = qsi_head_subqueue(queue);
     counts = qsi_policy_counts_deliveries(&queue->policy);
     take = qsi_container_take(&queue->container,
                               left < QSI_WORD_BITS ? (uint32_t)left : QSI_WORD_BITS, &stretch);
@@ -221,7 +222,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             return get->batch.message_count > 0 && !channel->closed ? QS_OK : status;
         }
     }
-    qsi_pager_look_ahead(store, qsi_head_level(queue));
+    qsi_pager_look_ahead(store, qsi_head_subqueue(queue));
     return status;
 }
 
@@ -283,7 +284,8 @@ static qs_status set_route(struct building *building, uint32_t record_row,
     return QS_OK;
 }
 
-/* A record that was read back from a segment does not say how its stored messages were routed: their envelopes do. */
+/* A record that was read back from a segment does not say how its stored messages were routed:
+ * their envelopes do. */
 static qs_status set_stored_route(struct building *building, uint32_t record_row,
                                   const struct qsi_stored *stored, struct qsi_arrow_run *run,
                                   qs_error *error)

@@ -81,7 +81,8 @@ static void record_extent(struct settling *settling, const struct store_queue *q
     }
 }
 
-/* Of these messages, those that were delivered as often as the queue lets them: bits of the extent. */
+/* Of these messages, those that were delivered as often as the queue lets them: bits of the
+ * extent. */
 static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
                          uint64_t tags)
 {
@@ -96,15 +97,15 @@ static uint64_t worn_out(const struct store_queue *queue, const struct qsi_exten
     return worn;
 }
 
-/* Messages that do not end here, but go to the dead letters or for having been delivered too often.  Returns those for which there
- * was memory: all, if room was reserved. */
-static uint64_t depart(struct settling *settling, const struct qsi_extent *extent, uint64_t tags,
-                       enum qsi_reason reason)
+/* Messages that do not end here, but go to the dead letters or for having been delivered too
+ * often.  Returns those for which there was memory: all, if room was reserved. */
+static uint64_t take_for_removal(struct settling *settling, const struct qsi_extent *extent,
+                                 uint64_t tags, enum qsi_reason reason)
 {
     struct qs_store *store = settling->channel->store;
-    uint64_t departed = 0;
+    uint64_t removed = 0;
 
-    while (tags != 0 && qsi_depart_reserve(store, 1) == QS_OK) {
+    while (tags != 0 && qsi_reserve_removals(store, 1) == QS_OK) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
         struct qsi_stretch stretch = {
             .segment = extent->segment,
@@ -112,26 +113,27 @@ static uint64_t depart(struct settling *settling, const struct qsi_extent *exten
             .count = qsi_ones_from(tags, bit),
         };
         uint64_t taken = qsi_stretch_mask(&stretch) >> (extent->first_slot % QSI_WORD_BITS);
-        qsi_depart(store, qsi_queue_of_core(extent->queue), &stretch, reason);
-        departed |= taken;
+        qsi_add_removal(store, qsi_queue_of_core(extent->queue), &stretch, reason);
+        removed |= taken;
         tags &= ~taken;
     }
-    return departed;
+    return removed;
 }
 
 /* Which of the messages leave another way. */
-static uint64_t see_who_departs(struct settling *settling, const struct qsi_extent *extent,
-                                uint64_t tags)
+static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
+                                    uint64_t tags)
 {
     const struct store_queue *queue = qsi_queue_of_core(extent->queue);
 
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
-        return depart(settling, extent, tags, QSI_REJECTED);
+        return take_for_removal(settling, extent, tags, QSI_REJECTED);
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
         qsi_policy_counts_deliveries(&queue->policy) &&
-        settling->channel != settling->channel->store->departures.holder) {
-        return depart(settling, extent, worn_out(queue, extent, tags), QSI_DELIVERY_LIMIT);
+        settling->channel != settling->channel->store->removals.internal_channel) {
+        return take_for_removal(settling, extent, worn_out(queue, extent, tags),
+                                QSI_DELIVERY_LIMIT);
     }
     return 0;
 }
@@ -141,14 +143,14 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
-    bool by_consumer = settling->channel != store->departures.holder;
+    bool by_consumer = settling->channel != store->removals.internal_channel;
     uint64_t mask;
     uint32_t count;
 
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
     }
-    tags &= ~see_who_departs(settling, extent, tags);
+    tags &= ~see_what_is_removed(settling, extent, tags);
     if (tags == 0) {
         return;
     }
@@ -169,7 +171,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         }
         store->stats.requeued += by_consumer ? count : 0;
         qsi_note_growth(store, queue);
-        qsi_ring_consumers(store, qsi_owner_of(queue));
+        qsi_signal_consumers(store, qsi_owner_of(queue));
         return;
     }
     qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent), mask);
@@ -210,8 +212,9 @@ static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
     return NULL;
 }
 
-/* chunk NULL: in memory alone.  So does a store that failed, or a channel that closes while there is neither memory nor room: the
- * messages come back after a restart, which is what an ack that was not durable promises. */
+/* chunk NULL: in memory alone.  So does a store that failed, or a channel that closes while
+ * there is neither memory nor room: the messages come back after a restart, which is what an ack
+ * that was not durable promises. */
 static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
 {
@@ -292,7 +295,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
 
 /* ---- what never reached the caller ---- */
 
-/* The caller does not have them, so they take no room of his prefetch. */
+/* The caller does not have them, so they take no room of its prefetch. */
 static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t tags)
 {
     (void)context;
@@ -325,7 +328,7 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     qsi_container_give_back(&extent->queue->container, extent->segment, qsi_extent_word(extent),
                             mask);
     qsi_note_growth(store, queue);
-    qsi_ring_consumers(store, qsi_owner_of(queue));
+    qsi_signal_consumers(store, qsi_owner_of(queue));
 }
 
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)

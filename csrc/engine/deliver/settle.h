@@ -7,8 +7,9 @@
 /* The most bytes that settling these tags can add to the journal. */
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind);
-/* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled go to chunk,
- * which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else 0.  Returns their number. */
+/* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of
+ * what is journalled go to chunk, which has that much room; NULL: nowhere.  due_us: of the kinds
+ * that have it, else 0.  Returns their number. */
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                          uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk);
 /* Room to delay what these tags are about: qsi_settle_into cannot fail. */
@@ -29,8 +30,9 @@ void qsi_hand_back_withheld(struct qs_channel *channel);
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 /* REQUIRES lock.  One message, which may be a consumer's. */
 void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag);
-/* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made room for it in the journal: what was
- * free when the messages were taken may not be enough, or somebody else's by now. */
+/* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made
+ * room for it in the journal: what was free when the messages were taken may not be enough, or
+ * somebody else's by now. */
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
 
 /* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */

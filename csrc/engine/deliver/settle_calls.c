@@ -49,18 +49,19 @@ static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, u
     if (qsi_buf_append(&channel->tx_settles, &settle, sizeof settle) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "transaction");
     }
-    qsi_unacked_speak_for(&channel->unacked, settle.first_tag, last_tag);
+    qsi_unacked_set_pending(&channel->unacked, settle.first_tag, last_tag);
     return QS_OK;
 }
 
-/* Room for what leaves the queues another way when these tags are rejected: none of it is dropped for want of it. */
+/* Room for what leaves the queues another way when these tags are rejected: none of it is
+ * dropped for want of it. */
 static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                  uint8_t kind, qs_error *error)
 {
     uint64_t runs =
         kind == QSI_SETTLE_REJECT ? qsi_unacked_runs(&channel->unacked, first_tag, last_tag) : 0;
 
-    return runs == 0 || qsi_depart_reserve(channel->store, (uint32_t)runs) == QS_OK
+    return runs == 0 || qsi_reserve_removals(channel->store, (uint32_t)runs) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
@@ -210,7 +211,8 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
                                  : settle_range(channel, first_tag, last_tag, kind, due_us, error));
 }
 
-/* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is requeued at once. */
+/* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
+ * requeued at once. */
 static qs_status recover(struct qs_channel *channel, qs_error *error)
 {
     uint64_t first, last = 0;

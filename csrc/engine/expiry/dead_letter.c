@@ -1,20 +1,21 @@
-/* Moving messages to the dead-letter exchange of their queue.  Invariant: a message that is moved is published and settled in one
- * group of the journal; until then it is out, and back in its queue after a crash. */
+/* Moving messages to the dead-letter exchange of their queue.  Invariant: a message that is
+ * moved is published and settled in one group of the journal; until then it is out, and back in
+ * its queue after a crash. */
 #include "check.h"
 #include "death.h"
-#include "departures.h"
 #include "error.h"
 #include "pager.h"
 #include "publish.h"
 #include "queue_life.h"
 #include "receive.h"
+#include "removals.h"
 #include "store.h"
 #include "tx.h"
 #include "wake.h"
 
 #include <string.h>
 
-#define GROUP_LETTERS 256
+#define GROUP_DEAD_LETTERS 256
 #define GROUP_BYTES (1u << 20)
 
 enum fate { FATE_GONE, FATE_STUCK };
@@ -22,11 +23,12 @@ enum fate { FATE_GONE, FATE_STUCK };
 /* What became of a message. */
 struct written {
     enum fate fate;
-    bool ends_group; /* its letter takes room in a queue that refuses: the next one must see that */
+    /* its dead letter takes room in a queue that refuses: the next one must see that */
+    bool ends_group;
 };
 
-/* May release the lock.  The message of an outstanding tag, body and all; the caller's to release.  QS_EEMPTY: it is not
- * outstanding any more.  REQUIRES a job on its queue. */
+/* May release the lock.  The message of an outstanding tag, body and all; the caller's to
+ * release.  QS_EEMPTY: it is not outstanding any more.  REQUIRES a job on its queue. */
 static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_message *message,
                               qs_error *error)
 {
@@ -72,10 +74,10 @@ static const char *reason_name(enum qsi_reason reason)
     return names[reason];
 }
 
-static qs_status publish_letter(struct qs_channel *channel, const struct store_queue *queue,
-                                const qs_message *message, enum qsi_reason reason,
-                                uint32_t *queue_count_out, struct written *written_out,
-                                qs_error *error)
+static qs_status publish_dead_letter(struct qs_channel *channel, const struct store_queue *queue,
+                                     const qs_message *message, enum qsi_reason reason,
+                                     uint32_t *queue_count_out, struct written *written_out,
+                                     qs_error *error)
 {
     const struct qsi_queue_policy *policy = &queue->policy;
     struct qsi_buf properties = {NULL};
@@ -87,7 +89,7 @@ static qs_status publish_letter(struct qs_channel *channel, const struct store_q
         .time_s = channel->store->env->wall_us(channel->store->env) / QSI_US_PER_S,
         .has_new_key = policy->has_dead_letter_key,
     };
-    struct letter letter = {
+    struct dead_letter dead_letter = {
         .exchange = policy->dead_letter,
         .key = policy->has_dead_letter_key ? policy->dead_letter_key : death.key,
         .body = qsi_slice_of(message->body),
@@ -101,19 +103,20 @@ static qs_status publish_letter(struct qs_channel *channel, const struct store_q
     if (status != QS_OK) {
         status = qsi_fail(error, status, "dead letter");
     } else {
-        letter.properties = qsi_slice_make(properties.data, (uint32_t)properties.bytes);
-        status =
-            qsi_publish_letter(channel, &letter, queue_count_out, &written_out->ends_group, error);
+        dead_letter.properties = qsi_slice_make(properties.data, (uint32_t)properties.bytes);
+        status = qsi_publish_dead_letter(channel, &dead_letter, queue_count_out,
+                                         &written_out->ends_group, error);
     }
     qsi_buf_fini(&properties);
     return status;
 }
 
-/* One that cannot be read stays, and stands in nobody's way.  A transaction is tried again as long as there is hope. */
+/* One that cannot be read stays, and blocks no other.  A transaction is tried again as long as
+ * there is hope. */
 static bool is_unreadable(const struct qs_channel *channel, qs_status status)
 {
     return status == QS_ECORRUPT ||
-           (status == QS_EIO && channel == channel->store->departures.holder);
+           (status == QS_EIO && channel == channel->store->removals.internal_channel);
 }
 
 /* May release the lock.  REQUIRES a job on the queue. */
@@ -125,11 +128,12 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
     qs_status status = read_message(channel, tag, &message, error);
 
     if (status == QS_OK) {
-        status = publish_letter(channel, queue, &message, reason, &queue_count, written_out, error);
+        status =
+            publish_dead_letter(channel, queue, &message, reason, &queue_count, written_out, error);
         if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
             written_out->fate = FATE_STUCK;
         }
-        channel->tx_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
+        channel->tx_dead_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
     } else if (is_unreadable(channel, status)) {
         written_out->fate = FATE_STUCK;
         status = QS_OK;
@@ -138,9 +142,10 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
     return status == QS_EEMPTY ? QS_OK : status;
 }
 
-/* May release the lock.  Publishes what becomes of one message in the channel's open transaction. */
-static qs_status write_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
-                              struct written *written_out, qs_error *error)
+/* May release the lock.  Publishes what becomes of one message in the channel's open
+ * transaction. */
+static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
+                                   struct written *written_out, qs_error *error)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
     struct store_queue *queue;
@@ -186,68 +191,68 @@ static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t la
     }
 }
 
-/* ---- departures ---- */
+/* ---- removals ---- */
 
-static qs_status end_group(struct qs_channel *holder, qs_error *error)
+static qs_status end_group(struct qs_channel *internal_channel, qs_error *error)
 {
     uint64_t lsn;
     qs_status status = QS_OK;
 
-    if (holder->tx_settles.bytes > 0) {
-        status = qsi_tx_apply(holder, &lsn, error);
+    if (internal_channel->tx_settles.bytes > 0) {
+        status = qsi_tx_apply(internal_channel, &lsn, error);
         if (status == QS_OK && lsn != 0) {
-            qsi_commit_kick(holder->store);
+            qsi_commit_kick(internal_channel->store);
         }
     }
-    qsi_tx_drop(holder);
+    qsi_tx_drop(internal_channel);
     return status;
 }
 
-static bool is_large(const struct qs_channel *holder, uint32_t letters)
+static bool is_large(const struct qs_channel *internal_channel, uint32_t dead_letters)
 {
-    return letters >= GROUP_LETTERS ||
-           (holder->tx_pieces != NULL && holder->tx_pieces->journal_bytes >= GROUP_BYTES);
+    return dead_letters >= GROUP_DEAD_LETTERS ||
+           (internal_channel->tx_records != NULL &&
+            internal_channel->tx_records->journal_bytes >= GROUP_BYTES);
 }
 
 static qs_status keep_stuck(struct qsi_buf *stuck, uint64_t tag, enum qsi_reason reason,
                             qs_error *error)
 {
-    struct departure one = {tag, tag, reason};
+    struct removal one = {tag, tag, reason};
 
     return qsi_buf_append(stuck, &one, sizeof one) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "dead letter");
 }
 
-qs_status qsi_dead_letter(struct qs_store *store, const struct departure *departure,
+qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
                           struct qsi_buf *stuck_out, qs_error *error)
 {
-    struct qs_channel *holder = store->departures.holder;
+    struct qs_channel *internal_channel = store->removals.internal_channel;
     qs_status status = QS_OK;
-    uint32_t letters = 0;
+    uint32_t dead_letters = 0;
 
-    for (uint64_t tag = departure->first_tag; status == QS_OK && tag <= departure->last_tag;
-         tag++) {
+    for (uint64_t tag = removal->first_tag; status == QS_OK && tag <= removal->last_tag; tag++) {
         struct written written = {.fate = FATE_GONE};
-        status = reserve_settles(&holder->tx_settles, 1, error);
+        status = reserve_settles(&internal_channel->tx_settles, 1, error);
         if (status == QS_OK) {
-            status = write_letter(holder, tag, departure->reason, &written, error);
+            status = write_dead_letter(internal_channel, tag, removal->reason, &written, error);
         }
         if (status == QS_OK && written.fate == FATE_STUCK) {
-            status = keep_stuck(stuck_out, tag, departure->reason, error);
+            status = keep_stuck(stuck_out, tag, removal->reason, error);
         } else if (status == QS_OK) {
-            note_settle(&holder->tx_settles, tag, tag, QSI_SETTLE_ACK, 0);
+            note_settle(&internal_channel->tx_settles, tag, tag, QSI_SETTLE_ACK, 0);
         }
-        letters += 1;
-        if (status == QS_OK && (written.ends_group || is_large(holder, letters))) {
-            status = end_group(holder, error);
-            letters = 0;
+        dead_letters += 1;
+        if (status == QS_OK && (written.ends_group || is_large(internal_channel, dead_letters))) {
+            status = end_group(internal_channel, error);
+            dead_letters = 0;
         }
     }
     if (status == QS_OK) {
-        return end_group(holder, error);
+        return end_group(internal_channel, error);
     }
-    qsi_tx_drop(holder);
+    qsi_tx_drop(internal_channel);
     return status;
 }
 
@@ -271,10 +276,11 @@ static bool is_taken(const struct taken *taken, uint64_t tag)
     return false;
 }
 
-/* One range of rejects: acks where a letter says what becomes of the message, or nothing is to; the others are seen off after the
- * commit.  After a failure the rest are rejects still. */
-static qs_status write_letters(struct qs_channel *channel, const struct tx_settle *rejects,
-                               const struct taken *taken, struct qsi_buf *settles, qs_error *error)
+/* One range of rejects: acks where a dead letter says what becomes of the message, or nothing is
+ * to; the others are removed after the commit.  After a failure the rest are rejects still. */
+static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_settle *rejects,
+                                    const struct taken *taken, struct qsi_buf *settles,
+                                    qs_error *error)
 {
     const struct qsi_unacked *unacked = &channel->unacked;
     uint64_t from = rejects->first_tag; /* what is settled before a tag may be told along with it */
@@ -289,7 +295,7 @@ static qs_status write_letters(struct qs_channel *channel, const struct tx_settl
         }
         status = reserve_settles(settles, taken->left, error);
         if (status == QS_OK) {
-            status = write_letter(channel, tag, QSI_REJECTED, &written, error);
+            status = write_dead_letter(channel, tag, QSI_REJECTED, &written, error);
         }
         if (status != QS_OK) {
             note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
@@ -314,7 +320,8 @@ static bool any_reject(const struct qsi_buf *settles)
     return false;
 }
 
-/* REQUIRES room for them.  Whatever fails, settles gets what is left to be done of all verbs: the commit may be tried again. */
+/* REQUIRES room for them.  Whatever fails, settles gets what is left to be done of all verbs:
+ * the commit may be tried again. */
 static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *verbs,
                            struct qsi_buf *settles, qs_error *error)
 {
@@ -325,7 +332,7 @@ static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *ver
     for (; taken.left > 0; taken.count++, taken.left--) {
         const struct tx_settle *verb = &taken.items[taken.count];
         if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
-            status = write_letters(channel, verb, &taken, settles, error);
+            status = write_dead_letters(channel, verb, &taken, settles, error);
         } else {
             note_settle(settles, verb->first_tag, verb->last_tag, verb->kind, verb->due_us);
         }

@@ -1,25 +1,25 @@
 /* The thread that keeps the time: it wakes when something expires. */
 #include "clock.h"
-#include "departures.h"
 #include "enter.h"
 #include "queue_life.h"
+#include "removals.h"
 #include "topology.h"
 
 #define NS_PER_US UINT64_C(1000)
-#define TIMER_NAP_NS \
-    50000u /* between as many dead letters as are seen off at once, so that others get the lock */
+/* between as many dead letters as are removed at once, so that others get the lock */
+#define TIMER_NAP_NS 50000u
 
 /* May release the lock.  Returns when to come again. */
 static uint64_t keep_time(struct qs_store *store)
 {
-    struct departures *departures = &store->departures;
+    struct removals *removals = &store->removals;
     uint64_t now = qsi_clock_us(store), next = QSI_NEVER;
     struct qsi_list due;
 
     /* Queues may come and go while the lock is released: each is taken from a list of its own. */
     qsi_list_init(&due);
-    while (!qsi_list_is_empty(&departures->timed)) {
-        struct qsi_list *node = departures->timed.next;
+    while (!qsi_list_is_empty(&removals->timed)) {
+        struct qsi_list *node = removals->timed.next;
         qsi_list_remove(node);
         qsi_list_push_back(&due, node);
     }
@@ -31,7 +31,7 @@ static uint64_t keep_time(struct qs_store *store)
             qsi_delete_queue_now(store, queue);
             continue;
         }
-        qsi_list_push_back(&departures->timed, &queue->in_timed);
+        qsi_list_push_back(&removals->timed, &queue->in_timed);
         if (qsi_earliest(queue) <= now) {
             queue->jobs += 1;
             qsi_expire_all(store, queue, false);
@@ -48,37 +48,36 @@ static uint64_t keep_time(struct qs_store *store)
             qsi_list_remove(&queue->in_timed);
         }
     }
-    return departures->stuck.bytes > 0 && now + QSI_RETRY_US < next ? now + QSI_RETRY_US : next;
+    return removals->stuck.bytes > 0 && now + QSI_RETRY_US < next ? now + QSI_RETRY_US : next;
 }
 
 void *qsi_run_timer(void *argument)
 {
     struct qs_store *store = argument;
-    struct departures *departures = &store->departures;
+    struct removals *removals = &store->removals;
 
     qsi_mutex_lock(&store->mutex);
     while (store->life < QSI_LIFE_STOPS) {
         uint64_t now, next, watch_us;
-        departures->wakes_at_us = QSI_NEVER;
-        departures->is_stirred = false;
+        removals->wakes_at_us = QSI_NEVER;
+        removals->is_woken = false;
         qsi_watch_tell(store);
         next = keep_time(store);
-        if ((qsi_has_departures(store) || qsi_is_retry_due(store)) && !store->failed &&
-            !departures->is_busy) {
-            qsi_see_off(store);
-            if (qsi_is_anybody_leaving(departures)) {
-                qsi_cond_wait(&departures->due, &store->mutex, TIMER_NAP_NS);
+        if ((qsi_has_removals(store) || qsi_is_retry_due(store)) && !store->failed &&
+            !removals->is_busy) {
+            qsi_drain_removals(store);
+            if (qsi_has_leaving(removals)) {
+                qsi_cond_wait(&removals->due, &store->mutex, TIMER_NAP_NS);
             }
             continue;
         }
         now = qsi_clock_us(store);
-        if (store->life == QSI_LIFE_STOPS ||
-            departures->is_stirred) { /* while the lock was released */
+        if (store->life == QSI_LIFE_STOPS || removals->is_woken) { /* while the lock was released */
             continue;
         }
-        departures->wakes_at_us = next;
+        removals->wakes_at_us = next;
         watch_us = qsi_watch_again_us(store);
-        qsi_cond_wait(&departures->due, &store->mutex,
+        qsi_cond_wait(&removals->due, &store->mutex,
                       next <= now             ? NS_PER_US * QSI_US_PER_MS
                       : next - now > watch_us ? watch_us * NS_PER_US
                                               : (next - now) * NS_PER_US);

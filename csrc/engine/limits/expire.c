@@ -24,10 +24,10 @@ uint64_t qsi_idle_end_us(const struct store_queue *queue)
 void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
 {
     if (qsi_list_is_empty(&queue->in_timed)) {
-        qsi_list_push_back(&store->departures.timed, &queue->in_timed);
+        qsi_list_push_back(&store->removals.timed, &queue->in_timed);
     }
-    if (earliest < store->departures.wakes_at_us ||
-        qsi_idle_end_us(queue) < store->departures.wakes_at_us) {
+    if (earliest < store->removals.wakes_at_us ||
+        qsi_idle_end_us(queue) < store->removals.wakes_at_us) {
         qsi_wake_timer(store);
     }
 }
@@ -42,15 +42,15 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 
 /* ---- expiry ---- */
 
-/* Messages of the level have become ready. */
+/* Messages of the priority have become ready. */
 static void tell_ready(struct qs_store *store, struct store_queue *queue)
 {
     qsi_note_growth(store, queue);
-    qsi_ring_consumers(store, qsi_owner_of(queue));
+    qsi_signal_consumers(store, qsi_owner_of(queue));
     qsi_events_announce(store);
 }
 
-/* Of one level: what is due is ready. */
+/* Of one priority: what is due is ready. */
 static void release_due(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out)
 {
@@ -60,8 +60,9 @@ static void release_due(struct qs_store *store, struct store_queue *queue,
     }
 }
 
-/* Of one level: what is due is ready, and what has expired departs.  *lacks_state_out: a segment whose state is wanted, if one is.  What
- * has no dead letters ends at once, and is not journalled: after a restart it has expired as well.  Who only reads moves none. */
+/* Of one priority: what is due is ready, and what has expired is removed.  *lacks_state_out: a
+ * segment whose state is wanted, if one is.  What has no dead letters ends at once, and is not
+ * journalled: after a restart it has expired as well.  Who only reads moves none. */
 static qs_status expire(struct qs_store *store, struct store_queue *queue,
                         struct qsi_segment **lacks_state_out)
 {
@@ -76,14 +77,14 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
     release_due(store, queue, lacks_state_out);
     for (;;) {
         if (dead_letters) {
-            QS_TRY(qsi_depart_reserve(store, 1));
+            QS_TRY(qsi_reserve_removals(store, 1));
         }
-        if (!qsi_queue_hold_expired(&queue->core, &walk, &stretch)) {
+        if (!qsi_queue_reserve_expired(&queue->core, &walk, &stretch)) {
             break;
         }
         store->stats.expired += stretch.count;
         if (dead_letters) {
-            qsi_depart(store, queue, &stretch, QSI_EXPIRED);
+            qsi_add_removal(store, queue, &stretch, QSI_EXPIRED);
         } else {
             qsi_container_settle(&queue->container, stretch.segment, stretch.slot / QSI_WORD_BITS,
                                  qsi_stretch_mask(&stretch));
@@ -93,13 +94,14 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
     return QS_OK;
 }
 
-/* Delayed messages of the segment, of which some are due, count as ready until its state is read. */
-static void count_unread(struct qs_store *store, struct store_queue *level,
+/* Delayed messages of the segment, of which some are due, count as ready until its state is
+ * read. */
+static void count_unread(struct qs_store *store, struct store_queue *subqueue,
                          struct qsi_segment *segment)
 {
     if (segment->delayed_count > 0 && segment->earliest_due <= qsi_clock_us(store)) {
-        qsi_queue_release_unread(&level->core, segment);
-        tell_ready(store, level);
+        qsi_queue_release_unread(&subqueue->core, segment);
+        tell_ready(store, subqueue);
     }
 }
 
@@ -110,20 +112,21 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
     if (qsi_earliest(queue) > qsi_clock_us(store)) {
         return QS_OK;
     }
-    for (uint32_t i = 0; i < qsi_level_count(queue) && status == QS_OK; i++) {
-        struct store_queue *level = qsi_level_at(queue, i);
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue) && status == QS_OK; i++) {
+        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
         struct qsi_segment *lacks_state;
-        status = expire(store, level, &lacks_state);
-        if (status == QS_OK && lacks_state != NULL && !store->departures.has_timer) {
+        status = expire(store, subqueue, &lacks_state);
+        if (status == QS_OK && lacks_state != NULL && !store->removals.has_timer) {
             /* Nobody else reads its state: who comes for its messages does. */
-            count_unread(store, level, lacks_state);
+            count_unread(store, subqueue, lacks_state);
         }
     }
     qsi_tell_earliest(queue);
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "expired messages");
 }
 
-/* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in a while if not. */
+/* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in
+ * a while if not. */
 static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
 {
     uint64_t later_us = qsi_clock_us(store) + QSI_RETRY_US;
@@ -162,7 +165,7 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
 
 /* May release the lock.  waits: for others who are about to bring a state; else the timer comes
  * again. */
-static void expire_level(struct qs_store *store, struct store_queue *queue, bool waits)
+static void expire_subqueue(struct qs_store *store, struct store_queue *queue, bool waits)
 {
     struct qsi_segment *lacks_state;
     qs_status status = expire(store, queue, &lacks_state); /* if it fails, the timer comes again */
@@ -188,8 +191,8 @@ static void expire_level(struct qs_store *store, struct store_queue *queue, bool
 
 void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
 {
-    for (uint32_t i = 0; !queue->deleted && i < qsi_level_count(queue); i++) {
-        expire_level(store, qsi_level_at(queue, i), waits);
+    for (uint32_t i = 0; !queue->deleted && i < qsi_subqueue_count(queue); i++) {
+        expire_subqueue(store, qsi_subqueue_at(queue, i), waits);
     }
     qsi_tell_earliest(queue);
 }
@@ -202,7 +205,7 @@ void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
     queue->jobs += 1;
     qsi_expire_all(store, queue, true);
     queue->jobs -= 1;
-    if (store->departures.fresh.bytes > 0) { /* dead letters */
+    if (store->removals.fresh.bytes > 0) { /* dead letters */
         qsi_wake_timer(store);
     }
     qsi_free_queue_if_done(queue);

@@ -20,23 +20,23 @@ bool qsi_is_over(const struct store_queue *queue)
            qsi_is_too_much(queue, qsi_ready_count(queue), qsi_ready_bytes(queue));
 }
 
-void qsi_note_growth(struct qs_store *store, struct store_queue *level)
+void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
 {
-    struct store_queue *queue = qsi_owner_of(level);
+    struct store_queue *queue = qsi_owner_of(subqueue);
 
     if (queue->policy.overflow == QSI_DROP_HEAD && qsi_is_over(queue) &&
         qsi_list_is_empty(&queue->in_trimming)) {
-        qsi_list_push_back(&store->departures.trimming, &queue->in_trimming);
+        qsi_list_push_back(&store->removals.trimming, &queue->in_trimming);
     }
-    if (qsi_queue_earliest(&level->core) != QSI_NEVER) {
-        qsi_note_time(store, queue, qsi_queue_earliest(&level->core));
+    if (qsi_queue_earliest(&subqueue->core) != QSI_NEVER) {
+        qsi_note_time(store, queue, qsi_queue_earliest(&subqueue->core));
     }
 }
 
-uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count)
+uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count)
 {
-    const struct qsi_queue *core = &level->core;
-    const struct store_queue *queue = qsi_owner_of(level);
+    const struct qsi_queue *core = &subqueue->core;
+    const struct store_queue *queue = qsi_owner_of(subqueue);
     uint64_t ready = qsi_ready_count(queue), bytes = qsi_ready_bytes(queue);
     uint32_t refused = 0;
 
@@ -50,23 +50,23 @@ uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32
     return refused;
 }
 
-/* What would be delivered next and can be read: the segment, and the level that it is of.  NULL:
+/* What would be delivered next and can be read: the segment, and the priority that it is of.  NULL:
  * there is nothing. */
-static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **level_out,
+static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **subqueue_out,
                                      struct qsi_passed *passed_out)
 {
     struct qsi_segment *head = NULL;
 
     *passed_out = (struct qsi_passed){0};
-    for (uint32_t i = 0; head == NULL && i < qsi_level_count(queue); i++) {
-        *level_out = qsi_level_at(queue, i);
-        head = qsi_queue_readable_head(&(*level_out)->core, passed_out);
+    for (uint32_t i = 0; head == NULL && i < qsi_subqueue_count(queue); i++) {
+        *subqueue_out = qsi_subqueue_at(queue, i);
+        head = qsi_queue_readable_head(&(*subqueue_out)->core, passed_out);
     }
     return head;
 }
 
 /* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
-static qs_status bring_state(struct qs_store *store, struct store_queue *level,
+static qs_status bring_state(struct qs_store *store, struct store_queue *subqueue,
                              struct qsi_segment *segment)
 {
     struct qsi_page_in job;
@@ -74,10 +74,10 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *level,
 
     QS_TRY(qsi_check_may_wait(store));
     if (segment->busy > 0) {
-        return qsi_pager_wait(store, level);
+        return qsi_pager_wait(store, subqueue);
     }
     QS_TRY(qsi_page_in_state(&job, segment));
-    status = qsi_pager_run_page_in(store, level, &job, NULL);
+    status = qsi_pager_run_page_in(store, subqueue, &job, NULL);
     return status == QS_ECORRUPT || status == QS_EIO ? QS_OK : status;
 }
 
@@ -86,9 +86,9 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *level,
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
 {
     while (!queue->deleted && qsi_is_over(queue)) {
-        struct store_queue *level = queue;
+        struct store_queue *subqueue = queue;
         struct qsi_passed passed;
-        struct qsi_segment *head = find_head(queue, &level, &passed);
+        struct qsi_segment *head = find_head(queue, &subqueue, &passed);
         uint64_t ready = qsi_ready_count(queue) - passed.messages;
         uint64_t bytes = qsi_ready_bytes(queue), max = queue->policy.messages_max;
         uint64_t excess = ready > max ? ready - max : 1;
@@ -97,13 +97,13 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
         if (head == NULL || !qsi_is_too_much(queue, ready, bytes)) {
             break;
         }
-        QS_TRY(qsi_depart_reserve(store, 1));
-        if (qsi_queue_hold_in(&level->core, head,
-                              excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS,
-                              &stretch) == QSI_TAKE_TAKEN) {
-            qsi_depart(store, level, &stretch, QSI_MAXLEN);
+        QS_TRY(qsi_reserve_removals(store, 1));
+        if (qsi_queue_reserve_in(&subqueue->core, head,
+                                 excess < QSI_WORD_BITS ? (uint32_t)excess : QSI_WORD_BITS,
+                                 &stretch) == QSI_TAKE_TAKEN) {
+            qsi_add_removal(store, subqueue, &stretch, QSI_MAXLEN);
         } else {
-            QS_TRY(bring_state(store, level, head));
+            QS_TRY(bring_state(store, subqueue, head));
         }
     }
     return QS_OK;
@@ -113,13 +113,13 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
  * stays for the timer.  So does one for which memory or descriptors do not suffice. */
 void qsi_trim(struct qs_store *store)
 {
-    struct departures *departures = &store->departures;
+    struct removals *removals = &store->removals;
     struct qsi_list later;
 
     qsi_list_init(&later);
-    while (!qsi_list_is_empty(&departures->trimming)) {
+    while (!qsi_list_is_empty(&removals->trimming)) {
         struct store_queue *queue =
-            QSI_LIST_OWNER(departures->trimming.next, struct store_queue, in_trimming);
+            QSI_LIST_OWNER(removals->trimming.next, struct store_queue, in_trimming);
         qs_status status;
         qsi_list_remove(&queue->in_trimming);
         queue->jobs += 1;
@@ -134,6 +134,6 @@ void qsi_trim(struct qs_store *store)
     while (!qsi_list_is_empty(&later)) {
         struct qsi_list *node = later.next;
         qsi_list_remove(node);
-        qsi_list_push_back(&departures->trimming, node);
+        qsi_list_push_back(&removals->trimming, node);
     }
 }

@@ -1,37 +1,37 @@
 /* Which messages have to leave their queue although no consumer took them: they expired, are too
  * many, or were delivered too often.  They go to the removal list.
  *
- * Those on the list are out, as if delivered, in the unacked messages of a channel that belongs to
- * nobody.  Whatever is on it when the process dies is back in its queue.
+ * Those on the list are out, as if delivered, in the unacked messages of an internal channel.
+ * Whatever is on it when the process dies is back in its queue.
  *
  * The engine's lock covers all of it. */
 #ifndef QSI_LIMITS_H
 #define QSI_LIMITS_H
 
-#include "levels.h"
+#include "priorities.h"
 
 #define QSI_RETRY_US QSI_US_PER_S /* what could not leave is tried again */
 
 enum qsi_reason { QSI_EXPIRED, QSI_MAXLEN, QSI_REJECTED, QSI_DELIVERY_LIMIT };
 
-struct departure {
-    uint64_t first_tag, last_tag; /* of the holder */
+struct removal {
+    uint64_t first_tag, last_tag; /* of the internal channel */
     enum qsi_reason reason;
 };
 
 /* ---- removal.c ---- */
 
-/* Room for stretch_count stretches to depart: depart cannot fail then. */
-qs_status qsi_depart_reserve(struct qs_store *store, uint32_t stretch_count) QS_MUST_CHECK;
+/* Room for stretch_count stretches on the removal list: adding them cannot fail then. */
+qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count) QS_MUST_CHECK;
 /* Messages of the queue that are out already are on their way. */
-void qsi_depart(struct qs_store *store, struct store_queue *queue,
-                const struct qsi_stretch *stretch, enum qsi_reason reason);
-/* More messages of the level are ready than before: some may be too many, or expire. */
-void qsi_note_growth(struct qs_store *store, struct store_queue *level);
+void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
+                     const struct qsi_stretch *stretch, enum qsi_reason reason);
+/* More messages of the priority are ready than before: some may be too many, or expire. */
+void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue);
 /* The queue is in use: it does not go for want of it. */
 void qsi_note_use(struct qs_store *store, struct store_queue *queue);
-/* What has expired departs, as far as its state is in memory.  Without memory for it, QS_ENOMEM: it is
- * there still, and nobody may have it. */
+/* What has expired is removed, as far as its state is in memory.  Without memory for it,
+ * QS_ENOMEM: it is there still, and nobody may have it. */
 qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue,
                          qs_error *error) QS_MUST_CHECK;
 static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *queue,
@@ -39,7 +39,7 @@ static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *q
 {
     return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
 }
-/* What is too much is nobody's any more: before others get the lock.  May release it, to read
+/* What is too much leaves the queue: before others get the lock.  May release it, to read
  * what is on the disk. */
 void qsi_trim(struct qs_store *store);
 /* The same, and what is on the disk as well: before anybody is told how many messages there
@@ -71,8 +71,9 @@ static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint6
             (qsi_policy_counts_bytes(&queue->policy) &&
              qsi_ready_bytes(queue) + body_bytes > queue->policy.body_bytes_max));
 }
-/* How many of the messages [first_seq, first_seq + count), just pushed to a level, its queue refuses: the last ones. */
-uint32_t qsi_refused_count(struct store_queue *level, uint64_t first_seq, uint32_t count);
+/* How many of the messages [first_seq, first_seq + count), just pushed to a priority, its queue
+ * refuses: the last ones. */
+uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count);
 
 /* Are so many ready messages, with so many bytes of bodies, more than the queue may have? */
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes);
@@ -84,7 +85,8 @@ bool qsi_is_over(const struct store_queue *queue);
 uint64_t qsi_idle_end_us(const struct store_queue *queue);
 /* Wakes the timer if it sleeps for too long. */
 void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest);
-/* May release the lock: levels may come meanwhile, and all may go.  REQUIRES a job of the queue. */
+/* May release the lock: priorities may come meanwhile, and all may go.  REQUIRES a job of the
+ * queue. */
 void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits);
 
 #endif

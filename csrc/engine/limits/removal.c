@@ -2,31 +2,31 @@
 #include "check.h"
 #include "limits.h"
 
-qs_status qsi_depart_reserve(struct qs_store *store, uint32_t stretch_count)
+qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count)
 {
-    struct departures *departures = &store->departures;
+    struct removals *removals = &store->removals;
     uint8_t *room;
 
-    QS_TRY(qsi_unacked_reserve(&departures->holder->unacked, stretch_count));
-    return qsi_buf_reserve(&departures->fresh, stretch_count * sizeof(struct departure), &room);
+    QS_TRY(qsi_unacked_reserve(&removals->internal_channel->unacked, stretch_count));
+    return qsi_buf_reserve(&removals->fresh, stretch_count * sizeof(struct removal), &room);
 }
 
-void qsi_depart(struct qs_store *store, struct store_queue *queue,
-                const struct qsi_stretch *stretch, enum qsi_reason reason)
+void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
+                     const struct qsi_stretch *stretch, enum qsi_reason reason)
 {
-    struct departures *departures = &store->departures;
-    struct departure departure = {.reason = reason};
-    struct departure *last = NULL;
+    struct removals *removals = &store->removals;
+    struct removal removal = {.reason = reason};
+    struct removal *last = NULL;
 
-    departure.first_tag =
-        qsi_unacked_add(&departures->holder->unacked, &queue->core, stretch, NULL);
-    departure.last_tag = departure.first_tag + stretch->count - 1;
-    if (departures->fresh.bytes > 0) {
-        last = (struct departure *)(void *)(departures->fresh.data + departures->fresh.bytes) - 1;
+    removal.first_tag =
+        qsi_unacked_add(&removals->internal_channel->unacked, &queue->core, stretch, NULL);
+    removal.last_tag = removal.first_tag + stretch->count - 1;
+    if (removals->fresh.bytes > 0) {
+        last = (struct removal *)(void *)(removals->fresh.data + removals->fresh.bytes) - 1;
     }
-    if (last != NULL && last->reason == reason && last->last_tag + 1 == departure.first_tag) {
-        last->last_tag = departure.last_tag;
-    } else if (qsi_buf_append(&departures->fresh, &departure, sizeof departure) != QS_OK) {
+    if (last != NULL && last->reason == reason && last->last_tag + 1 == removal.first_tag) {
+        last->last_tag = removal.last_tag;
+    } else if (qsi_buf_append(&removals->fresh, &removal, sizeof removal) != QS_OK) {
         QS_ASSERT(false); /* room was reserved */
     }
 }

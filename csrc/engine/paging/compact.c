@@ -52,7 +52,8 @@ static bool load_state(struct qs_store *store, struct store_queue *queue,
     return qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK;
 }
 
-/* Does the state tell more than which messages are there?  What is out now is seen after a crash, and requeued by a close. */
+/* Does the state tell more than which messages are there?  What is out now is seen after a
+ * crash, and requeued by a close. */
 static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
 {
     for (uint32_t at = 0; at < segment->word_count; at++) {

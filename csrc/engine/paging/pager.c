@@ -1,10 +1,12 @@
 /* Keeps memory within its budget, and brings messages back before they are needed.
  *
- * Everything here works in steps: a job is begun under the lock, done without it and ended under it.  The pager's thread makes them;
- * who cannot wait for it (a consumer whose message is on the disk, a store without threads) makes them himself.
+ * Everything here works in steps: a job is begun under the lock, done without it and ended under
+ * it.  The pager's thread makes them; who cannot wait for it (a consumer whose message is on the
+ * disk, a store without threads) makes them itself.
  *
- * Out of memory go, in this order: content of the queue that has most beyond its target, behind the messages that its consumers
- * will take next; then that of the largest queue, heads included; then bitmaps that the disk has as well.
+ * Out of memory go, in this order: content of the queue that has most beyond its target, behind
+ * the messages that its consumers will take next; then that of the largest queue, heads
+ * included; then bitmaps that the disk has as well.
  *
  * Here: the steps, which queue they take, and the thread.  Room for publishers is in pager_room.c,
  * reading in pager_load.c, space on the disk in
@@ -49,8 +51,9 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
     qsi_cond_broadcast(&store->paging.done);
 }
 
-/* A file could not be written.  In a shortage, or where something else in the directory is damaged or
- * missing, the store goes on with what is in memory; a write that failed is the end of it. */
+/* A file could not be written.  In a shortage, or where something else in the directory is
+ * damaged or missing, the store goes on with what is in memory; a write that failed is the end
+ * of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
     if (qsi_is_shortage(status)) {
@@ -80,7 +83,8 @@ static qs_status run_flush(struct qs_store *store, struct store_queue *queue,
     return status;
 }
 
-/* A queue that cannot be paged, because its directory is gone, is left alone for a while: others can. */
+/* A queue that cannot be paged, because its directory is gone, is left alone for a while: others
+ * can. */
 static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
                        const qs_error *error)
 {
@@ -117,7 +121,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
         return QS_OK;
     }
     queue->jobs += 1;
-    status = qsi_promote(store, queue, FLUSH_BYTES, &released,
+    status =
+        qsi_share_bodies(store, queue, FLUSH_BYTES, &released,
                          NULL); /* without memory or space the bodies are flushed as they are */
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE) {
@@ -147,8 +152,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
 /* ---- out of memory ---- */
 
-/* REQUIRES lock; releases it meanwhile.  Changed states of segments that are on the disk otherwise.  Not while a checkpoint is made: it
- * names the areas. */
+/* REQUIRES lock; releases it meanwhile.  Changed states of segments that are on the disk
+ * otherwise.  Not while a checkpoint is made: it names the areas. */
 static bool write_state(struct qs_store *store, struct store_queue *queue)
 {
     struct qsi_state_write job;
@@ -194,7 +199,8 @@ static bool write_any_state(struct qs_store *store)
     return false;
 }
 
-/* The queue that has most bytes beyond what it is to keep; all of them count if none does and by_size is set. */
+/* The queue that has most bytes beyond what it is to keep; all of them count if none does and
+ * by_size is set. */
 static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -248,10 +254,11 @@ static uint64_t keep_count(struct qs_store *store, const struct store_queue *que
     return target > (double)ahead ? (uint64_t)target : ahead;
 }
 
-/* In one step: not so little that it is all to be done again for the next message, as a step looks at all that stays. */
+/* In one step: not so little that it is all to be done again for the next message, as a step
+ * looks at all that stays. */
 static uint64_t bytes_to_drop(const struct qs_store *store, uint64_t excess)
 {
-    uint64_t least = qsi_piece_of_budget(store);
+    uint64_t least = qsi_part_of_budget(store);
 
     excess = excess > least ? excess : least;
     return excess < DROP_BYTES ? excess : DROP_BYTES;

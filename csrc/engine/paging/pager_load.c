@@ -1,10 +1,11 @@
-/* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who will. */
+/* Bringing messages back from the disk: for whoever needs one now, and ahead of a consumer who
+ * will. */
 #include "check.h"
 #include "enter.h"
 #include "error.h"
-#include "levels.h"
 #include "pager.h"
 #include "paging.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "store.h"
 #include "turns.h"
@@ -15,7 +16,7 @@
 
 static uint64_t load_bytes(const struct qs_store *store)
 {
-    uint64_t share = qsi_piece_of_budget(store);
+    uint64_t share = qsi_part_of_budget(store);
 
     return share < LOAD_BYTES_MAX ? share : LOAD_BYTES_MAX;
 }
@@ -118,7 +119,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
         struct store_queue *queue = cursor.value;
         if (qsi_queue_aside_count(&queue->core) > 0) {
             qsi_queue_bring_back(&queue->core, channel);
-            qsi_ring_consumers(channel->store, qsi_owner_of(queue));
+            qsi_signal_consumers(channel->store, qsi_owner_of(queue));
         }
     }
     channel->has_aside = false;
@@ -132,13 +133,14 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     qs_status status;
 
     QS_TRY(qsi_check_may_wait(store));
-    queue = qsi_head_level(queue);
+    queue = qsi_head_subqueue(queue);
     queue->jobs += 1;
     status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
     is_ahead = status == QS_OK && job.is_ahead;
     status = run_begun(store, queue, &job, status, error);
-    /* A state behind what is wanted is told to whoever comes to it; nobody tries it again before. */
+    /* A state behind what is wanted is told to whoever comes to it; nobody tries it again
+     * before. */
     status = is_ahead && is_unreadable(status) ? QS_OK : status;
     queue->jobs -= 1;
     if (is_unreadable(status) && channel != NULL && !channel->closed && !queue->deleted) {
@@ -164,11 +166,12 @@ double qsi_pager_average_bytes(const struct store_queue *queue)
                : 0;
 }
 
-/* How many messages are kept ready in memory in front of a consumer: a segment, if that is not too much of the budget. */
+/* How many messages are kept ready in memory in front of a consumer: a segment, if that is not
+ * too much of the budget. */
 uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
 {
     double bytes = qsi_pager_average_bytes(queue);
-    double most = bytes > 0 ? (double)(2 * qsi_piece_of_budget(store)) / bytes : 0;
+    double most = bytes > 0 ? (double)(2 * qsi_part_of_budget(store)) / bytes : 0;
     uint64_t entries = store->shared.entries;
 
     return bytes <= 0 || most >= (double)entries ? entries : (uint64_t)most + 1;
@@ -204,7 +207,8 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-/* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be made. */
+/* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be
+ * made. */
 bool qsi_pager_read_ahead(struct qs_store *store)
 {
     while (!qsi_list_is_empty(&store->paging.ahead)) {

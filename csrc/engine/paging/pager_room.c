@@ -18,10 +18,10 @@ void qsi_pager_kick(struct qs_store *store)
     }
 }
 
-/* The next message may need a new piece of memory. */
+/* The next message may need a new part of memory. */
 static bool is_over_budget(const struct qs_store *store)
 {
-    return qsi_pager_memory_used(store) + 3 * qsi_piece_of_budget(store) >
+    return qsi_pager_memory_used(store) + 3 * qsi_part_of_budget(store) >
            store->options.memory_budget;
 }
 
@@ -71,7 +71,8 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
     return QS_ECORRUPT;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do no more for it. */
+/* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do
+ * no more for it. */
 static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
 {
     while (is_over_budget(store) && may_shrink(store)) {

@@ -10,7 +10,8 @@
 
 /* ---- files of segments that ended ---- */
 
-/* Takes the memory for it, which was made sure of before the file was of no more use: nobody else knows of it. */
+/* Takes the memory for it, which was made sure of before the file was of no more use: nobody
+ * else knows of it. */
 static void add_dead_file(struct qs_store *store, struct dead_file *dead,
                           const struct qsi_segment_file *file)
 {
@@ -164,8 +165,8 @@ static qs_status read_refs(struct qsi_index *index, const struct segment_files *
     return status;
 }
 
-/* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and all
- * stays. */
+/* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and
+ * all stays. */
 static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
 {
     uint64_t *wanted = qsi_zalloc(words * sizeof *wanted);

@@ -106,7 +106,8 @@ void qsi_sample_rates(struct qs_store *store)
 
 /* ---- targets ---- */
 
-/* Of messages in and out, and of those that wait for an ack: in when they go out, out when they are acked. */
+/* Of messages in and out, and of those that wait for an ack: in when they go out, out when they
+ * are acked. */
 static double sum_of_rates(const struct store_queue *queue)
 {
     return qsi_rate(queue, queue->ingress_sum + 2 * queue->egress_sum + queue->ack_sum);

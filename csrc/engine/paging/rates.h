@@ -12,7 +12,8 @@ static inline double qsi_rate(const struct store_queue *queue, double sum)
 {
     return queue->rate_weight > 0 ? sum / queue->rate_weight : 0;
 }
-/* REQUIRES lock.  RabbitMQ's rule: how many messages each queue may keep in memory, by how fast it moves. */
+/* REQUIRES lock.  RabbitMQ's rule: how many messages each queue may keep in memory, by how fast
+ * it moves. */
 void qsi_update_targets(struct qs_store *store);
 
 #endif

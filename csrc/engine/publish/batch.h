@@ -1,4 +1,5 @@
-/* A record batch on its way from Arrow to encoded pieces: what the three files share that publish one. */
+/* A record batch on its way from Arrow to pending records: what the three files share that
+ * publish one. */
 #ifndef QSI_BATCH_H
 #define QSI_BATCH_H
 
@@ -14,17 +15,17 @@ struct batch_route {
     uint64_t hash;
     uint32_t *destinations; /* indexes in destinations */
     uint32_t destination_count;
-    bool durable;        /* one of them at least is */
-    bool by_headers;     /* other headers may lead elsewhere */
-    uint32_t piece_code; /* in the piece being made, or NO_CODE */
+    bool durable;         /* one of them at least is */
+    bool by_headers;      /* other headers may lead elsewhere */
+    uint32_t record_code; /* in the pending record being made, or NO_CODE */
 };
 
 struct batch_destination {
     uint64_t queue_id;
     bool durable;
     uint8_t priority_max;
-    uint32_t piece_code;
-    uint32_t piece_rows;
+    uint32_t record_code;
+    uint32_t record_rows;
 };
 
 #define NO_CODE UINT32_MAX
@@ -37,7 +38,7 @@ struct batch {
     struct qsi_arrow_batch *arrays;
     uint64_t row_count;
     uint64_t now_us;
-    uint64_t piece_rows_max; /* that the next piece may have */
+    uint64_t record_rows_max; /* that the next record may have */
     bool mandatory;
 
     struct qsi_properties defaults;
@@ -58,7 +59,7 @@ struct batch {
     uint32_t *codes; /* route of each row of the array at hand; NULL: all rows take route 0 */
     uint64_t code_capacity;
     uint32_t *refined; /* routes of all rows, where headers or priorities decide; NULL: nowhere */
-    struct pieces pieces;
+    struct pending_records pending_records;
     struct qsi_list returns;
     uint64_t unrouted_count; /* rows that lead to no queue */
 };
@@ -83,28 +84,31 @@ qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST
 /* A route behind the others. */
 qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
                               uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Where the route leads with these headers, and with the defaults' carbon copies if it is to have them. */
+/* REQUIRES lock.  Where the route leads with these headers, and with the defaults' carbon copies
+ * if it is to have them. */
 qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
                             struct qsi_slice headers, bool has_copies,
                             qs_error *error) QS_MUST_CHECK;
 
-/* A queue or a level of one, known already or not. */
+/* A queue or a priority of one, known already or not. */
 qs_status qsi_batch_add_destination(struct batch *batch,
                                     const struct batch_destination *destination,
                                     uint32_t *index_out, qs_error *error) QS_MUST_CHECK;
 /* Fills batch->refined with the routes of all rows by their names. */
 qs_status qsi_batch_code_all_rows(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* ---- batch_headers.c: rows whose own headers decide where they go; without the lock, which is taken for moments ---- */
+/* ---- batch_headers.c: rows whose own headers decide where they go; without the lock, which is
+ * taken for moments ---- */
 
 qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* ---- batch_levels.c: rows that go to queues with priorities; without the lock ---- */
+/* ---- batch_priorities.c: rows that go to queues with priorities; without the lock ---- */
 
 qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
-/* ---- batch_pieces.c: the rows as encoded records, in pieces of some size; without the lock ---- */
+/* ---- batch_records.c: the rows as encoded records, in records of some size; without the lock
+ * ---- */
 
-qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_batch_make_records(struct batch *batch, qs_error *error) QS_MUST_CHECK;
 
 #endif

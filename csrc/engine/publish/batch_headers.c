@@ -1,8 +1,9 @@
 /* Rows whose own headers decide where they go.
  *
- * A route was looked up once for all of its rows, with the headers they have in common.  If a headers exchange takes part
- * in it, rows with headers of their own are looked up again: some thousand at a time, equal headers once.  What they come
- * to is one route for each set of queues, so the records of a batch do not grow with the number of different headers. */
+ * A route was looked up once for all of its rows, with the headers they have in common.  If a
+ * headers exchange takes part in it, rows with headers of their own are looked up again: some
+ * thousand at a time, equal headers once.  What they come to is one route for each set of
+ * queues, so the records of a batch do not grow with the number of different headers. */
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
@@ -145,7 +146,7 @@ static qs_status look_up_variant(struct refining *refining, struct variant *vari
 {
     const struct batch_route *base = &refining->batch->routes[variant->base];
     struct batch_route route = {
-        .exchange = base->exchange, .key = base->key, .piece_code = NO_CODE};
+        .exchange = base->exchange, .key = base->key, .record_code = NO_CODE};
     struct qsi_slice headers = qsi_slice_make(refining->tables.data + variant->at, variant->bytes);
     qs_status status = qsi_batch_look_up(refining->batch, &route, headers, false, error);
 

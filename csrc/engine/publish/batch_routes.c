@@ -1,4 +1,5 @@
-/* The routes of a record batch: each distinct (exchange, routing key) is looked up once, however many rows name it. */
+/* The routes of a record batch: each distinct (exchange, routing key) is looked up once, however
+ * many rows name it. */
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
@@ -113,8 +114,8 @@ static qs_status intern(struct batch *batch, struct qsi_slice exchange, struct q
     QS_TRY(qsi_check_new_name((qs_slice){exchange.data, exchange.bytes}, "exchange", error));
     QS_TRY(reserve_route(batch, error));
     *code_out = batch->route_count++;
-    batch->routes[*code_out] =
-        (struct batch_route){.exchange = exchange, .key = key, .hash = hash, .piece_code = NO_CODE};
+    batch->routes[*code_out] = (struct batch_route){
+        .exchange = exchange, .key = key, .hash = hash, .record_code = NO_CODE};
     batch->slots[slot] = *code_out;
     return QS_OK;
 }
@@ -287,7 +288,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
             .queue_id = queue->container.id,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .priority_max = queue->policy.priority_max,
-            .piece_code = NO_CODE,
+            .record_code = NO_CODE,
         };
         QS_TRY(qsi_batch_add_destination(batch, &destination, &route->destinations[i], error));
         route->durable = route->durable || (queue->flags & QS_DURABLE) != 0;

@@ -1,6 +1,7 @@
 /* Carbon copies: the further routing keys in a message's headers CC and BCC.
  *
- * As in RabbitMQ, both are arrays, of which the strings are keys; BCC is taken out of the message. */
+ * As in RabbitMQ, both are arrays, of which the strings are keys; BCC is taken out of the
+ * message. */
 #ifndef QSI_COPIES_H
 #define QSI_COPIES_H
 

@@ -10,9 +10,9 @@
 #include "enter.h"
 #include "envelope.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
 #include "pager.h"
+#include "priorities.h"
 #include "properties.h"
 #include "queue_life.h"
 #include "returns.h"
@@ -56,13 +56,13 @@ struct publishing {
     struct qsi_routing routing;
     const struct qsi_copies *copies; /* NULL: neither CC nor BCC */
     bool mandatory;
-    bool persistent; /* by its delivery mode */
-    bool is_letter;  /* from another queue: not to those that are full */
+    bool persistent;     /* by its delivery mode */
+    bool is_dead_letter; /* from another queue: not to those that are full */
     bool may_go_round;
     bool expires;           /* somewhere: when it was published is noted then */
     bool may_be_refused;    /* by a queue that refuses when it is full */
     bool is_refused;        /* one of its queues is */
-    uint8_t priority;       /* read if a queue has levels */
+    uint8_t priority;       /* read if a queue has priorities */
     uint32_t expiration_ms; /* its own */
     uint64_t due_us;        /* when it may be delivered; 0: at once */
     bool is_body_constant;  /* nobody changes it meanwhile */
@@ -71,8 +71,9 @@ struct publishing {
     struct qsi_place place;
     /* as routed */
     const struct qsi_route *route;
-    struct qsi_route
-        open_route; /* the same without queues that a letter may not go to; the destinations are its own */
+    /* the same without queues that a dead-lettered message may not go to; the destinations are
+     * its own */
+    struct qsi_route open_route;
     uint32_t durable_count; /* destinations that survive a restart */
     struct qsi_messages_layout layout;
 };
@@ -82,16 +83,17 @@ static bool is_journalled(const struct publishing *publishing)
     return publishing->persistent && publishing->durable_count > 0;
 }
 
-/* Would the queue refuse the letter, behind what the transaction has for it already? */
-static bool is_full_for(const struct publishing *letter, const struct store_queue *queue)
+/* Would the queue refuse the dead-lettered message, behind what the transaction has for it
+ * already? */
+static bool is_full_for(const struct publishing *dead_letter, const struct store_queue *queue)
 {
-    const struct pieces *pieces = letter->channel->tx_pieces;
-    uint64_t count = 1, body_bytes = letter->body.bytes;
+    const struct pending_records *pending_records = dead_letter->channel->tx_records;
+    uint64_t count = 1, body_bytes = dead_letter->body.bytes;
 
-    for (uint32_t i = 0; pieces != NULL && i < pieces->count; i++) {
-        const struct piece *piece = &pieces->items[i];
-        for (uint32_t k = 0; k < piece->destination_count; k++) {
-            const struct piece_destination *destination = &piece->destinations[k];
+    for (uint32_t i = 0; pending_records != NULL && i < pending_records->count; i++) {
+        const struct pending_record *pending_record = &pending_records->items[i];
+        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
+            const struct pending_destination *destination = &pending_record->destinations[k];
             if (qsi_queue_in(destination->queue_id) == queue->container.id) {
                 count += destination->run->count;
                 body_bytes += qsi_policy_counts_bytes(&queue->policy)
@@ -103,7 +105,8 @@ static bool is_full_for(const struct publishing *letter, const struct store_queu
     return qsi_queue_would_refuse(queue, count, body_bytes);
 }
 
-/* A letter does not go where it would go round for ever, nor where it would be refused and dropped. */
+/* A dead-lettered message does not go where it would go round for ever, nor where it would be
+ * refused and dropped. */
 static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
 {
     return (publishing->may_go_round || !qsi_death_is_cycle(publishing->properties, queue->name)) &&
@@ -138,7 +141,7 @@ static qs_status look_up_once(struct publishing *publishing, qs_error *error)
     struct qsi_router *router = &publishing->channel->store->router;
     struct qsi_exchange *exchange;
 
-    if (QS_LIKELY(!publishing->is_letter)) {
+    if (QS_LIKELY(!publishing->is_dead_letter)) {
         return qsi_router_lookup(router, publishing->exchange, &publishing->routing,
                                  &publishing->route, error);
     }
@@ -173,7 +176,7 @@ static qs_status route(struct publishing *publishing, qs_error *error)
     if (QS_UNLIKELY(publishing->copies != NULL)) {
         QS_TRY(qsi_copies_check(publishing->copies, error));
     }
-    if (publishing->is_letter) {
+    if (publishing->is_dead_letter) {
         QS_TRY(leave_out(publishing, error));
     }
     publishing->durable_count = 0;
@@ -191,7 +194,7 @@ static qs_status route(struct publishing *publishing, qs_error *error)
                 (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
                  qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
         }
-        if (QS_UNLIKELY(queue->levels != NULL)) {
+        if (QS_UNLIKELY(queue->priorities != NULL)) {
             publishing->priority =
                 qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
         }
@@ -276,13 +279,13 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
     }
     for (uint32_t i = 0; i < route->count; i++) {
         struct store_queue *queue =
-            qsi_level_of(qsi_queue_of(route->destinations[i]), publishing->priority);
+            qsi_subqueue_of(qsi_queue_of(route->destinations[i]), publishing->priority);
         bool journalled = is_journalled(publishing) && (queue->flags & QS_DURABLE) != 0;
         uint64_t seq = qsi_container_append_one(&queue->container, chunk, (uint32_t)from, share,
                                                 journalled, publishing->stored);
         qsi_messages_put_destination(record, i, queue->container.id, seq, 1);
         qsi_note_growth(store, queue);
-        qsi_ring_consumers(store, qsi_owner_of(queue));
+        qsi_signal_consumers(store, qsi_owner_of(queue));
     }
     store->stats.routed += route->count;
     qsi_pager_kick(store);
@@ -298,11 +301,11 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
     QS_TRY(qsi_arena_place(store, journalled, publishing->layout.record_bytes, chunk_out, error));
     for (uint32_t i = 0; i < publishing->route->count; i++) {
         struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
-        if (QS_UNLIKELY(queue->levels != NULL) &&
-            qsi_make_level_of(store, queue, publishing->priority) != QS_OK) {
+        if (QS_UNLIKELY(queue->priorities != NULL) &&
+            qsi_make_subqueue_of(store, queue, publishing->priority) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
-        queue = qsi_level_of(queue, publishing->priority);
+        queue = qsi_subqueue_of(queue, publishing->priority);
         if (qsi_container_reserve_one(&queue->container, *chunk_out,
                                       journalled && (queue->flags & QS_DURABLE) != 0) != QS_OK ||
             (publishing->expiration_ms != QSI_NO_EXPIRATION &&
@@ -333,61 +336,63 @@ static qs_status return_unroutable(const struct publishing *publishing, qs_error
     return QS_OK;
 }
 
-/* The encoded message as a piece; what the piece holds is its own on success. */
-static qs_status make_piece(struct publishing *publishing, struct pieces *pieces, qs_error *error)
+/* The encoded message as a pending record; what the pending record holds is its own on success. */
+static qs_status make_pending_record(struct publishing *publishing,
+                                     struct pending_records *pending_records, qs_error *error)
 {
     const struct qsi_route *route = publishing->route;
-    struct piece *piece = qsi_pieces_add(pieces);
+    struct pending_record *pending_record = qsi_pending_records_add(pending_records);
     struct qs_store *store = publishing->channel->store;
 
-    if (piece == NULL) {
+    if (pending_record == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message");
     }
-    piece->is_letter = publishing->is_letter;
-    piece->journalled = is_journalled(publishing);
-    piece->has_expiration = publishing->expiration_ms != QSI_NO_EXPIRATION;
-    piece->has_due = publishing->due_us != 0;
-    piece->row_count = 1;
-    piece->chunk = qsi_chunk_create(publishing->layout.record_bytes);
-    piece->destinations = qsi_zalloc(route->count * sizeof *piece->destinations);
-    piece->places = qsi_zalloc(sizeof *piece->places);
-    if (piece->chunk == NULL || piece->destinations == NULL || piece->places == NULL) {
+    pending_record->is_dead_letter = publishing->is_dead_letter;
+    pending_record->journalled = is_journalled(publishing);
+    pending_record->has_expiration = publishing->expiration_ms != QSI_NO_EXPIRATION;
+    pending_record->has_due = publishing->due_us != 0;
+    pending_record->row_count = 1;
+    pending_record->chunk = qsi_chunk_create(publishing->layout.record_bytes);
+    pending_record->destinations = qsi_zalloc(route->count * sizeof *pending_record->destinations);
+    pending_record->places = qsi_zalloc(sizeof *pending_record->places);
+    if (pending_record->chunk == NULL || pending_record->destinations == NULL ||
+        pending_record->places == NULL) {
         return qsi_fail(error, QS_ENOMEM, "message");
     }
-    qsi_chunk_charge(piece->chunk, store->budget);
-    piece->chunk->used = publishing->layout.record_bytes;
-    encode(publishing, piece->chunk->data);
+    qsi_chunk_charge(pending_record->chunk, store->budget);
+    pending_record->chunk->used = publishing->layout.record_bytes;
+    encode(publishing, pending_record->chunk->data);
     for (uint32_t i = 0; i < route->count; i++) {
         const struct store_queue *queue = qsi_queue_of(route->destinations[i]);
-        bool journalled = piece->journalled && (queue->flags & QS_DURABLE) != 0;
+        bool journalled = pending_record->journalled && (queue->flags & QS_DURABLE) != 0;
         uint64_t id = qsi_priority_id(queue, publishing->priority);
-        piece->destinations[i].queue_id = id;
-        if (qsi_run_create(&piece->destinations[i].run, piece->chunk, 0, 1, NULL, journalled) !=
-            QS_OK) {
+        pending_record->destinations[i].queue_id = id;
+        if (qsi_run_create(&pending_record->destinations[i].run, pending_record->chunk, 0, 1, NULL,
+                           journalled) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
-        piece->destinations[i].run->ram_bytes = piece->chunk->used;
-        piece->destination_count = i + 1;
-        qsi_messages_put_destination(piece->chunk->data, i, id, 0, 1);
+        pending_record->destinations[i].run->ram_bytes = pending_record->chunk->used;
+        pending_record->destination_count = i + 1;
+        qsi_messages_put_destination(pending_record->chunk->data, i, id, 0, 1);
     }
     if (publishing->stored) {
-        piece->places[piece->place_count++] = publishing->place;
+        pending_record->places[pending_record->place_count++] = publishing->place;
         memset(&publishing->place, 0, sizeof publishing->place);
     }
-    qsi_pieces_note_bytes(pieces, piece);
+    qsi_pending_records_note_bytes(pending_records, pending_record);
     return QS_OK;
 }
 
 /* In a transaction: the encoded record waits for the commit, which gives it its sequences. */
 static qs_status buffer(struct publishing *publishing, qs_error *error)
 {
-    struct pieces pieces = {0};
-    qs_status status = make_piece(publishing, &pieces, error);
+    struct pending_records pending_records = {0};
+    qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK) {
-        status = qsi_tx_take(publishing->channel, &pieces, error);
+        status = qsi_tx_take(publishing->channel, &pending_records, error);
     }
-    qsi_pieces_fini(&pieces, publishing->channel->store->messages);
+    qsi_pending_records_fini(&pending_records, publishing->channel->store->messages);
     return status;
 }
 
@@ -396,8 +401,8 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
                        qs_error *error)
 {
     struct qs_store *store = publishing->channel->store;
-    struct pieces pieces = {0};
-    qs_status status = make_piece(publishing, &pieces, error);
+    struct pending_records pending_records = {0};
+    qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK &&
         qsi_confirms_reserve_batch(&publishing->channel->confirms, 1,
@@ -405,15 +410,15 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
         status = qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (status == QS_OK) {
-        status = qsi_pieces_reserve(store, &pieces, 0, error);
+        status = qsi_pending_records_reserve(store, &pending_records, 0, error);
     }
     if (status == QS_OK) {
-        status = qsi_refusals_reserve(refusals, store, &pieces, 1, error);
+        status = qsi_refusals_reserve(refusals, store, &pending_records, 1, error);
     }
     if (status == QS_OK) {
-        *lsn_out = qsi_pieces_accept(store, &pieces, refusals);
+        *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals);
     }
-    qsi_pieces_fini(&pieces, store->messages);
+    qsi_pending_records_fini(&pending_records, store->messages);
     return status;
 }
 
@@ -480,7 +485,8 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  QS_OK without a body: space was had back, to be looked at again. */
+/* REQUIRES lock; releases it meanwhile.  QS_OK without a body: space was had back, to be looked
+ * at again. */
 static qs_status store_body_if_there_is_space(struct publishing *publishing, bool may_regain,
                                               qs_error *error)
 {
@@ -494,8 +500,8 @@ static qs_status store_body_if_there_is_space(struct publishing *publishing, boo
     return qsi_is_full(status) && may_regain && qsi_space_regain(store) ? QS_OK : status;
 }
 
-/* REQUIRES lock.  Routes, stores the body if it is large, and makes room; whenever the lock was released on the way, all of it
- * is looked at again. */
+/* REQUIRES lock.  Routes, stores the body if it is large, and makes room; whenever the lock was
+ * released on the way, all of it is looked at again. */
 static qs_status prepare(struct publishing *publishing, qs_error *error)
 {
     struct qs_channel *channel = publishing->channel;
@@ -507,7 +513,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
         uint64_t bytes;
         released = false;
         if (channel->closed ||
-            (store->life >= QSI_LIFE_SHUT && channel != store->departures.holder)) {
+            (store->life >= QSI_LIFE_SHUT && channel != store->removals.internal_channel)) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(store, error));
@@ -528,7 +534,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
             qsi_is_stored(store, publishing->properties.bytes, publishing->body.bytes)) {
             QS_TRY(qsi_check_may_wait(store));
             QS_TRY(store_body_if_there_is_space(
-                publishing, !publishing->is_letter && looks++ < QSI_REGAIN_TRIES, error));
+                publishing, !publishing->is_dead_letter && looks++ < QSI_REGAIN_TRIES, error));
             released = true;
             continue;
         }
@@ -539,7 +545,8 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
                 bytes += publishing->route->count * (uint64_t)QSI_SETTLE_BYTES;
             }
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store), bytes,
-                                        publishing->is_letter ? QSI_ROOM_LETTER : QSI_ROOM_PUBLISH,
+                                        publishing->is_dead_letter ? QSI_ROOM_DEAD_LETTER
+                                                                   : QSI_ROOM_PUBLISH,
                                         &released, error));
         }
     }
@@ -591,47 +598,49 @@ static bool may_have_copies(struct qsi_slice properties)
            qsi_may_have_copies(properties);
 }
 
-static qs_status send_letter(struct publishing *letter, uint32_t *queue_count_out, qs_error *error)
+static qs_status send_dead_letter(struct publishing *dead_letter, uint32_t *queue_count_out,
+                                  qs_error *error)
 {
-    qs_status status = prepare(letter, error);
+    qs_status status = prepare(dead_letter, error);
 
-    *queue_count_out = status == QS_OK ? letter->route->count : 0;
+    *queue_count_out = status == QS_OK ? dead_letter->route->count : 0;
     if (*queue_count_out > 0) {
-        status = buffer(letter, error);
+        status = buffer(dead_letter, error);
     }
-    qsi_message_store_abandon(letter->channel->store->messages, &letter->place);
-    qsi_free((void *)(uintptr_t)letter->open_route.destinations);
+    qsi_message_store_abandon(dead_letter->channel->store->messages, &dead_letter->place);
+    qsi_free((void *)(uintptr_t)dead_letter->open_route.destinations);
     return status;
 }
 
-qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
-                             uint32_t *queue_count_out, bool *may_be_refused_out, qs_error *error)
+qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
+                                  uint32_t *queue_count_out, bool *may_be_refused_out,
+                                  qs_error *error)
 {
     struct qsi_copies copies = {NULL};
     struct publishing publishing = {
         .channel = channel,
-        .exchange = letter->exchange,
-        .routing.key = letter->key,
-        .properties = letter->properties,
-        .body = letter->body,
-        .is_letter = true,
+        .exchange = dead_letter->exchange,
+        .routing.key = dead_letter->key,
+        .properties = dead_letter->properties,
+        .body = dead_letter->body,
+        .is_dead_letter = true,
         .is_body_constant = true,
-        .may_go_round = letter->may_go_round,
+        .may_go_round = dead_letter->may_go_round,
         .expiration_ms = QSI_NO_EXPIRATION,
-        .persistent =
-            qsi_properties_delivery_mode(letter->properties.data, letter->properties.bytes) == 2,
+        .persistent = qsi_properties_delivery_mode(dead_letter->properties.data,
+                                                   dead_letter->properties.bytes) == 2,
     };
     qs_status status;
 
     *queue_count_out = 0;
     *may_be_refused_out = false;
-    if (may_have_copies(
-            letter->properties)) { /* what is wrong with them is no key: the letter goes on */
-        QS_TRY(qsi_copies_read(&copies, letter->properties, error));
+    if (may_have_copies(dead_letter->properties)) {
+        /* what is wrong with them is no key: the dead-lettered message goes on */
+        QS_TRY(qsi_copies_read(&copies, dead_letter->properties, error));
         publishing.routing.copies = copies.keys;
         publishing.routing.copy_count = copies.count;
     }
-    status = send_letter(&publishing, queue_count_out, error);
+    status = send_dead_letter(&publishing, queue_count_out, error);
     *may_be_refused_out = *queue_count_out > 0 && publishing.may_be_refused;
     qsi_copies_fini(&copies);
     return status;
@@ -667,7 +676,8 @@ static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *
     return status;
 }
 
-/* A broker looks for the exchange before it looks at the message: what is wrong with that comes first. */
+/* A broker looks for the exchange before it looks at the message: what is wrong with that comes
+ * first. */
 static qs_status read_expiration(struct publishing *publishing, qs_error *error)
 {
     struct qsi_slice blob = publishing->properties, text;

@@ -8,48 +8,56 @@
 /* Left free for acks and deletions when publishers fill the disk. */
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
 
-/* An encoded record on its way into queues and journal.  Its destinations were looked up when it was published; they are
- * found again by queue id when it is accepted, and one deleted meanwhile is passed over. */
-struct piece_destination {
+/* An encoded record on its way into queues and journal.  Its destinations were looked up when it
+ * was published; they are found again by queue id when it is accepted, and one deleted meanwhile
+ * is passed over. */
+struct pending_destination {
     uint64_t queue_id;
     struct qsi_run *run; /* ready to be pushed */
 };
 struct refusals;
-struct piece {
+struct pending_record {
     struct qsi_chunk *chunk; /* holds this record and nothing else */
-    struct piece_destination *destinations;
+    struct pending_destination *destinations;
     struct qsi_place *places; /* of stored bodies */
     uint32_t destination_count;
     uint32_t place_count;
     uint32_t row_count;
     uint64_t first_row; /* of row 0, among the messages of the call that published them */
-    bool is_letter; /* a dead letter: nothing is refused for it, it fitted when it was written */
+    /* a dead letter: nothing is refused for it, it fitted when it was written */
+    bool is_dead_letter;
     bool journalled;
     bool has_expiration; /* some rows say themselves when they expire */
     bool has_due;        /* or that they are not to be delivered yet */
 };
-struct pieces {
-    struct piece *items;
+struct pending_records {
+    struct pending_record *items;
     uint32_t count;
     uint32_t capacity;
     uint64_t journal_bytes; /* of the journalled ones */
     uint64_t entry_bytes_max;
 };
 
-/* A zeroed piece behind the others; NULL: out of memory. */
-struct piece *qsi_pieces_add(struct pieces *pieces);
-void qsi_pieces_note_bytes(struct pieces *pieces, const struct piece *piece);
+/* A zeroed record behind the others; NULL: out of memory. */
+struct pending_record *qsi_pending_records_add(struct pending_records *pending_records);
+void qsi_pending_records_note_bytes(struct pending_records *pending_records,
+                                    const struct pending_record *pending_record);
 /* Frees them, and abandons their places. */
-void qsi_pieces_fini(struct pieces *pieces, struct qsi_message_store *messages);
-/* REQUIRES lock and room.  Memory for accepting all of them: accept cannot fail then.  extra_entries: other appends. */
-qs_status qsi_pieces_reserve(struct qs_store *store, const struct pieces *pieces,
-                             uint32_t extra_entries, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs to.  Returns the LSN they
- * end at, 0 if nothing was journalled. */
-uint64_t qsi_pieces_accept_group(struct qs_store *store, struct pieces *pieces, bool goes_on);
-/* The same, each piece for itself.  Messages that their queue refuses are not in it afterwards, and in *refusals. */
-uint64_t qsi_pieces_accept(struct qs_store *store, struct pieces *pieces,
-                           struct refusals *refusals);
+void qsi_pending_records_fini(struct pending_records *pending_records,
+                              struct qsi_message_store *messages);
+/* REQUIRES lock and room.  Memory for accepting all of them: accept cannot fail then.
+ * extra_entries: other appends. */
+qs_status qsi_pending_records_reserve(struct qs_store *store,
+                                      const struct pending_records *pending_records,
+                                      uint32_t extra_entries, qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock.  Pushes and appends all as one atomic group; goes_on: which the caller's next
+ * append belongs to.  Returns the LSN they end at, 0 if nothing was journalled. */
+uint64_t qsi_pending_records_accept_group(struct qs_store *store,
+                                          struct pending_records *pending_records, bool goes_on);
+/* The same, each record for itself.  Messages that their queue refuses are not in it afterwards,
+ * and in *refusals. */
+uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
+                                    struct refusals *refusals);
 
 /* ---- messages that a queue refuses because it is full (refuse.c) ---- */
 
@@ -61,20 +69,22 @@ struct refusals {
     uint64_t count;            /* rows that are in the bitmap */
 };
 /* REQUIRES lock.  What refusing may add to the journal. */
-uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pieces *pieces);
-/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call: neither take nor accept can fail then. */
+uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records);
+/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call:
+ * neither take nor accept can fail then. */
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
-                               const struct pieces *pieces, uint64_t row_count,
+                               const struct pending_records *pending_records, uint64_t row_count,
                                qs_error *error) QS_MUST_CHECK;
-/* REQUIRES that room.  Of the messages just pushed as a destination of the piece, takes out what the queue refuses; their records are in
- * refusals->settles.  Returns the number of records. */
+/* REQUIRES that room.  Of the messages just pushed as a destination of the pending record, takes
+ * out what the queue refuses; their records are in refusals->settles.  Returns the number of
+ * records. */
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
-                           struct store_queue *queue, const struct piece *piece,
+                           struct store_queue *queue, const struct pending_record *pending_record,
                            const struct qsi_run *run);
-/* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead letters.  REQUIRES room for a stretch
- * to depart. */
-void qsi_letter_pass_on(struct qs_store *store, struct store_queue *queue,
-                        const struct qsi_run *letter);
+/* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead
+ * letters.  REQUIRES room for a stretch to be removed. */
+void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
+                             const struct qsi_run *dead_letter);
 /* How many there are, and the first rows, for who published them. */
 void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt);
 static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt)
@@ -84,21 +94,23 @@ static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt
     }
 }
 void qsi_refusals_fini(struct refusals *refusals);
-/* REQUIRES lock and qsi_pieces_reserve.  A transaction is refused as a whole: QS_PRECONDITION_FAILED. */
-qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces,
+/* REQUIRES lock and qsi_pending_records_reserve.  A transaction is refused as a whole:
+ * QS_PRECONDITION_FAILED. */
+qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
                              qs_error *error) QS_MUST_CHECK;
 
 /* ---- dead letters (publish.c) ---- */
 
-struct letter {
+struct dead_letter {
     struct qsi_slice exchange, key, properties, body;
     bool may_go_round; /* also to queues where the message has died before */
 };
-/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out: 0 when it went nowhere.
- * *may_be_refused_out: one of its queues refuses messages when it is full, which it is judged by as it is now. */
-qs_status qsi_publish_letter(struct qs_channel *channel, const struct letter *letter,
-                             uint32_t *queue_count_out, bool *may_be_refused_out,
-                             qs_error *error) QS_MUST_CHECK;
+/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out:
+ * 0 when it went nowhere.  *may_be_refused_out: one of its queues refuses messages when it is
+ * full, which it is judged by as it is now. */
+qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
+                                  uint32_t *queue_count_out, bool *may_be_refused_out,
+                                  qs_error *error) QS_MUST_CHECK;
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
                                qs_error *error) QS_MUST_CHECK;

@@ -1,9 +1,10 @@
 /* Publishing record batches.
  *
- * Everything that costs time per row happens without the lock: checking, finding the distinct routes, copying bodies into
- * a record, listing which rows go to which queue.  The lock is held twice, to look the distinct routes up and to accept the
- * encoded records; neither depends on the number of rows.  Where a headers exchange decides, it is held once more for every
- * few thousand rows, to look their distinct headers up. */
+ * Everything that costs time per row happens without the lock: checking, finding the distinct
+ * routes, copying bodies into a record, listing which rows go to which queue.  The lock is held
+ * twice, to look the distinct routes up and to accept the encoded records; neither depends on
+ * the number of rows.  Where a headers exchange decides, it is held once more for every few
+ * thousand rows, to look their distinct headers up. */
 #include "alloc.h"
 #include "batch.h"
 #include "clock.h"
@@ -78,8 +79,8 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
 /* Room for what full queues refuse, and for the confirms of what they take. */
 static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
 {
-    qs_status status =
-        qsi_refusals_reserve(refusals, batch->store, &batch->pieces, batch->row_count, error);
+    qs_status status = qsi_refusals_reserve(refusals, batch->store, &batch->pending_records,
+                                            batch->row_count, error);
 
     if (status == QS_OK && refusals->rows != NULL &&
         qsi_confirms_reserve_batch(&batch->channel->confirms, batch->row_count,
@@ -101,15 +102,15 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     bool released;
 
     if (channel->tx_selected) {
-        QS_TRY(qsi_tx_take(channel, &batch->pieces, error));
+        QS_TRY(qsi_tx_take(channel, &batch->pending_records, error));
     } else {
         QS_TRY(qsi_pager_make_room(store, &released, error));
-        if (batch->pieces.journal_bytes > 0) {
-            uint64_t bytes =
-                batch->pieces.journal_bytes + qsi_refusals_bytes(store, &batch->pieces);
+        if (batch->pending_records.journal_bytes > 0) {
+            uint64_t bytes = batch->pending_records.journal_bytes +
+                             qsi_refusals_bytes(store, &batch->pending_records);
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
-                                        batch->pieces.entry_bytes_max, QSI_ROOM_PUBLISH, &released,
-                                        error));
+                                        batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH,
+                                        &released, error));
         }
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
@@ -118,9 +119,9 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             QS_OK) {
             return qsi_batch_no_memory(error);
         }
-        QS_TRY(qsi_pieces_reserve(store, &batch->pieces, 0, error));
+        QS_TRY(qsi_pending_records_reserve(store, &batch->pending_records, 0, error));
         QS_TRY(reserve_refusals(batch, &refusals, error));
-        receipt->lsn = qsi_pieces_accept(store, &batch->pieces, &refusals);
+        receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
     }
     receipt->count = batch->row_count;
     receipt->unrouted_count = batch->unrouted_count;
@@ -146,7 +147,7 @@ static void fini(struct batch *batch)
         qsi_free(batch->routes[i].destinations);
     }
     qsi_free_return_list(batch->store, &batch->returns);
-    qsi_pieces_fini(&batch->pieces, batch->store->messages);
+    qsi_pending_records_fini(&batch->pending_records, batch->store->messages);
     qsi_free(batch->routes);
     qsi_free(batch->slots);
     qsi_free(batch->destinations);
@@ -168,7 +169,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
         .channel = channel,
         .store = channel->store,
         .input = input,
-        .piece_rows_max = PIECE_ROWS_MAX,
+        .record_rows_max = PIECE_ROWS_MAX,
         .mandatory = (input->flags & QS_MANDATORY) != 0,
     };
     qs_status status;
@@ -197,7 +198,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
         status = qsi_batch_divide_routes(&batch, error);
     }
     if (status == QS_OK) {
-        status = qsi_batch_make_pieces(&batch, error);
+        status = qsi_batch_make_records(&batch, error);
     }
     if (status == QS_OK) {
         status = qsi_channel_enter(channel, error);

@@ -1,51 +1,53 @@
-/* Queues that are full and refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants: what is refused was the last that
- * came; its record and its end are one group of the journal; the publisher hears no for it, whatever other queues took it. */
+/* Queues that are full and refuse (x-overflow reject-publish, reject-publish-dlx).  Invariants:
+ * what is refused was the last that came; its record and its end are one group of the journal;
+ * the publisher hears no for it, whatever other queues took it. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
-#include "levels.h"
 #include "limits.h"
+#include "priorities.h"
 #include "publish.h"
 #include "record.h"
 #include "settle.h"
 
 #include <string.h>
 
-/* Destinations that may refuse, and the stretches that may be held at once. */
-static void measure(struct qs_store *store, const struct pieces *pieces, uint32_t *destinations_out,
-                    uint32_t *stretches_out)
+/* Destinations that may refuse, and the stretches that may be reserved at once. */
+static void measure(struct qs_store *store, const struct pending_records *pending_records,
+                    uint32_t *destinations_out, uint32_t *stretches_out)
 {
     uint32_t entries = store->shared.entries;
     uint32_t stretch_most = entries < QSI_WORD_BITS ? entries : QSI_WORD_BITS;
 
     *destinations_out = *stretches_out = 0;
-    for (uint32_t i = 0; i < pieces->count; i++) {
-        const struct piece *piece = &pieces->items[i];
-        for (uint32_t k = 0; k < piece->destination_count; k++) {
+    for (uint32_t i = 0; i < pending_records->count; i++) {
+        const struct pending_record *pending_record = &pending_records->items[i];
+        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
             const struct store_queue *queue =
-                qsi_find_by_id(store, piece->destinations[k].queue_id);
+                qsi_find_by_id(store, pending_record->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue)) {
                 *destinations_out += 1;
-                *stretches_out += piece->destinations[k].run->count / stretch_most + 2;
+                *stretches_out += pending_record->destinations[k].run->count / stretch_most + 2;
             }
         }
     }
 }
 
-uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pieces *pieces)
+uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records)
 {
     uint32_t destinations, stretches;
 
-    measure(store, pieces, &destinations, &stretches);
+    measure(store, pending_records, &destinations, &stretches);
     return (uint64_t)destinations * QSI_SETTLE_BYTES;
 }
 
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
-                               const struct pieces *pieces, uint64_t row_count, qs_error *error)
+                               const struct pending_records *pending_records, uint64_t row_count,
+                               qs_error *error)
 {
     uint32_t destinations, stretches;
 
-    measure(store, pieces, &destinations, &stretches);
+    measure(store, pending_records, &destinations, &stretches);
     if (destinations == 0) {
         return QS_OK;
     }
@@ -56,8 +58,9 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
     qsi_chunk_unref(refusals->settles);
     refusals->settles = qsi_chunk_create((uint64_t)destinations * QSI_SETTLE_BYTES);
     if (refusals->rows == NULL || refusals->settles == NULL ||
-        qsi_depart_reserve(store, stretches) != QS_OK ||
-        qsi_journal_reserve(store->journal, 2 * pieces->count) != QS_OK) { /* each and its end */
+        qsi_reserve_removals(store, stretches) != QS_OK ||
+        qsi_journal_reserve(store->journal, 2 * pending_records->count) !=
+            QS_OK) { /* each and its end */
         return qsi_fail(error, QS_ENOMEM, "messages that a full queue refuses");
     }
     return QS_OK;
@@ -72,7 +75,8 @@ static void note_row(struct refusals *refusals, uint64_t row)
     refusals->rows[row / 64] |= bit;
 }
 
-/* One record, over messages that end with the process as well: whoever replays it finds them ended. */
+/* One record, over messages that end with the process as well: whoever replays it finds them
+ * ended. */
 static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
                            const struct qsi_run *run, uint64_t first_seq, uint32_t count)
 {
@@ -95,27 +99,27 @@ static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t 
 {
     struct qsi_stretch stretch;
 
-    while (qsi_queue_hold_next(&queue->core, &first_seq, &stretch)) {
-        qsi_depart(store, queue, &stretch, QSI_MAXLEN);
+    while (qsi_queue_reserve_next(&queue->core, &first_seq, &stretch)) {
+        qsi_add_removal(store, queue, &stretch, QSI_MAXLEN);
     }
 }
 
-void qsi_letter_pass_on(struct qs_store *store, struct store_queue *queue,
-                        const struct qsi_run *letter)
+void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
+                             const struct qsi_run *dead_letter)
 {
-    if (qsi_queue_passes_on(queue) && qsi_refused_count(queue, letter->first_seq, 1) > 0) {
-        pass_on(store, queue, letter->first_seq);
+    if (qsi_queue_passes_on(queue) && qsi_refused_count(queue, dead_letter->first_seq, 1) > 0) {
+        pass_on(store, queue, dead_letter->first_seq);
     }
 }
 
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
-                           struct store_queue *queue, const struct piece *piece,
+                           struct store_queue *queue, const struct pending_record *pending_record,
                            const struct qsi_run *run)
 {
-    struct qs_channel *holder = store->departures.holder;
+    struct qs_channel *internal_channel = store->removals.internal_channel;
     uint32_t refused = qsi_refused_count(queue, run->first_seq, run->count);
     uint64_t first_seq = run->first_seq + run->count - refused, seq = first_seq;
-    uint64_t first_tag = holder->unacked.last_tag + 1;
+    uint64_t first_tag = internal_channel->unacked.last_tag + 1;
     struct qsi_stretch stretch;
     uint32_t records;
 
@@ -123,19 +127,20 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         return 0;
     }
     for (uint32_t i = run->count - refused; i < run->count; i++) {
-        note_row(refusals,
-                 piece->first_row + (run->messages.rows != NULL ? run->messages.rows[i] : i));
+        note_row(refusals, pending_record->first_row +
+                               (run->messages.rows != NULL ? run->messages.rows[i] : i));
     }
     store->stats.refused += refused;
     if (qsi_queue_passes_on(queue)) {
         pass_on(store, queue, seq);
         return 0;
     }
-    while (qsi_queue_hold_next(&queue->core, &seq, &stretch)) {
-        qsi_unacked_add(&holder->unacked, &queue->core, &stretch, NULL);
+    while (qsi_queue_reserve_next(&queue->core, &seq, &stretch)) {
+        qsi_unacked_add(&internal_channel->unacked, &queue->core, &stretch, NULL);
     }
     records = record_end(refusals, queue, run, first_seq, refused);
-    qsi_settle_into(holder, first_tag, holder->unacked.last_tag, QSI_SETTLE_ACK, 0, NULL);
+    qsi_settle_into(internal_channel, first_tag, internal_channel->unacked.last_tag, QSI_SETTLE_ACK,
+                    0, NULL);
     return records; /* the run may be gone */
 }
 
@@ -162,7 +167,7 @@ static bool would_be_over(const struct store_queue *queue)
 {
     uint64_t count = 0, bytes = 0;
 
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         const struct qsi_queue *core = qsi_core_at(queue, i);
         count += qsi_queue_ready_count(core) + qsi_queue_coming(core)->messages;
         bytes += qsi_policy_counts_bytes(&queue->policy)
@@ -173,12 +178,15 @@ static bool would_be_over(const struct store_queue *queue)
            (qsi_policy_counts_bytes(&queue->policy) && bytes > queue->policy.body_bytes_max);
 }
 
-qs_status qsi_refusals_check(struct qs_store *store, const struct pieces *pieces, qs_error *error)
+qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
+                             qs_error *error)
 {
-    for (uint32_t i = 0; i < pieces->count; i++) {
-        const struct piece *piece = &pieces->items[i];
-        for (uint32_t k = 0; !piece->is_letter && k < piece->destination_count; k++) {
-            struct store_queue *queue = qsi_find_by_id(store, piece->destinations[k].queue_id);
+    for (uint32_t i = 0; i < pending_records->count; i++) {
+        const struct pending_record *pending_record = &pending_records->items[i];
+        for (uint32_t k = 0;
+             !pending_record->is_dead_letter && k < pending_record->destination_count; k++) {
+            struct store_queue *queue =
+                qsi_find_by_id(store, pending_record->destinations[k].queue_id);
             if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(qsi_owner_of(queue))) {
                 return qsi_fail(error, QS_PRECONDITION_FAILED,
                                 "queue '%.*s' is full and refuses more: nothing of the transaction "

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE_SHARE \
-    16 /* of memory_budget: the table, before it is written; twice that, and commits wait */
+/* of memory_budget: the table, before it is written; twice that, and commits wait */
+#define TABLE_SHARE 16
 #define TABLE_BYTES_MAX (4u << 20)
 #define CARRIED_BYTES_MAX (64u << 10) /* in a checkpoint */
-#define GROWTH \
-    2 /* a file that is less than so many times what lies behind it is written anew with that */
+/* a file that is less than so many times what lies behind it is written anew with that */
+#define GROWTH 2
 
 static uint64_t table_bytes_max(const struct qs_store *store)
 {

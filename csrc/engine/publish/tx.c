@@ -1,7 +1,8 @@
 /* Transactions: publishes and acks are kept aside, and become one atomic group of the journal.
  *
- * Publishes are routed and encoded when they come; acks are checked when they come.  Commit gives out the sequences, appends
- * everything as one group, which a reader sees whole or not at all, and returns when that is durable. */
+ * Publishes are routed and encoded when they come; acks are checked when they come.  Commit
+ * gives out the sequences, appends everything as one group, which a reader sees whole or not at
+ * all, and returns when that is durable. */
 #include "tx.h"
 
 #include "alloc.h"
@@ -18,31 +19,32 @@
 
 #include <string.h>
 
-qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces, qs_error *error)
+qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
+                      qs_error *error)
 {
-    struct pieces *kept = channel->tx_pieces;
+    struct pending_records *kept = channel->tx_records;
 
     if (kept == NULL) {
         kept = qsi_zalloc(sizeof *kept);
         if (kept == NULL) {
             return qsi_fail(error, QS_ENOMEM, "transaction");
         }
-        channel->tx_pieces = kept;
+        channel->tx_records = kept;
     }
-    for (uint32_t i = 0; i < pieces->count;
+    for (uint32_t i = 0; i < pending_records->count;
          i++) { /* room first: a batch is in the transaction whole or not at all */
-        if (qsi_pieces_add(kept) == NULL) {
+        if (qsi_pending_records_add(kept) == NULL) {
             kept->count -= i;
             return qsi_fail(error, QS_ENOMEM, "transaction");
         }
     }
-    kept->count -= pieces->count;
-    for (uint32_t i = 0; i < pieces->count; i++) {
-        kept->items[kept->count] = pieces->items[i];
-        qsi_pieces_note_bytes(kept, &kept->items[kept->count]);
+    kept->count -= pending_records->count;
+    for (uint32_t i = 0; i < pending_records->count; i++) {
+        kept->items[kept->count] = pending_records->items[i];
+        qsi_pending_records_note_bytes(kept, &kept->items[kept->count]);
         kept->count += 1;
     }
-    pieces->count = 0;
+    pending_records->count = 0;
     return QS_OK;
 }
 
@@ -59,12 +61,12 @@ static void give_back_settles(struct qs_channel *channel)
 
 void qsi_tx_drop(struct qs_channel *channel)
 {
-    if (channel->tx_pieces != NULL) {
-        qsi_pieces_fini(channel->tx_pieces, channel->store->messages);
-        qsi_free(channel->tx_pieces);
-        channel->tx_pieces = NULL;
+    if (channel->tx_records != NULL) {
+        qsi_pending_records_fini(channel->tx_records, channel->store->messages);
+        qsi_free(channel->tx_records);
+        channel->tx_records = NULL;
     }
-    channel->tx_letters = 0;
+    channel->tx_dead_letters = 0;
     give_back_settles(channel);
     qsi_free_return_list(channel->store, &channel->tx_returns);
 }
@@ -106,8 +108,8 @@ qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
 struct commit {
     struct qs_channel *channel;
     struct qsi_topology key; /* the record that names the transaction; no key: none */
-    struct pieces none;
-    struct pieces *pieces;
+    struct pending_records none;
+    struct pending_records *pending_records;
     const struct tx_settle *settles;
     uint32_t settle_count;
     uint64_t settle_bytes;
@@ -118,7 +120,7 @@ static void measure(struct commit *commit)
 {
     struct qs_channel *channel = commit->channel;
 
-    commit->pieces = channel->tx_pieces != NULL ? channel->tx_pieces : &commit->none;
+    commit->pending_records = channel->tx_records != NULL ? channel->tx_records : &commit->none;
     commit->settles = (const struct tx_settle *)(void *)channel->tx_settles.data;
     commit->settle_count = (uint32_t)(channel->tx_settles.bytes / sizeof *commit->settles);
     commit->settle_bytes = 0;
@@ -129,16 +131,16 @@ static void measure(struct commit *commit)
         /* Each end of its range may divide a range that another one of them takes. */
         commit->settle_bytes += UINT64_C(2) * QSI_SETTLE_BYTES_MAX;
     }
-    commit->bytes = commit->pieces->journal_bytes + commit->settle_bytes;
+    commit->bytes = commit->pending_records->journal_bytes + commit->settle_bytes;
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
 }
 
 static enum qsi_room_use use_of(const struct commit *commit)
 {
-    if (commit->channel == commit->channel->store->departures.holder) {
-        return QSI_ROOM_LETTER;
+    if (commit->channel == commit->channel->store->removals.internal_channel) {
+        return QSI_ROOM_DEAD_LETTER;
     }
-    return commit->pieces->count > 0 ? QSI_ROOM_PUBLISH : QSI_ROOM_REMOVE;
+    return commit->pending_records->count > 0 ? QSI_ROOM_PUBLISH : QSI_ROOM_REMOVE;
 }
 
 static qs_status make_room(struct commit *commit, qs_error *error)
@@ -151,24 +153,25 @@ static qs_status make_room(struct commit *commit, qs_error *error)
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         measure(commit);
-        entry_bytes = commit->bytes - commit->pieces->journal_bytes;
-        entry_bytes = entry_bytes > commit->pieces->entry_bytes_max
+        entry_bytes = commit->bytes - commit->pending_records->journal_bytes;
+        entry_bytes = entry_bytes > commit->pending_records->entry_bytes_max
                           ? entry_bytes
-                          : commit->pieces->entry_bytes_max;
+                          : commit->pending_records->entry_bytes_max;
         QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes,
                                     use_of(commit), &released, error));
     }
     return QS_OK;
 }
 
-/* Room for the rejected messages of which no letter says what becomes of them, and for letters that a full queue passes on. */
+/* Room for the rejected messages of which no dead letter says what becomes of them, and for dead
+ * letters that a full queue passes on. */
 static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
 {
     uint64_t runs = 0;
 
-    for (uint32_t i = 0; i < commit->pieces->count; i++) {
-        const struct piece *piece = &commit->pieces->items[i];
-        runs += piece->is_letter ? piece->destination_count : 0;
+    for (uint32_t i = 0; i < commit->pending_records->count; i++) {
+        const struct pending_record *pending_record = &commit->pending_records->items[i];
+        runs += pending_record->is_dead_letter ? pending_record->destination_count : 0;
     }
 
     for (uint32_t i = 0; i < commit->settle_count; i++) {
@@ -177,7 +180,7 @@ static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
                                      commit->settles[i].last_tag);
         }
     }
-    return runs == 0 || qsi_depart_reserve(commit->channel->store, (uint32_t)runs) == QS_OK
+    return runs == 0 || qsi_reserve_removals(commit->channel->store, (uint32_t)runs) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "rejected messages");
 }
@@ -193,15 +196,15 @@ static qs_status reserve(struct commit *commit, qs_error *error)
     if (key.bytes > 0) {
         QS_TRY(qsi_transactions_reserve(store, key, error));
     }
-    status = qsi_pieces_reserve(store, commit->pieces, 1, error);
+    status = qsi_pending_records_reserve(store, commit->pending_records, 1, error);
     for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
         const struct tx_settle *settle = &commit->settles[i];
         if (qsi_settle_has_due(settle->kind)) {
             status = qsi_settle_cover_delays(channel, settle->first_tag, settle->last_tag, error);
         }
     }
-    if (status == QS_OK && channel != store->departures.holder) {
-        status = qsi_refusals_check(store, commit->pieces, error);
+    if (status == QS_OK && channel != store->removals.internal_channel) {
+        status = qsi_refusals_check(store, commit->pending_records, error);
         if (status == QS_OK) {
             status = reserve_rejects(commit, error);
         }
@@ -212,13 +215,14 @@ static qs_status reserve(struct commit *commit, qs_error *error)
     return status;
 }
 
-/* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the group. */
+/* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the
+ * group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
 {
     struct qs_channel *channel = commit->channel;
     struct qs_store *store = channel->store;
     bool keyed = commit->key.strings[0].bytes > 0;
-    uint64_t tail_bytes = commit->bytes - commit->pieces->journal_bytes;
+    uint64_t tail_bytes = commit->bytes - commit->pending_records->journal_bytes;
     struct qsi_chunk *tail = NULL;
     uint32_t tail_records = 0;
     qs_status status;
@@ -246,7 +250,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
         tail->used += qsi_topology_bytes(&commit->key);
         tail_records += 1;
     }
-    *lsn_out = qsi_pieces_accept_group(store, commit->pieces, tail_records > 0);
+    *lsn_out = qsi_pending_records_accept_group(store, commit->pending_records, tail_records > 0);
     if (tail_records > 0) {
         *lsn_out = qsi_store_append(store, tail, 0, tail->used, tail_records, false);
     }
@@ -255,7 +259,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     }
     qsi_chunk_unref(tail);
     qsi_move_returns(&channel->tx_returns, &channel->returns);
-    store->stats.dead_lettered += channel->tx_letters;
+    store->stats.dead_lettered += channel->tx_dead_letters;
     qsi_tx_drop(channel);
     return QS_OK;
 }

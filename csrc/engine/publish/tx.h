@@ -9,11 +9,12 @@
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
 _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 
-/* Adds the pieces to the channel's open transaction and leaves pieces empty. */
-qs_status qsi_tx_take(struct qs_channel *channel, struct pieces *pieces,
+/* Adds the pending records to the channel's open transaction and leaves pending_records empty. */
+qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
                       qs_error *error) QS_MUST_CHECK;
 void qsi_tx_drop(struct qs_channel *channel);
-/* REQUIRES lock; may release it meanwhile.  The channel's open transaction as one group of the journal; *lsn_out: durable when that is. */
+/* REQUIRES lock; may release it meanwhile.  The channel's open transaction as one group of the
+ * journal; *lsn_out: durable when that is. */
 qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out,
                        qs_error *error) QS_MUST_CHECK;
 

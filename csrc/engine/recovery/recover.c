@@ -1,9 +1,10 @@
-/* Recovery: the same at every start.  The journal is scanned and replayed into memory, its tail is made durable, and a new session
- * begins behind it.
+/* Recovery: the same at every start.  The journal is scanned and replayed into memory, its tail
+ * is made durable, and a new session begins behind it.
  *
- * A block is applied when a later one proves that it was durable.  Those at the very end lack that proof: the write
- * may have reached the disk and the message bodies it names may not.  There, atomic groups are applied whole or not at all, and only when
- * every body they name is there; nothing that was confirmed can be among what is dropped. */
+ * A block is applied when a later one proves that it was durable.  Those at the very end lack
+ * that proof: the write may have reached the disk and the message bodies it names may not.
+ * There, atomic groups are applied whole or not at all, and only when every body they name is
+ * there; nothing that was confirmed can be among what is dropped. */
 #include "recover.h"
 
 #include "alloc.h"
@@ -13,9 +14,9 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
-#include "levels.h"
 #include "lost_files.h"
 #include "pager.h"
+#include "priorities.h"
 #include "restore.h"
 #include "salvage.h"
 #include "scan.h"
@@ -109,7 +110,8 @@ static qs_status enter_session(struct replay *replay, uint32_t session, qs_error
     return QS_OK;
 }
 
-/* A journal that holds more than the budget is replayed all the same: what is behind goes to segments. */
+/* A journal that holds more than the budget is replayed all the same: what is behind goes to
+ * segments. */
 static qs_status relieve_memory(struct replay *replay, qs_error *error)
 {
     struct qs_store *store = replay->store;
@@ -248,7 +250,8 @@ static qs_status check_bodies(struct qs_store *store, const struct qsi_scan_bloc
     return QS_OK;
 }
 
-/* How many of the held blocks begin with the first complete group, all its bodies there; 0: none is. */
+/* How many of the held blocks begin with the first complete group, all its bodies there; 0: none
+ * is. */
 static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_error *error)
 {
     uint32_t count = 0;
@@ -275,8 +278,9 @@ static qs_status complete_group(struct replay *replay, uint32_t *count_out, qs_e
     return QS_OK;
 }
 
-/* Where the held blocks end was written down: by a close, by a commit that failed, or by the recovery that began the session behind them.  The bodies they
- * name may be gone since, because nobody needs them any more. */
+/* Where the held blocks end was written down: by a close, by a commit that failed, or by the
+ * recovery that began the session behind them.  The bodies they name may be gone since, because
+ * nobody needs them any more. */
 static bool is_decided(const struct replay *replay)
 {
     const struct qsi_manifest *manifest = &replay->store->manifest;
@@ -285,7 +289,7 @@ static bool is_decided(const struct replay *replay)
            (replay->held_count > 0 && replay->held[0].session + 1 < manifest->session_count);
 }
 
-/* Applies what is whole and cuts the rest off. */
+/* Applies what is whole and truncates the rest. */
 static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *result, qs_error *error)
 {
     if (is_decided(replay)) {
@@ -313,8 +317,8 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
 
 /* ---- the message store ---- */
 
-/* References of what the replay settled are dropped; the message files that live messages need are synced: what was read may be in
- * the page cache only. */
+/* References of what the replay settled are dropped; the message files that live messages need
+ * are synced: what was read may be in the page cache only. */
 static qs_status retain_bodies(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -359,9 +363,9 @@ static qs_status sync_journal_file(struct qs_store *store, uint32_t number, qs_e
     return status;
 }
 
-/* What was read must be on the disk before anything is decided on it: it may be in the page cache only.  That goes for two files: a
- * process can die when the end block of the first one is written and not synced, and the header of the second one is
- * durable already. */
+/* What was read must be on the disk before anything is decided on it: it may be in the page
+ * cache only.  That goes for two files: a process can die when the end block of the first one is
+ * written and not synced, and the header of the second one is durable already. */
 static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result *result,
                            qs_error *error)
 {
@@ -400,8 +404,9 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
     uint32_t used_upto =
         store->options.recovery == QS_RECOVERY_SALVAGE ? result->highest_file : result->last_file;
 
-    /* Below the last session's files there may be one that an earlier session had begun behind what became its end.  Its header
-     * would speak against a torn tail if a new session took that file and lost its own. */
+    /* Below the last session's files there may be one that an earlier session had begun behind
+     * what became its end.  Its header would speak against a torn tail if a new session took
+     * that file and lost its own. */
     if (store->manifest.session_count > 0) {
         uint32_t first_file =
             store->manifest.sessions[store->manifest.session_count - 1].first_file;
@@ -466,7 +471,7 @@ static void count_recovered(struct qs_store *store)
     }
 }
 
-/* Nothing is removed, cut or named anew before all that could refuse the store was read. */
+/* Nothing is removed, truncated or renamed before all that could refuse the store was read. */
 static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
                          struct qsi_buf *leftovers, qs_error *error)
 {

@@ -2,7 +2,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
-#include "levels.h"
+#include "priorities.h"
 #include "properties.h"
 #include "recover.h"
 #include "salvage.h"
@@ -52,7 +52,8 @@ qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destina
     return QS_OK;
 }
 
-/* Rows with delivery mode 1 were journalled along with the others of their batch, and ended with their process. */
+/* Rows with delivery mode 1 were journalled along with the others of their batch, and ended with
+ * their process. */
 static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *view,
                            const uint32_t *rows, uint32_t count, uint64_t first_seq)
 {
@@ -123,7 +124,8 @@ static qs_status require_queue(struct qs_store *store, uint64_t id, struct store
                : qsi_require_by_id(store, id, queue_out, error);
 }
 
-/* Messages that were added to a segment after the checkpoint have no place where it cannot be read. */
+/* Messages that were added to a segment after the checkpoint have no place where it cannot be
+ * read. */
 static qs_status refuse_sequence(const struct qs_store *store, const struct store_queue *queue,
                                  uint64_t seq, qs_error *error)
 {

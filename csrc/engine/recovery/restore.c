@@ -1,4 +1,5 @@
-/* The checkpoint at open: its records are replayed like those of the journal, before those behind its LSN. */
+/* The checkpoint at open: its records are replayed like those of the journal, before those
+ * behind its LSN. */
 #include "restore.h"
 
 #include "qstore/codec.h"
@@ -10,7 +11,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
-#include "levels.h"
+#include "priorities.h"
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"
@@ -314,8 +315,8 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *fil
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
-/* Which segments and message files count is lost with it: what would be written could take their names.  So the store is only read,
- * as far as the journal goes. */
+/* Which segments and message files count is lost with it: what would be written could take their
+ * names.  So the store is only read, as far as the journal goes. */
 static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
 {
     struct qsi_buf segments = {0};

@@ -14,8 +14,8 @@ qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
  * with its process; salvage only the last. */
 qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files,
                                qs_error *error) QS_MUST_CHECK;
-/* The bytes of the checkpoint that the manifest names, their checksum and header right: the caller's to free with qsi_free.
- * REQUIRES that it names one. */
+/* The bytes of the checkpoint that the manifest names, their checksum and header right: the
+ * caller's to free with qsi_free.  REQUIRES that it names one. */
 qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,
                               struct qsi_checkpoint_header *header_out, uint8_t **data_out,
                               size_t *bytes_out, qs_error *error) QS_MUST_CHECK;

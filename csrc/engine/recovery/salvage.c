@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "error.h"
-#include "levels.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "states.h"
 #include "topology.h"
@@ -50,8 +50,8 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
     int bytes =
         snprintf(name_out, NAME_BYTES, "recovered.%llu", (unsigned long long)qsi_queue_in(id));
 
-    if (qsi_level_in(id) != 0) {
-        bytes += snprintf(name_out + bytes, NAME_BYTES - (size_t)bytes, ".%u", qsi_level_in(id));
+    if (qsi_priority_in(id) != 0) {
+        bytes += snprintf(name_out + bytes, NAME_BYTES - (size_t)bytes, ".%u", qsi_priority_in(id));
     }
     while (qsi_find_queue(store, qsi_slice_make(name_out, (uint32_t)bytes)) != NULL &&
            bytes + 1 < NAME_BYTES) { /* somebody has the name */

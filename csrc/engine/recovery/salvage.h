@@ -15,9 +15,9 @@ static inline bool qsi_is_salvage(const struct qs_store *store)
 qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue,
                                qs_error *error) QS_MUST_CHECK;
 
-/* The queue with that id.  If records were lost before, and perhaps its declaration with them, it
- * is made: durable, without bindings, as "recovered.<id>"; a level of one that had priorities as
- * "recovered.<id>.<level>".  NULL: there is none, and none is missing. */
+/* The queue with that id.  If records were lost before, and perhaps its declaration with them,
+ * it is made: durable, without bindings, as "recovered.<id>"; a priority of one that had
+ * priorities as "recovered.<id>.<priority>".  NULL: there is none, and none is missing. */
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                             qs_error *error) QS_MUST_CHECK;
 /* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns

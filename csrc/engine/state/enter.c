@@ -1,16 +1,17 @@
 /* Entering and leaving a store: its lock, a fork, and its failure. */
 #include "enter.h"
 
+#include "armed.h"
 #include "error.h"
-#include "park.h"
 #include "wake.h"
 
 #include <pthread.h>
 
 /* ---- fork ----
  *
- * A child inherits descriptors and memory, and no threads.  It must not write: the handler below raises the generation, and every
- * entry compares.  Nor does it keep the lock alive when its parent has died: the environment sees to that. */
+ * A child inherits descriptors and memory, and no threads.  It must not write: the handler below
+ * raises the generation, and every entry compares.  Nor does it keep the lock alive when its
+ * parent has died: the environment sees to that. */
 
 static struct {
     pthread_once_t once;
@@ -114,9 +115,9 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
         store->upcalls->shut_channel(channel);
     }
     if (channel->armed_kinds != 0) {
-        qsi_ring_if_due(channel);
+        qsi_signal_if_due(channel);
     }
-    if (qsi_has_departures(store)) {
+    if (qsi_has_removals(store)) {
         store->upcalls->drain(store);
     }
     store->must_not_wait = false;
@@ -149,5 +150,5 @@ void qsi_store_fail(struct qs_store *store, const qs_error *cause)
     qsi_cond_broadcast(&store->commit.prepared);
     qsi_cond_broadcast(&store->paging.done);
     qsi_events_announce(store);
-    qsi_ring_confirmed(store);
+    qsi_signal_confirmed(store);
 }

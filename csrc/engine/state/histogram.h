@@ -1,4 +1,5 @@
-/* Latencies in microseconds, in buckets that grow by a factor of 2^(1/4): percentiles within 19 %. */
+/* Latencies in microseconds, in buckets that grow by a factor of 2^(1/4): percentiles within 19
+ * %. */
 #ifndef QSI_HISTOGRAM_H
 #define QSI_HISTOGRAM_H
 #include <stdint.h>

@@ -18,8 +18,8 @@ struct dead_file {
     bool sealed; /* it was dead when the checkpoint that is being made began */
 };
 
-/* Readers of the message store, by the checkpoint that was the last when they began: what was let go before it stays until
- * they are done. */
+/* Readers of the message store, by the checkpoint that was the last when they began: what was
+ * let go before it stays until they are done. */
 struct readers {
     uint32_t count[2];
     uint32_t epoch;
@@ -47,7 +47,7 @@ struct qsi_paging {
     uint64_t dead_since_ns; /* 0: nothing is dead */
     struct readers readers;
     struct qsi_cond wanted; /* for the pager */
-    struct qsi_cond done;   /* a job of the pager, or of somebody who did it himself, ended */
+    struct qsi_cond done;   /* a job of the pager, or of a thread that did it itself, ended */
     pthread_t thread;
     bool is_running;
 };

@@ -1,5 +1,5 @@
-/* Queue arguments.  Each one that means something has a row in a table; all others are kept and compared at a
- * redeclaration, and that is all. */
+/* Queue arguments.  Each one that means something has a row in a table; all others are kept and
+ * compared at a redeclaration, and that is all. */
 #include "policy.h"
 
 #include "qstore/qstore.h"
@@ -285,8 +285,8 @@ static qs_status check_name(struct qsi_slice name, struct qsi_slice queue, qs_er
     return QS_OK;
 }
 
-/* Who asks for a quorum queue, a stream or a mirrored queue asks for copies on other machines: never
- * ignored. */
+/* Who asks for a quorum queue, a stream or a mirrored queue asks for copies on other machines:
+ * never ignored. */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field_walk walk = qsi_table_walk(arguments);
@@ -306,7 +306,8 @@ static qs_status append_text(struct qsi_buf *text, const char *words)
     return qsi_buf_append(text, words, strlen(words));
 }
 
-/* In RabbitMQ's words: none, the value, and its type where there is no other.  field NULL: there is none. */
+/* In RabbitMQ's words: none, the value, and its type where there is no other.  field NULL: there
+ * is none. */
 static qs_status describe(struct qsi_buf *text, const struct qsi_field *field,
                           const struct qsi_field *other)
 {
@@ -354,7 +355,8 @@ static bool is_same(const struct qsi_field *a, const struct qsi_field *b)
     return a->type == b->type && qsi_slice_equals(a->value, b->value);
 }
 
-/* Arguments of one name, of which one may be missing: then the other may say what goes without saying. */
+/* Arguments of one name, of which one may be missing: then the other may say what goes without
+ * saying. */
 static bool is_equivalent(const struct qsi_field *a, const struct qsi_field *b)
 {
     const struct qsi_field *either = a != NULL ? a : b;

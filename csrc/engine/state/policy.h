@@ -47,18 +47,19 @@ static inline bool qsi_policy_has_ttl(const struct qsi_queue_policy *policy)
 
 /* Slices of policy_out point into arguments.
  * QS_EINVAL               not a field table
- * QS_PRECONDITION_FAILED  an argument of a type or with a value that it cannot have; the text names it and queue */
+ * QS_PRECONDITION_FAILED  an argument of a type or with a value that it cannot have; the text
+ * names it and queue */
 qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi_slice arguments,
                                  struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 
-/* Whether x-queue-type asks for what there is.  Asked of a new queue only: earlier builds took any type, and their stores open.
- * REQUIRES arguments to be a checked table.
+/* Whether x-queue-type asks for what there is.  Asked of a new queue only: earlier builds took
+ * any type, and their stores open.  REQUIRES arguments to be a checked table.
  * QS_PRECONDITION_FAILED  another type than "classic" */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue,
                                qs_error *error) QS_MUST_CHECK;
 
-/* Whether a queue is declared again with the arguments it has.  QS_PRECONDITION_FAILED names the first that differs.
- * REQUIRES current to be a checked table. */
+/* Whether a queue is declared again with the arguments it has.  QS_PRECONDITION_FAILED names the
+ * first that differs.  REQUIRES current to be a checked table. */
 qs_status qsi_queue_arguments_check(struct qsi_slice current, struct qsi_slice received,
                                     struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
 

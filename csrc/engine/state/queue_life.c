@@ -2,10 +2,10 @@
 #include "queue_life.h"
 
 #include "alloc.h"
+#include "armed.h"
 #include "check.h"
 #include "error.h"
-#include "levels.h"
-#include "park.h"
+#include "priorities.h"
 #include "wake.h"
 
 #include <math.h>
@@ -80,25 +80,26 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
     qsi_container_fini(&queue->container);
-    qsi_free(queue->levels);
+    qsi_free(queue->priorities);
     qsi_free(queue);
 }
 
 /* The queue itself, and room for all the others. */
-static qs_status begin_levels(struct store_queue *queue)
+static qs_status begin_priorities(struct store_queue *queue)
 {
     if (!queue->policy.has_priorities) {
         return QS_OK;
     }
-    queue->levels = qsi_zalloc(sizeof *queue->levels + (queue->policy.priority_max + (size_t)1) *
-                                                           sizeof(struct store_queue *));
-    if (queue->levels == NULL) {
+    queue->priorities =
+        qsi_zalloc(sizeof *queue->priorities +
+                   (queue->policy.priority_max + (size_t)1) * sizeof(struct store_queue *));
+    if (queue->priorities == NULL) {
         return QS_ENOMEM;
     }
-    queue->levels->count = 1;
-    queue->levels->queues[0] = queue;
-    queue->levels->sum.earliest = QSI_NEVER;
-    qsi_queue_join(&queue->core, &queue->levels->sum, 0);
+    queue->priorities->count = 1;
+    queue->priorities->queues[0] = queue;
+    queue->priorities->sum.earliest = QSI_NEVER;
+    qsi_queue_join(&queue->core, &queue->priorities->sum, 0);
     return QS_OK;
 }
 
@@ -148,11 +149,11 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     return QS_OK;
 }
 
-qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
-                           struct store_queue **level_out)
+qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
+                              struct store_queue **subqueue_out)
 {
     struct store_queue *created;
-    uint64_t id = qsi_level_id(queue->container.id, level);
+    uint64_t id = qsi_subqueue_id(queue->container.id, priority);
 
     QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
     if (qsi_map_put_number(&store->queues_by_id, id, created) != QS_OK) {
@@ -160,11 +161,11 @@ qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, ui
         return QS_ENOMEM;
     }
     created->parent = queue;
-    created->level = level;
+    created->priority = priority;
     created->lazy = queue->lazy;
     qsi_queue_set_grace(&created->core, qsi_queue_grace(&queue->core));
     store->paging.lazy_count += queue->lazy ? 1 : 0;
-    *level_out = created;
+    *subqueue_out = created;
     return QS_OK;
 }
 
@@ -175,7 +176,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
     }
-    status = begin_levels(queue);
+    status = begin_priorities(queue);
     if (status == QS_OK) {
         status = qsi_router_add_destination(&store->router, &queue->destination, error);
     } else {
@@ -202,7 +203,7 @@ static void cancel_consumers(struct store_queue *queue)
         consumer->queue = NULL;
         consumer->cancelled = true;
         if ((consumer->channel->armed_kinds & QS_EVENT_CANCEL) != 0) {
-            qsi_channel_ring(consumer->channel);
+            qsi_channel_signal(consumer->channel);
         }
     }
     queue->consumer_count = 0;
@@ -216,7 +217,7 @@ void qsi_free_queue_if_done(struct store_queue *queue)
     }
 }
 
-/* Takes the queue, or a level, from those that have messages. */
+/* Takes the queue, or a priority, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 {
     qsi_map_remove_number(&store->queues_by_id, queue->container.id);
@@ -231,25 +232,25 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_free_queue_if_done(queue);
 }
 
-/* From here on each level lives as long as its own messages are out. */
-static void abandon_levels(struct qs_store *store, struct store_queue *queue)
+/* From here on each priority lives as long as its own messages are out. */
+static void abandon_priorities(struct qs_store *store, struct store_queue *queue)
 {
-    for (uint32_t i = 0; i + 1 < qsi_level_count(queue); i++) {
-        struct store_queue *level = qsi_level_at(queue, i);
-        level->parent = NULL;
-        qsi_queue_join(&level->core, NULL, 0);
-        abandon_queue(store, level);
+    for (uint32_t i = 0; i + 1 < qsi_subqueue_count(queue); i++) {
+        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
+        subqueue->parent = NULL;
+        qsi_queue_join(&subqueue->core, NULL, 0);
+        abandon_queue(store, subqueue);
     }
     qsi_queue_join(&queue->core, NULL, 0);
-    qsi_free(queue->levels);
-    queue->levels = NULL;
+    qsi_free(queue->priorities);
+    queue->priorities = NULL;
 }
 
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
 {
     cancel_consumers(queue);
     qsi_router_remove_destination(&store->router, &queue->destination);
-    abandon_levels(store, queue);
+    abandon_priorities(store, queue);
     abandon_queue(store, queue);
     qsi_events_announce(store);
 }

@@ -17,9 +17,9 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
 void qsi_free_queue_if_done(struct store_queue *queue);
 void qsi_free_all_queues(struct qs_store *store);
-/* A level of the queue, known by its id; for levels.c, which notes it.  QS_ENOMEM */
-qs_status qsi_create_level(struct qs_store *store, struct store_queue *queue, uint8_t level,
-                           struct store_queue **level_out) QS_MUST_CHECK;
+/* A priority of the queue, known by its id; for priorities.c, which notes it.  QS_ENOMEM */
+qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
+                              struct store_queue **subqueue_out) QS_MUST_CHECK;
 
 static inline bool qsi_is_journalled(const struct store_queue *queue)
 {

@@ -10,22 +10,24 @@
 
 struct qs_channel;
 
-/* Messages on their way out of queues that no consumer took: departures.h. */
-struct departures {
-    struct qs_channel *holder; /* they are unacked there; not among the store's channels */
-    struct qsi_buf leaving;    /* struct departure: seen off first */
-    size_t leaving_at;         /* what is before it has left; changed by who sees them off alone */
-    struct qsi_buf fresh;      /* the same: what came since */
-    struct qsi_buf stuck;      /* the same: what could not leave, to be tried again */
-    uint64_t tried_at_us;      /* when it was tried last */
-    struct qsi_list trimming;  /* queues with too many messages */
-    struct qsi_list timed;     /* queues that the timer looks after */
-    bool is_busy;              /* somebody sees them off */
-    struct qsi_cond due;       /* for the timer */
-    struct qsi_cond quiet;     /* nobody sees them off any more */
-    uint64_t wakes_at_us;      /* when the timer comes next */
-    bool is_stirred;           /* since the timer looked, something is due earlier */
-    pthread_t thread;          /* the timer's */
+/* Messages on their way out of queues that no consumer took: removals.h. */
+struct removals {
+    /* they are unacked there; not among the store's channels */
+    struct qs_channel *internal_channel;
+    struct qsi_buf leaving; /* struct removal: removed first */
+    /* what is before it has left; changed by who drains the removal list alone */
+    size_t leaving_at;
+    struct qsi_buf fresh;     /* the same: what came since */
+    struct qsi_buf stuck;     /* the same: what could not leave, to be tried again */
+    uint64_t tried_at_us;     /* when it was tried last */
+    struct qsi_list trimming; /* queues with too many messages */
+    struct qsi_list timed;    /* queues that the timer looks after */
+    bool is_busy;             /* somebody drains the removal list */
+    struct qsi_cond due;      /* for the timer */
+    struct qsi_cond quiet;    /* nobody drains the removal list any more */
+    uint64_t wakes_at_us;     /* when the timer comes next */
+    bool is_woken;            /* since the timer looked, something is due earlier */
+    pthread_t thread;         /* the timer's */
     bool has_timer;
 };
 

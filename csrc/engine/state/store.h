@@ -1,10 +1,12 @@
 /* The engine's own structures.
  *
- * One lock (qs_store.mutex) covers everything below it: topology, queues, channels, the open end of the journal.  It is
- * held for moments: never during input or output, and never while a batch is copied.  What runs without it: encoding a batch, the
- * leader's write and sync, making spare files, reading bodies.
+ * One lock (qs_store.mutex) covers everything below it: topology, queues, channels, the open end
+ * of the journal.  It is held for moments: never during input or output, and never while a batch
+ * is copied.  What runs without it: encoding a batch, the leader's write and sync, making spare
+ * files, reading bodies.
  *
- * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its own, taken alone, and so has the manifest. */
+ * Lock order: qs_store.mutex, then the message store's own.  The sync helper has a mutex of its
+ * own, taken alone, and so has the manifest. */
 #ifndef QSI_STORE_H
 #define QSI_STORE_H
 
@@ -29,9 +31,9 @@
 #include <pthread.h>
 
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
-#define QSI_UNSYNCED_BYTES_MAX \
-    (64u << 20)                        /* accepted and not durable: publishers then wait and help */
-#define QSI_PIECE_BYTES_MAX (1u << 20) /* of one record of a batch */
+/* accepted and not durable: publishers then wait and help */
+#define QSI_UNSYNCED_BYTES_MAX (64u << 20)
+#define QSI_PIECE_BYTES_MAX (1u << 20)   /* of one record of a batch */
 #define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
 
 struct store_stats {
@@ -69,8 +71,8 @@ struct qsi_checkpoints {
     qs_error held_by;
     uint64_t lsn;   /* of the last one; 0: none */
     uint64_t at_ns; /* when it was */
-    uint64_t
-        failed_ns; /* when one could not be made for want of space; 0: the last one went well */
+    /* when one could not be made for want of space; 0: the last one went well */
+    uint64_t failed_ns;
     struct qsi_cond due;
     pthread_t thread;
     bool is_running;
@@ -82,7 +84,7 @@ struct qsi_events {
     uint64_t count;       /* announced: who looked before one of them looks again before it waits */
     uint32_t waiters;
     uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
-    uint32_t armed_count;               /* channels whose bell is to be rung: park.c */
+    uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
     struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
     struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
 };
@@ -105,7 +107,8 @@ struct qs_store {
     qs_env *own_env; /* of a store in memory, which ends with it; NULL otherwise */
     qs_options options;
     char path[256]; /* for people: cut off where it is longer */
-    /* Opened by a verification: for reading only, and refused where an open that writes would be. */
+    /* Opened by a verification: for reading only, and refused where an open that writes would
+     * be. */
     bool judges;
     uint32_t fork_generation;
     struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
@@ -122,8 +125,8 @@ struct qs_store {
     struct qsi_index *index;           /* segments of durable queues */
     struct qsi_index *transient_index; /* and of what ends with the process */
     struct qsi_budget *budget;
-    uint64_t
-        return_bytes; /* of returned messages that wait to be read; touched with atomics only */
+    /* of returned messages that wait to be read; touched with atomics only */
+    uint64_t return_bytes;
     struct {
         _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
     } clock;
@@ -148,7 +151,7 @@ struct qs_store {
     struct qsi_commit commit;
     struct space space;
     struct qsi_paging paging;
-    struct departures departures;
+    struct removals removals;
     struct transactions transactions; /* keys of those that were committed */
     struct qsi_checkpoints checkpoint;
     struct qsi_recovery recovery;
@@ -171,8 +174,8 @@ static inline struct qsi_index *qsi_index_of(const struct qs_store *store,
 {
     return queue->container.durable ? store->index : store->transient_index;
 }
-/* How large one piece of memory may be, so that the budget divides into some. */
-static inline uint64_t qsi_piece_of_budget(const struct qs_store *store)
+/* How large one part of memory may be, so that the budget divides into some. */
+static inline uint64_t qsi_part_of_budget(const struct qs_store *store)
 {
     return store->options.memory_budget / 16;
 }

@@ -23,12 +23,12 @@ struct store_consumer {
     bool is_gone;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch; /* 0: unlimited */
     uint64_t unacked_count;
-    struct qsi_chunk
-        *names; /* what the two point into; deliveries share it, and the queue may go first */
+    /* what the two point into; deliveries share it, and the queue may go first */
+    struct qsi_chunk *names;
     struct qsi_slice tag, queue_name;
 };
 
-struct pieces; /* publish.h */
+struct pending_records; /* publish.h */
 
 struct returned_message { /* lies in a chunk of its own, which a qs_message can hold */
     struct qsi_chunk *chunk;
@@ -42,10 +42,12 @@ struct tx_settle {
     uint8_t kind;    /* QSI_SETTLE_* */
     uint64_t due_us; /* of those that have it, else 0 */
 };
-/* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters, if it has any. */
+/* Beside those of the journal, where it is an ack: the message goes to the queue's dead letters,
+ * if it has any. */
 #define QSI_SETTLE_REJECT 16
 
-/* What channels share.  A channel that was opened on the store itself has one of its own, which ends with it. */
+/* What channels share.  A channel that was opened on the store itself has one of its own, which
+ * ends with it. */
 struct qs_connection {
     struct qs_store *store;
     struct qsi_list in_store;
@@ -75,17 +77,18 @@ struct qs_channel {
     uint64_t consumed_count;   /* of the unacked: what came by consumers, not by a get */
     bool waits;                /* for deliveries, in a call */
     bool deferred;             /* it could have had a message, but another consumer comes first */
-    bool is_parked;            /* it waits outside of a call */
-    uint32_t armed_kinds;      /* of events for which its bell is to be rung; 0: it is not */
+    bool is_armed;             /* it waits outside of a call */
+    uint32_t armed_kinds; /* of events for which its eventfd is to be signalled; 0: it is not */
     struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
-    int bell; /* the event loop's, which closes it after the channel; QSI_NO_BELL: none asked for it */
+    /* the event loop's, which closes it after the channel; QSI_NO_EVENT_FD: none asked for it */
+    int event_fd;
     bool has_aside;       /* segments were set aside for it */
     uint64_t counted_lsn; /* of deliveries that count, and are not written yet; 0: none */
     bool tx_selected;
-    struct pieces *tx_pieces;   /* of the open transaction; NULL: none */
-    uint64_t tx_letters;        /* dead letters among them */
-    struct qsi_list tx_returns; /* told at its commit */
-    struct qsi_buf tx_settles;  /* struct tx_settle */
+    struct pending_records *tx_records; /* of the open transaction; NULL: none */
+    uint64_t tx_dead_letters;           /* dead letters among them */
+    struct qsi_list tx_returns;         /* told at its commit */
+    struct qsi_buf tx_settles;          /* struct tx_settle */
 };
 
 #endif

@@ -9,7 +9,7 @@
 
 struct qs_connection;
 struct store_consumer;
-struct store_levels; /* levels.h */
+struct store_priorities; /* priorities.h */
 
 struct store_queue {
     union { /* what has its messages: as any kind of container, and as the one that it is */
@@ -20,9 +20,10 @@ struct store_queue {
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted;                   /* gone, but some messages are still out */
     struct qsi_queue_policy policy; /* of its arguments */
-    struct store_queue *parent;     /* of a level above 0; NULL: it is none, or was deleted */
-    struct store_levels *levels;    /* of a queue with priorities; NULL: it is its only level */
-    uint8_t level;
+    struct store_queue *parent;     /* of a priority above 0; NULL: it is none, or was deleted */
+    /* of a queue with priorities; NULL: it is its only priority */
+    struct store_priorities *priorities;
+    uint8_t priority;
     bool mode_was_set;           /* by qs_store_set_queue_mode, not by its declaration */
     uint64_t restored_next_seq;  /* of the checkpoint: what it carries comes first */
     bool lazy;                   /* x-queue-mode=lazy: what is published goes to the disk at once */
@@ -35,9 +36,9 @@ struct store_queue {
     struct store_consumer *active; /* of x-single-active-consumer; NULL: there is no consumer */
     struct qsi_list in_deleted;
     struct qsi_list in_ahead;              /* of queues that a consumer reads from the disk */
-    struct qsi_list in_trimming, in_timed; /* of departures */
-    uint64_t
-        used_at_us; /* when it was last declared, read or consumed from, if it goes for want of use */
+    struct qsi_list in_trimming, in_timed; /* of removals */
+    /* when it was last declared, read or consumed from, if it goes for want of use */
+    uint64_t used_at_us;
     uint64_t unpaged_ns; /* when it could not be paged for want of its directory; 0: it can */
     uint64_t read_at_ns; /* when one last came for what was paged; 0: never */
     /* rates */

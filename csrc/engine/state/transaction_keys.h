@@ -1,4 +1,5 @@
-/* Keys of committed transactions, as the store holds them: transactions.h says what becomes of them. */
+/* Keys of committed transactions, as the store holds them: transactions.h says what becomes of
+ * them. */
 #ifndef QSI_TRANSACTION_KEYS_H
 #define QSI_TRANSACTION_KEYS_H
 

@@ -2,10 +2,11 @@
  * told in consume.c. */
 #include "turns.h"
 
-#include "levels.h"
-#include "park.h"
+#include "armed.h"
+#include "priorities.h"
 
-/* A full channel holds up its no-ack consumers as well, though what they get does not count: as RabbitMQ. */
+/* A full channel holds up its no-ack consumers as well, though what they get does not count: as
+ * RabbitMQ. */
 bool qsi_consumer_has_room(const struct store_consumer *consumer)
 {
     const struct qs_channel *channel = consumer->channel;
@@ -69,7 +70,7 @@ static bool has_delivery(struct qs_channel *channel)
     return false;
 }
 
-void qsi_ring_armed_consumers(struct store_queue *queue)
+void qsi_signal_armed_consumers(struct store_queue *queue)
 {
     for (struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
          node = node->next) {
@@ -79,7 +80,7 @@ void qsi_ring_armed_consumers(struct store_queue *queue)
             continue;
         }
         if (qsi_is_turn_of(consumer)) {
-            qsi_channel_ring(consumer->channel);
+            qsi_channel_signal(consumer->channel);
         } else {
             qsi_channel_note_deferred(consumer->channel);
         }

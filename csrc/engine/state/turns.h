@@ -16,16 +16,18 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer);
  * this one? */
 bool qsi_is_turn_of(const struct store_consumer *consumer);
 
-/* REQUIRES lock.  Would asking for these kinds of events bring one?  Perhaps not, if what is ready has expired. */
+/* REQUIRES lock.  Would asking for these kinds of events bring one?  Perhaps not, if what is
+ * ready has expired. */
 bool qsi_has_event(struct qs_channel *channel, uint32_t kinds);
 
-/* REQUIRES lock.  There may be messages for consumers of the queue who could not have them before: those of parked channels are
- * called.  Of a queue with levels: the one that was declared. */
-void qsi_ring_armed_consumers(struct store_queue *queue);
-static inline void qsi_ring_consumers(const struct qs_store *store, struct store_queue *queue)
+/* REQUIRES lock.  There may be messages for consumers of the queue who could not have them
+ * before: those of armed channels are called.  Of a queue with priorities: the one that was
+ * declared. */
+void qsi_signal_armed_consumers(struct store_queue *queue);
+static inline void qsi_signal_consumers(const struct qs_store *store, struct store_queue *queue)
 {
     if (store->events.armed_count > 0 && queue->consumer_count > 0) {
-        qsi_ring_armed_consumers(queue);
+        qsi_signal_armed_consumers(queue);
     }
 }
 

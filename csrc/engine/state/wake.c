@@ -1,13 +1,15 @@
-/* Who sleeps is woken: the committer, the timer, and threads that wait for events or for readers. */
+/* Who sleeps is woken: the committer, the timer, and threads that wait for events or for
+ * readers. */
 #include "wake.h"
 
-#include "park.h"
+#include "armed.h"
 
 void qsi_commit_kick(struct qs_store *store)
 {
     if (store->commit.committer_sleeps) {
         store->commit.committer_sleeps = false;
-        /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take it. */
+        /* Not a signal: a leader that gathers for commit_delay_us waits here too, and would take
+         * it. */
         qsi_cond_broadcast(&store->commit.work);
     }
 }
@@ -21,8 +23,8 @@ void qsi_commit_hurry(struct qs_store *store)
 
 void qsi_wake_timer(struct qs_store *store)
 {
-    store->departures.is_stirred = true;
-    qsi_cond_signal(&store->departures.due);
+    store->removals.is_woken = true;
+    qsi_cond_signal(&store->removals.due);
 }
 
 void qsi_events_announce(struct qs_store *store)
@@ -32,7 +34,7 @@ void qsi_events_announce(struct qs_store *store)
         qsi_cond_broadcast(&store->events.came);
     }
     if (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_ring_changes(store);
+        qsi_signal_changes(store);
     }
 }
 

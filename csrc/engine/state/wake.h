@@ -8,8 +8,9 @@
 void qsi_commit_kick(struct qs_store *store);
 /* REQUIRES lock.  Somebody waits for a commit whom the committer has to serve. */
 void qsi_commit_hurry(struct qs_store *store);
-/* REQUIRES lock.  Something came: threads that wait look for themselves, and so does who listens for any change.  The bells of parked
- * channels are rung by who knows which: qsi_ring_consumers, qsi_ring_confirmed, and for its own channel qsi_channel_leave. */
+/* REQUIRES lock.  Something came: threads that wait look for themselves, and so does who listens
+ * for any change.  The eventfds of armed channels are signalled by who knows which:
+ * qsi_signal_consumers, qsi_signal_confirmed, and for its own channel qsi_channel_leave. */
 void qsi_events_announce(struct qs_store *store);
 /* REQUIRES lock.  Something expires earlier than the timer knows, or the clock was set. */
 void qsi_wake_timer(struct qs_store *store);

@@ -13,9 +13,10 @@
 
 /* ---- exchanges ---- */
 
-/* An auto-delete exchange lost its last binding, durable or not: replay cannot tell by the durable ones.  The record lies in a
- * chunk of its own, because the caller may have reserved a place in the shared one.  Without memory or room the exchange is back after
- * a restart, without bindings. */
+/* An auto-delete exchange lost its last binding, durable or not: replay cannot tell by the
+ * durable ones.  The record lies in a chunk of its own, because the caller may have reserved a
+ * place in the shared one.  Without memory or room the exchange is back after a restart, without
+ * bindings. */
 void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange)
 {
     struct qs_store *store = context;

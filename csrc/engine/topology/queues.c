@@ -173,7 +173,8 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
     struct qsi_chunk *chunk = NULL;
 
-    /* Without memory or with a failed store the queue is back after a restart, empty of consumers: it is deleted again then. */
+    /* Without memory or with a failed store the queue is back after a restart, empty of
+     * consumers: it is deleted again then. */
     if (qsi_is_journalled(queue) && !store->failed &&
         qsi_journal_has_room(store->journal, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM) &&
         qsi_reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
@@ -247,7 +248,7 @@ static uint64_t purge_bytes(const struct store_queue *queue)
 {
     uint64_t ranges = 0;
 
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         ranges += qsi_container_purge_ranges(&qsi_core_at(queue, i)->container);
     }
     return ranges * QSI_SETTLE_BYTES;
@@ -260,13 +261,13 @@ static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
     (void)count;
 }
 
-static uint64_t purge_levels(struct store_queue *queue, qsi_range_visitor *visit,
-                             struct purge *purge)
+static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *visit,
+                                 struct purge *purge)
 {
     uint64_t count = 0;
 
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        struct qsi_queue *core = &qsi_level_at(queue, i)->core;
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        struct qsi_queue *core = &qsi_subqueue_at(queue, i)->core;
         purge->queue_id = core->container.id;
         count += qsi_container_purge(&core->container, visit, purge);
     }
@@ -281,7 +282,7 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     uint64_t from, bytes = purge_bytes(queue);
 
     if (!qsi_is_journalled(queue) || bytes == 0) {
-        *count_out = purge_levels(queue, ignore_range, &purge);
+        *count_out = purge_priorities(queue, ignore_range, &purge);
         return QS_OK;
     }
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
@@ -290,7 +291,7 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
     from = chunk->used;
     purge.at = chunk->data + from;
-    *count_out = purge_levels(queue, record_purged, &purge);
+    *count_out = purge_priorities(queue, record_purged, &purge);
     chunk->used += (uint64_t)purge.count * QSI_SETTLE_BYTES;
     *lsn_out = qsi_store_append(store, chunk, from, chunk->used - from, purge.count, false);
     qsi_commit_kick(store);
@@ -336,11 +337,11 @@ qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *
 
 void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
 {
-    for (uint32_t i = 0; i < qsi_level_count(queue); i++) {
-        struct store_queue *level = qsi_level_at(queue, i);
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        struct store_queue *subqueue = qsi_subqueue_at(queue, i);
         store->paging.lazy_count += lazy ? 1 : 0;
-        store->paging.lazy_count -= level->lazy ? 1 : 0;
-        level->lazy = lazy;
+        store->paging.lazy_count -= subqueue->lazy ? 1 : 0;
+        subqueue->lazy = lazy;
     }
     queue->mode_was_set = true;
     qsi_pager_kick(store);

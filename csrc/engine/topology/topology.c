@@ -47,7 +47,8 @@ qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
 
 /* ---- journalling ---- */
 
-/* REQUIRES lock.  A place for the record, made before anything changes: qsi_append_topology cannot fail then. */
+/* REQUIRES lock.  A place for the record, made before anything changes: qsi_append_topology
+ * cannot fail then. */
 qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
                                struct qsi_chunk **chunk_out, qs_error *error)
 {
@@ -95,7 +96,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
 
-    if (qsi_level_in(topology->number) != 0) {
+    if (qsi_priority_in(topology->number) != 0) {
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': id %llu is too large",
                         QSI_NAME(topology->strings[0]), (unsigned long long)topology->number);
     }
@@ -103,7 +104,8 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' is declared twice",
                         QSI_NAME(topology->strings[0]));
     }
-    /* As with exchanges: an auto-delete queue may have ended without a record, and then another one took its name. */
+    /* As with exchanges: an auto-delete queue may have ended without a record, and then another
+     * one took its name. */
     if (queue != NULL) {
         qsi_drop_queue(store, queue);
     }
@@ -130,7 +132,8 @@ static qs_status replay_exchange_declare(struct qs_store *store,
     struct qsi_exchange *found = qsi_router_find(&store->router, topology->strings[0]);
     bool created;
 
-    /* The journal holds first declarations only: one that is there already ended without a record (no room for it). */
+    /* The journal holds first declarations only: one that is there already ended without a
+     * record (no room for it). */
     if (found != NULL && !found->predeclared) {
         qsi_router_delete(&store->router, found);
     }
@@ -171,11 +174,11 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
                              topology->strings[2], &changed, error);
 }
 
-/* The queue with that id was deleted: levels that salvage made without it go, too. */
+/* The queue with that id was deleted: priorities that salvage made without it go, too. */
 static void drop_salvaged_levels(struct qs_store *store, uint64_t id)
 {
-    for (uint32_t level = 1; store->recovery.queues > 0 && level <= UINT8_MAX; level++) {
-        struct store_queue *queue = qsi_find_by_id(store, qsi_level_id(id, (uint8_t)level));
+    for (uint32_t priority = 1; store->recovery.queues > 0 && priority <= UINT8_MAX; priority++) {
+        struct store_queue *queue = qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
         if (queue != NULL) {
             qsi_drop_queue(store, queue);
         }

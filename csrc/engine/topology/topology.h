@@ -1,8 +1,9 @@
-/* What queues, exchanges and bindings have in common: how they get into the journal.  All of it REQUIRES the lock. */
+/* What queues, exchanges and bindings have in common: how they get into the journal.  All of it
+ * REQUIRES the lock. */
 #ifndef QSI_ENGINE_TOPOLOGY_H
 #define QSI_ENGINE_TOPOLOGY_H
 
-#include "levels.h"
+#include "priorities.h"
 #include "queue_life.h"
 #include "record.h"
 
@@ -20,7 +21,8 @@ qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name,
 
 /* QS_EINVAL: no AMQP field table. */
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
-/* Takes the lock, and makes room for a record with so many bytes of names and arguments; without it on failure. */
+/* Takes the lock, and makes room for a record with so many bytes of names and arguments; without
+ * it on failure. */
 qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes,
                              qs_error *error) QS_MUST_CHECK;
 /* A place for the record, made before anything changes: append cannot fail then. */

@@ -165,9 +165,9 @@ QS_API QS_MUST_CHECK qs_status qs_store_set_queue_mode(qs_store *store, qs_slice
 /* qs_store_accept_clock - go by the machine's wall clock from now on.
  *
  * Messages expire by the store's clock.  While the store is open it goes on with the monotonic
- * clock; at open it is the wall clock, unless that is before the last time the store knows, or more
- * than 30 days behind it: then time goes on from there, and clock_ahead_us of the stats tells by how
- * much the two differ.
+ * clock; at open it is the wall clock, unless that is before the last time the store knows, or
+ * more than 30 days behind it: then time goes on from there, and clock_ahead_us of the stats
+ * tells by how much the two differ.
  * Returns: QS_EIO, QS_ESTORE_FULL
  * Blocks:  for a commit
  * Durable: when it returns */

@@ -1,9 +1,9 @@
 /* The only door to disk, clock and randomness.
  *
- * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace it
- * (memory, fault, sim: tests/native/sim).  Every path is a single name (no '/') inside an open qs_dir; only
- * the root directory is opened by path.  Nothing here loops, retries or orders syncs: that is
- * file.c's work.
+ * An environment is a table of functions.  qs_env_posix() is the real one; tests wrap or replace
+ * it (memory, fault, sim: tests/native/sim).  Every path is a single name (no '/') inside an
+ * open qs_dir; only the root directory is opened by path.  Nothing here loops, retries or orders
+ * syncs: that is file.c's work.
  *
  * Threads: any number, except that one qs_file is written by one thread at a time. */
 #ifndef QSTORE_ENV_H
@@ -87,18 +87,19 @@ struct qs_env {
      * nothing: a sync must follow, and tells of errors.  May be NULL. */
     void (*begin_sync)(qs_env *env, qs_file *file, uint64_t offset, uint64_t bytes);
     qs_status (*size)(qs_env *env, qs_file *file, uint64_t *bytes_out, qs_error *error);
-    /* allocate: reserve blocks for [0, bytes) and extend the size to it, with zeros that are written where the file system
-     * cannot reserve; QS_ENOSPC leaves the file usable. */
+    /* allocate: reserve blocks for [0, bytes) and extend the size to it, with zeros that are
+     * written where the file system cannot reserve; QS_ENOSPC leaves the file usable. */
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
-    /* space: what the file system of dir has in all, and what is free on it for this process.  Others may take it at any
-     * time, and quotas need not show.  NULL: nobody knows. */
+    /* space: what the file system of dir has in all, and what is free on it for this process.
+     * Others may take it at any time, and quotas need not show.  NULL: nobody knows. */
     qs_status (*space)(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
                        qs_error *error);
 
-    /* lock: the directory itself, so that removing the file name in it lets nobody else in, and that
-     * file, which is created and gets the owner's pid.  Held until close or the death of the
-     * process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the owner's, or 0. */
+    /* lock: the directory itself, so that removing the file name in it lets nobody else in, and
+     * that file, which is created and gets the owner's pid.  Held until close or the death of
+     * the process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the owner's,
+     * or 0. */
     qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                       uint64_t *pid_out, qs_error *error);
     /* lock_shared: for who only reads.  It excludes lock and not itself.  The file is locked if it

@@ -1,7 +1,7 @@
 """What a rival has to be able to do, and what all of them share.
 
 Each module beside this one uses one rival as its experts would: durable messages, the fastest way
-its users have for each of the four works.  A rival is started once and stays, as a store or a
+its users have for each of the four workloads.  A rival is started once and stays, as a store or a
 server does, so that its files are there and warm when the clock runs.
 """
 

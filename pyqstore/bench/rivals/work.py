@@ -123,7 +123,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Work:
-    """Rivals that run, and what is known of them: stands in for a work's module."""
+    """Rivals that run, and what is known of them: stands in for a workload's module."""
 
     rivals: Sequence[Rival]
     versions: Sequence[str]
@@ -282,7 +282,7 @@ def _short(metric: str) -> str:
 
 
 def plots(group: str) -> list[Plot]:
-    """The four works with bodies of one size."""
+    """The four workloads with bodies of one size."""
     titles = {
         "p50_us": "publish and wait, p50 (less is better)",
         "pipelined_per_s": "single messages, answers outstanding",

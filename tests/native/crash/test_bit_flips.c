@@ -327,7 +327,8 @@ static uint64_t used_bytes(const struct subject *subject, const struct damaged_f
     return count;
 }
 
-/* Every bit where there is something (of some of the bytes of files with much of it), one bit of a byte of padding; and every length likewise. */
+/* Every bit where there is something (of some of the bytes of files with much of it), one bit of
+ * a byte of padding; and every length likewise. */
 static void damage_bytes(struct subject *subject, const struct damaged_file *file,
                          struct outcomes *flips, struct outcomes *truncations)
 {
@@ -405,8 +406,8 @@ static void set_lazy(struct crash_work *work, struct crash_queue *queue)
                  qs_store_set_queue_mode(work->store, crash_queue_name(queue), true, QS_ERROR));
 }
 
-/* Segments and message files, some of them written again with what was left in them, behind a checkpoint that others name
- * or carry; then more commits. */
+/* Segments and message files, some of them written again with what was left in them, behind a
+ * checkpoint that others name or carry; then more commits. */
 static void fill_checkpointed(struct crash_work *work, uint32_t commit_count)
 {
     crash_set_up(work);
@@ -456,8 +457,8 @@ static void make_lenient(struct crash_model *lenient, const struct crash_model *
     }
 }
 
-/* Tells what a commit wrote from what differs on the disk before and after it; a block or body may end
- * in zeros, which differ from nothing. */
+/* Tells what a commit wrote from what differs on the disk before and after it; a block or body
+ * may end in zeros, which differ from nothing. */
 static void note_undecidable(struct subject *subject, qs_env *before)
 {
     static uint8_t old_bytes[1 << 17], new_bytes[1 << 17];

@@ -1,7 +1,8 @@
 /* Power cuts and failing calls over messages that are delayed: published so, requeued so, in
  * transactions, in batches of records and over checkpoints that carry, flush and page them.
  *
- * After each cut, as much as was durable must be there, once, and nothing may come before it is due:
+ * After each cut, as much as was durable must be there, once, and nothing may come before it is
+ * due:
  *
  *   - what is confirmed and not acked is in the queue;
  *   - of what is delayed until a time that is known, nothing is delivered before it;
@@ -74,8 +75,8 @@ static uint32_t take(qs_channel *channel)
     return number;
 }
 
-/* The earliest time at which the message may come: a delay that was not durable may not have happened, and so may one that was not
- * durable have. */
+/* The earliest time at which the message may come: a delay that was not durable may not have
+ * happened, and so may one that was not durable have. */
 static uint64_t due_least(const struct run *run, const struct known *known)
 {
     return known->delay_lsn <= run->durable_lsn ? known->dues[1]
@@ -395,7 +396,8 @@ static qs_status try_all(struct run *run)
     return qs_store_checkpoint(run->store, QS_ERROR);
 }
 
-/* The n-th call fails: as much as was durable is there behind a power cut, and nothing comes early. */
+/* The n-th call fails: as much as was durable is there behind a power cut, and nothing comes
+ * early. */
 static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
 {
     struct run *run = calloc(1, sizeof *run);

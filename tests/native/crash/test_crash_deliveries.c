@@ -98,7 +98,7 @@ static void read_queue(qs_store *store, const char *queue, uint32_t *copies, uin
         QS_CHECK(number < MESSAGES_MAX);
         copies[number] += 1;
         if (deliveries != NULL) {
-            /* Nobody has one: what is out was worn out at the open, and departs. */
+            /* Nobody has one: what is out was worn out at the open, and is removed. */
             deliveries[number] = message.delivery_count + (state == QS_MESSAGE_UNACKED ? 1 : 0);
         }
         qs_message_release(&message);

@@ -1,6 +1,7 @@
-/* Simulated power cuts over stores that page: more messages than fit into memory, checkpoints at any time, segments that
- * are rewritten and message files that are compacted, lazy queues, purges and deletions of what is on the disk, and all
- * of that in crashes during recovery as well.  A part of the states is settled to the end, to see that space comes back.
+/* Simulated power cuts over stores that page: more messages than fit into memory, checkpoints at
+ * any time, segments that are rewritten and message files that are compacted, lazy queues,
+ * purges and deletions of what is on the disk, and all of that in crashes during recovery as
+ * well.  A part of the states is settled to the end, to see that space comes back.
  *
  * Arguments: seed, number of states, the one kind of runs (from 0). */
 #include "crash_run.h"

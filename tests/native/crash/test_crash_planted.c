@@ -2,7 +2,7 @@
  * finds nothing proves nothing until it was seen to find something.
  *
  * Arguments: seed. */
-#include "crash_departures.h"
+#include "crash_removals.h"
 #include "crash_run.h"
 
 #define STATES_MAX 200000 /* within which a bug must show */
@@ -66,34 +66,34 @@ static void must_be_clean(const struct crash_run_options *three, bool has_faults
 }
 
 /* Messages that leave their queues by themselves. */
-static const struct depart_options departing = {.generations = 1, .ops = 150, .cut_percent = 30};
+static const struct removal_options removing = {.generations = 1, .ops = 150, .cut_percent = 30};
 
-static void run_departing(enum crash_bug bug, struct crash_report *report, uint64_t seed,
-                          uint64_t state_count)
+static void run_removing(enum crash_bug bug, struct crash_report *report, uint64_t seed,
+                         uint64_t state_count)
 {
-    struct depart_options options = departing;
+    struct removal_options options = removing;
 
     options.bug = bug;
     while (report->states < state_count && report->violations == 0) {
-        depart_run(&options, report, seed++);
+        removal_run(&options, report, seed++);
     }
 }
 
-static void must_be_clean_departing(uint64_t seed)
+static void must_be_clean_removing(uint64_t seed)
 {
     struct crash_report report = {.told_max = 10};
 
-    run_departing(CRASH_NO_BUG, &report, seed, 3000);
-    printf("no bug, departing: %" PRIu64 " states, %" PRIu64 " violations\n", report.states,
+    run_removing(CRASH_NO_BUG, &report, seed, 3000);
+    printf("no bug, removing: %" PRIu64 " states, %" PRIu64 " violations\n", report.states,
            report.violations);
     QS_CHECK(report.violations == 0);
 }
 
-static void must_be_caught_departing(const char *name, enum crash_bug bug, uint64_t seed)
+static void must_be_caught_removing(const char *name, enum crash_bug bug, uint64_t seed)
 {
     struct crash_report report = {.told_max = 1};
 
-    run_departing(bug, &report, seed, STATES_MAX);
+    run_removing(bug, &report, seed, STATES_MAX);
     printf("%s: %s after %" PRIu64 " states\n", name,
            report.violations > 0 ? "caught" : "NOT CAUGHT", report.states);
     fflush(stdout);
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     must_be_caught("durable state area overwritten", paging_mix, CRASH_AREA_OVERWRITTEN, false,
                    seed);
     must_be_caught("shared page", paging_mix, CRASH_SHARED_PAGE, false, seed);
-    must_be_clean_departing(seed);
-    must_be_caught_departing("dead letters and their ends apart", CRASH_GROUP_DIVIDED, seed);
+    must_be_clean_removing(seed);
+    must_be_caught_removing("dead letters and their ends apart", CRASH_GROUP_DIVIDED, seed);
     return 0;
 }

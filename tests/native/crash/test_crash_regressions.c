@@ -130,7 +130,8 @@ static void commit_with_a_dead_body(struct scene *scene)
     die(scene);
 }
 
-/* The body was removed by the first recovery, and its absence made the second cut the commit off. */
+/* The body was removed by the first recovery, and its absence made the second cut the commit
+ * off. */
 static void test_commit_was_lost_by_the_second_of_two_recoveries(void)
 {
     struct scene scene;
@@ -191,8 +192,8 @@ static struct crash_copy *get(struct scene *scene)
     return crash_get(&scene->work, &scene->model.queues[0], CRASH_PLAIN_CHANNEL, 0);
 }
 
-/* There was no room in the journal file for the requeues of an orderly close.  Acks use the file up to
- * its end: publishing goes on in the next one earlier. */
+/* There was no room in the journal file for the requeues of an orderly close.  Acks use the file
+ * up to its end: publishing goes on in the next one earlier. */
 static void test_message_came_again_unflagged_after_an_orderly_close(void)
 {
     for (uint32_t ack_count = 0; ack_count < 20; ack_count++) {
@@ -366,7 +367,8 @@ static void test_ack_of_persistent_and_transient_messages_overran_its_room(void)
     stop(&scene, "ack of persistent and transient messages");
 }
 
-/* It was written with the properties of the one before it, because these had lain in the same place of memory. */
+/* It was written with the properties of the one before it, because these had lain in the same
+ * place of memory. */
 static void test_paged_message_was_unreadable_behind_one_with_other_properties(void)
 {
     struct scene scene;

@@ -1,10 +1,11 @@
-/* Out of memory under a mixed workload: several channels, confirms, transactions with keys, consumers
- * that ack when the content is on the disk only, expiry, queues that are deleted, fan-out, paging under
- * a small budget, checkpoints.  Allocations fail again and again, at random.
+/* Out of memory under a mixed workload: several channels, confirms, transactions with keys,
+ * consumers that ack when the content is on the disk only, expiry, queues that are deleted,
+ * fan-out, paging under a small budget, checkpoints.  Allocations fail again and again, at
+ * random.
  *
- * The call that met it fails with QS_ENOMEM and may be repeated; nothing else happens: no store fails,
- * no channel closes, nothing that was confirmed is lost, nothing is there twice, and a store whose
- * queues were emptied holds no body any more.
+ * The call that met it fails with QS_ENOMEM and may be repeated; nothing else happens: no store
+ * fails, no channel closes, nothing that was confirmed is lost, nothing is there twice, and a
+ * store whose queues were emptied holds no body any more.
  *
  * Arguments: seed, number of operations in each round. */
 #include "qstore/alloc.h"

@@ -202,8 +202,8 @@ static void publish_both(struct crash_work *work)
     publish_large(work);
 }
 
-/* Each of them may make a level. */
-static void publish_to_levels(struct crash_work *work)
+/* Each of them may make a priority. */
+static void publish_to_priorities(struct crash_work *work)
 {
     for (int i = 0; i < 2 * CRASH_PRIORITY_MAX && !work->is_over; i++) {
         crash_publish(work, CRASH_CONFIRM_CHANNEL, queue_of(work, CRASH_LEVELS_QUEUE),
@@ -211,44 +211,44 @@ static void publish_to_levels(struct crash_work *work)
     }
 }
 
-static void publish_batch_to_levels(struct crash_work *work)
+static void publish_batch_to_priorities(struct crash_work *work)
 {
     work->model->next_id += work->model->next_id % 2; /* with a column of priorities */
     crash_publish_rows(work, CRASH_CONFIRM_CHANNEL, queue_of(work, CRASH_LEVELS_QUEUE), 20, 400);
 }
 
-static void get_all_levels(struct crash_work *work)
+static void get_all_priorities(struct crash_work *work)
 {
     while (!work->is_over &&
            crash_get(work, queue_of(work, CRASH_LEVELS_QUEUE), CRASH_PLAIN_CHANNEL, 0) != NULL) {
     }
 }
 
-static void purge_levels(struct crash_work *work)
+static void purge_priorities(struct crash_work *work)
 {
     crash_purge(work, queue_of(work, CRASH_LEVELS_QUEUE));
 }
 
-static void delete_levels(struct crash_work *work)
+static void delete_priorities(struct crash_work *work)
 {
     crash_delete(work, queue_of(work, CRASH_LEVELS_QUEUE));
 }
 
-static void declare_levels(struct crash_work *work)
+static void declare_priorities(struct crash_work *work)
 {
     crash_declare(work, queue_of(work, CRASH_LEVELS_QUEUE));
 }
 
-static void new_levels(struct crash_work *work)
+static void new_priorities(struct crash_work *work)
 {
-    delete_levels(work);
-    declare_levels(work);
+    delete_priorities(work);
+    declare_priorities(work);
 }
 
-/* With the queue's levels in it, used for the first time and used before. */
-static void checkpoint_levels(struct crash_work *work)
+/* With the queue's priorities in it, used for the first time and used before. */
+static void checkpoint_priorities(struct crash_work *work)
 {
-    publish_to_levels(work);
+    publish_to_priorities(work);
     if (!work->is_over) {
         crash_work_checkpoint(work);
     }
@@ -436,7 +436,8 @@ static void take_most(struct crash_work *work)
     }
 }
 
-/* All but each eighth, so that much is left of segments and message files, and little of their contents. */
+/* All but each eighth, so that much is left of segments and message files, and little of their
+ * contents. */
 static void settle_most(struct crash_work *work)
 {
     take_most(work);
@@ -550,13 +551,18 @@ static const struct operation operations[] = {
     {"roll back", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, roll_back_transaction},
     {"channel", ON_OPEN_STORE, NOTHING_HAPPENED, get_all, open_new_channel},
     {"connection", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, connection_life},
-    {"declare with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, delete_levels, declare_levels},
-    {"publish with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_levels, publish_to_levels},
-    {"publish a batch with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_levels,
-     publish_batch_to_levels},
-    {"get with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, publish_to_levels, get_all_levels},
-    {"purge with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_levels, purge_levels},
-    {"delete with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_levels, delete_levels},
+    {"declare with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, delete_priorities,
+     declare_priorities},
+    {"publish with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_priorities,
+     publish_to_priorities},
+    {"publish a batch with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, new_priorities,
+     publish_batch_to_priorities},
+    {"get with priorities", ON_OPEN_STORE, NOTHING_HAPPENED, publish_to_priorities,
+     get_all_priorities},
+    {"purge with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_priorities,
+     purge_priorities},
+    {"delete with priorities", ON_OPEN_STORE, MAY_HAVE_HAPPENED, publish_to_priorities,
+     delete_priorities},
     {"look around", ON_OPEN_STORE, NOTHING_HAPPENED, NULL, look_around},
     {"checkpoint", ON_OPEN_STORE, NOTHING_HAPPENED, publish_both, crash_work_checkpoint},
     {"open behind a checkpoint", ON_CLOSED_PAGED_STORE, NOTHING_HAPPENED, NULL, open_store},
@@ -568,9 +574,9 @@ static const struct operation operations[] = {
     {"publish a batch and page", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL,
      publish_batch_and_page},
     {"checkpoint with priorities, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL,
-     checkpoint_levels},
-    {"get with priorities, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, publish_to_levels,
-     get_all_levels},
+     checkpoint_priorities},
+    {"get with priorities, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, publish_to_priorities,
+     get_all_priorities},
     {"get, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all},
     {"get without ack, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_all_without_ack},
     {"get a batch, paged", ON_OPEN_PAGED_STORE, NOTHING_HAPPENED, NULL, get_batch},
@@ -628,7 +634,8 @@ static qs_options paged_options(void)
     return options;
 }
 
-/* Embedded and stored bodies, alone and in several queues; a checkpoint; and some of everything behind it. */
+/* Embedded and stored bodies, alone and in several queues; a checkpoint; and some of everything
+ * behind it. */
 static void fill_paged(struct crash_work *work)
 {
     crash_set_up(work);

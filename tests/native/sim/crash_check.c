@@ -63,7 +63,7 @@ static void crash_check_missing(struct crash_check *check, struct crash_queue *q
     for (uint32_t i = queue->count; i-- > 0;) {
         const struct crash_copy *copy = &queue->copies[i];
 
-        if (i + 1 < queue->count && queue->copies[i + 1].level != copy->level) {
+        if (i + 1 < queue->count && queue->copies[i + 1].priority != copy->priority) {
             later_is_there = false; /* what is behind it may be older */
         }
         if (copy->is_found) {

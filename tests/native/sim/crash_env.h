@@ -21,7 +21,8 @@ enum crash_bug {
     CRASH_NO_FILE_SYNC,    /* what is confirmed was not synced */
     CRASH_CONSTANT_RANDOM, /* every salt is the same */
     CRASH_RETRIED_SYNC,    /* a sync that failed is repeated, and the repetition believed */
-    CRASH_NO_SEGMENT_SYNC, /* a checkpoint counts, and the journal goes, before its segments are durable */
+    /* a checkpoint counts, and the journal goes, before its segments are durable */
+    CRASH_NO_SEGMENT_SYNC,
     CRASH_NO_INDEX_DIR_SYNC,      /* likewise, their names */
     CRASH_NO_CHECKPOINT_SYNC,     /* MANIFEST names a checkpoint that is not durable */
     CRASH_NO_CHECKPOINT_DIR_SYNC, /* likewise, its name */
@@ -33,7 +34,8 @@ enum crash_bug {
     CRASH_DROPPED_TWICE,         /* or drops them twice */
     CRASH_AREA_OVERWRITTEN,      /* a state area that a checkpoint names is written to */
     CRASH_SHARED_PAGE,           /* bodies that a checkpoint names share a page with later ones */
-    CRASH_GROUP_DIVIDED, /* a dead letter and the end of its message are no group (crash_departures.h) */
+    /* a dead letter and the end of its message are no group (crash_removals.h) */
+    CRASH_GROUP_DIVIDED,
 };
 
 enum crash_thing {

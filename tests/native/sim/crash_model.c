@@ -102,7 +102,7 @@ void crash_model_init(struct crash_model *model)
         struct crash_queue *queue = &model->queues[i];
 
         queue->is_durable = i != CRASH_QUEUES - 1;
-        queue->has_levels = i == CRASH_LEVELS_QUEUE;
+        queue->has_priorities = i == CRASH_LEVELS_QUEUE;
         snprintf(queue->name, sizeof queue->name, "%c%d", queue->is_durable ? 'q' : 't', i);
     }
 }
@@ -133,7 +133,7 @@ void crash_model_copy(struct crash_model *to, const struct crash_model *from)
 
 struct crash_copy *crash_queue_add(struct crash_queue *queue, uint8_t priority)
 {
-    uint8_t level = priority < CRASH_PRIORITY_MAX ? priority : CRASH_PRIORITY_MAX;
+    uint8_t clamped = priority < CRASH_PRIORITY_MAX ? priority : CRASH_PRIORITY_MAX;
     uint32_t at = queue->count;
 
     if (queue->count == queue->capacity) {
@@ -141,11 +141,11 @@ struct crash_copy *crash_queue_add(struct crash_queue *queue, uint8_t priority)
         queue->copies = realloc(queue->copies, queue->capacity * sizeof *queue->copies);
         QS_CHECK(queue->copies != NULL);
     }
-    level = queue->has_levels ? level : 0;
-    for (; at > 0 && queue->copies[at - 1].level < level; at--) {
+    clamped = queue->has_priorities ? clamped : 0;
+    for (; at > 0 && queue->copies[at - 1].priority < clamped; at--) {
         queue->copies[at] = queue->copies[at - 1];
     }
-    queue->copies[at] = (struct crash_copy){.level = level};
+    queue->copies[at] = (struct crash_copy){.priority = clamped};
     queue->count++;
     return &queue->copies[at];
 }
@@ -183,7 +183,7 @@ static void crash_adopt_queue(struct crash_queue *queue, qs_store *store)
             queue->copies[kept++] = (struct crash_copy){
                 .id = copy.id,
                 .body_bytes = copy.body_bytes,
-                .level = copy.level,
+                .priority = copy.priority,
                 .was_delivered = true, /* by the check itself */
             };
         }

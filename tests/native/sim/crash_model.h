@@ -1,11 +1,12 @@
 /* What a recovery may show, must show and must not show.
  *
- * The model hears of every call on a store before it is made and after it returned, so at any moment
- * in between it knows what has been promised:
+ * The model hears of every call on a store before it is made and after it returned, so at any
+ * moment in between it knows what has been promised:
  *
  *   - confirmed messages are all there;
  *   - none is there twice, and none is back whose ack was durable;
- *   - the order of each queue is the order of publishing, level by level where it has priorities,
+ *   - the order of each queue is the order of publishing, priority by priority where it has
+ *     priorities,
  *     and nothing is missing in front of a message that is there;
  *   - nothing appears that was not published: not the unpublished, not the transient, not what
  *     belongs to a transaction that did not happen, not what an earlier recovery showed to be lost.
@@ -35,7 +36,7 @@ enum crash_certainty { CRASH_ABSENT, CRASH_UNCERTAIN, CRASH_PRESENT };
 struct crash_copy {
     uint64_t id;
     uint32_t body_bytes;
-    uint8_t level;        /* 0 but in a queue with priorities */
+    uint8_t priority;     /* 0 but in a queue with priorities */
     bool is_transient;    /* by itself or by its queue: ends with the process */
     bool was_delivered;   /* it must be flagged redelivered next time */
     bool is_found;        /* by the check that is going on */
@@ -50,12 +51,12 @@ struct crash_copy {
 struct crash_queue {
     char name[16];
     bool is_durable;
-    bool has_levels;
+    bool has_priorities;
     enum crash_certainty exists;
     enum crash_certainty is_bound; /* to the fanout exchange */
     enum crash_certainty is_lazy;
     uint64_t last_tag;         /* of the check that is going on: up to here it was delivered */
-    struct crash_copy *copies; /* highest level first, and in the order of publishing */
+    struct crash_copy *copies; /* highest priority first, and in the order of publishing */
     uint32_t count;
     uint32_t capacity;
 };
@@ -64,8 +65,8 @@ struct crash_model {
     struct crash_queue queues[CRASH_QUEUES];
     enum crash_certainty fan_exists;
     enum crash_certainty way_exists; /* an exchange whose alternate is the fanout exchange */
-    enum crash_certainty
-        way_leads; /* bound to it, too: what is published there goes there anyhow */
+    /* bound to it, too: what is published there goes there anyhow */
+    enum crash_certainty way_leads;
     enum crash_certainty txs[CRASH_TXS_MAX]; /* committed? */
     uint32_t tx_count;
     bool is_checking;     /* crash_model_check is at work with it */
@@ -102,7 +103,7 @@ void crash_body_fill(uint8_t *body, uint64_t id, uint32_t body_bytes);
 uint64_t crash_body_id(qs_slice body);
 bool crash_body_is_right(qs_slice body, uint64_t id, uint32_t body_bytes);
 
-/* Some messages have a priority: mostly one that there is a level for. */
+/* Some messages have a priority: mostly one that there is a priority for. */
 uint8_t crash_priority(uint64_t id);
 bool crash_properties_are_right(qs_slice properties, uint64_t id);
 qs_slice crash_text(const char *text);

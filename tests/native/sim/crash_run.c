@@ -217,7 +217,8 @@ static void crash_choose_end(struct crash_run *run)
     }
 }
 
-/* A failed sync loses what it was for, as it does on Linux: calls still see it, the disk never will. */
+/* A failed sync loses what it was for, as it does on Linux: calls still see it, the disk never
+ * will. */
 static void crash_arm_fault(struct crash_run *run, uint32_t ops)
 {
     static const struct {

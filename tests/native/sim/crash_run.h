@@ -56,8 +56,8 @@ struct crash_run {
     qs_env *next_disk;             /* after a power cut */
 };
 
-/* Opens the disk as a store of its own, compares and throws everything away.  space_seed not 0: settles everything
- * as well, and looks at what is left of its space. */
+/* Opens the disk as a store of its own, compares and throws everything away.  space_seed not 0:
+ * settles everything as well, and looks at what is left of its space. */
 void crash_check_disk_as(struct crash_model *model, struct crash_report *report, qs_env *mem,
                          qs_options options, uint64_t space_seed);
 void crash_check_disk(struct crash_model *model, struct crash_report *report, qs_env *mem);

@@ -117,7 +117,8 @@ static void crash_space_look(struct crash_space *space, const char *name, const 
     space->env->dir_close(space->env, root);
 }
 
-/* What is left is the message file in use, if bodies were added in this session, and nothing in it. */
+/* What is left is the message file in use, if bodies were added in this session, and nothing in
+ * it. */
 static void crash_check_messages(struct crash_report *report, qs_store *store)
 {
     struct qsi_message_space left;
@@ -155,7 +156,8 @@ void crash_check_space(struct crash_model *model, struct crash_report *report, q
 
 /* -- of a store that is at work --------------------------------------------------------------- */
 
-/* Everything out is given back, everything ready is purged: what is left is the message file in use, and nothing in it. */
+/* Everything out is given back, everything ready is purged: what is left is the message file in
+ * use, and nothing in it. */
 static void crash_empty(struct crash_work *work)
 {
     crash_close_channels(work);

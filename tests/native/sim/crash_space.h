@@ -1,8 +1,9 @@
 /* Space comes back: what a store gives up when its messages are settled, and what it must not.
  *
- * Of a store whose messages are all out on one channel, some queues are acked and the others requeued; then checkpoints
- * and compaction do what they can, and what was requeued must still be there with its bytes: a file that went too early
- * shows.  Then the rest is acked, and no segment file and no message file may be left: a reference that leaked shows. */
+ * Of a store whose messages are all out on one channel, some queues are acked and the others
+ * requeued; then checkpoints and compaction do what they can, and what was requeued must still
+ * be there with its bytes: a file that went too early shows.  Then the rest is acked, and no
+ * segment file and no message file may be left: a reference that leaked shows. */
 #ifndef CRASH_SPACE_H
 #define CRASH_SPACE_H
 

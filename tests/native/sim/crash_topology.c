@@ -5,25 +5,25 @@
 
 void crash_declare(struct crash_work *work, struct crash_queue *queue)
 {
-    static const uint8_t levels[] = {14,
-                                     'x',
-                                     '-',
-                                     'm',
-                                     'a',
-                                     'x',
-                                     '-',
-                                     'p',
-                                     'r',
-                                     'i',
-                                     'o',
-                                     'r',
-                                     'i',
-                                     't',
-                                     'y',
-                                     'B',
-                                     CRASH_PRIORITY_MAX};
+    static const uint8_t priorities[] = {14,
+                                         'x',
+                                         '-',
+                                         'm',
+                                         'a',
+                                         'x',
+                                         '-',
+                                         'p',
+                                         'r',
+                                         'i',
+                                         'o',
+                                         'r',
+                                         'i',
+                                         't',
+                                         'y',
+                                         'B',
+                                         CRASH_PRIORITY_MAX};
     uint32_t flags = queue->is_durable ? QS_DURABLE : 0;
-    qs_slice arguments = {levels, queue->has_levels ? sizeof levels : 0};
+    qs_slice arguments = {priorities, queue->has_priorities ? sizeof priorities : 0};
     qs_declare_ok ok;
 
     CRASH_CHANGE(work, queue->exists, CRASH_PRESENT, "declare",

@@ -76,7 +76,8 @@ struct crash_queue *crash_any_queue(struct crash_work *work)
 
 /* -- bugs in memory --------------------------------------------------------------------------- */
 
-/* One reference more or less than there is for each stored body that recovery brought into memory. */
+/* One reference more or less than there is for each stored body that recovery brought into
+ * memory. */
 static void crash_plant_refs(qs_store *store, const struct qsi_queue *queue, bool more)
 {
     for (uint32_t i = 0; i < queue->run_count; i++) {

@@ -12,8 +12,9 @@ qs_env *qsi_env_mem_create(uint64_t seed); /* NULL: out of memory */
 void qsi_env_mem_destroy(qs_env *env);     /* every handle must be closed; NULL is fine */
 void qsi_env_mem_advance(qs_env *env, uint64_t ns);
 
-/* How many bytes the files may take in all, in pages, without holes; 0, as at first: as many as one likes.  What would
- * make them more is QS_ENOSPC.  Copies have the same limit.  Takes a memory or a sim environment. */
+/* How many bytes the files may take in all, in pages, without holes; 0, as at first: as many as
+ * one likes.  What would make them more is QS_ENOSPC.  Copies have the same limit.  Takes a
+ * memory or a sim environment. */
 void qsi_env_ram_limit(qs_env *env, uint64_t bytes);
 uint64_t qsi_env_ram_used(qs_env *env);
 

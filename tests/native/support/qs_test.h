@@ -19,7 +19,8 @@
         }                                                                            \
     } while (0)
 
-/* Give QS_ERROR to the call, and QS_CHECK_OK tells its text when the call fails.  Weak: one for all files of a test. */
+/* Give QS_ERROR to the call, and QS_CHECK_OK tells its text when the call fails.  Weak: one for
+ * all files of a test. */
 __attribute__((weak)) _Thread_local qs_error qs_test_error;
 #define QS_ERROR (&qs_test_error)
 #define QS_CHECK_OK(call) QS_CHECK_STATUS(QS_OK, call)

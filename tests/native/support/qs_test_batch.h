@@ -1,4 +1,5 @@
-/* Record batches made by hand: a body column and a routing key column, for qs_channel_publish_batch. */
+/* Record batches made by hand: a body column and a routing key column, for
+ * qs_channel_publish_batch. */
 #ifndef QS_TEST_BATCH_H
 #define QS_TEST_BATCH_H
 

@@ -1,6 +1,6 @@
-/* One store on disk and many threads: publishers of messages and of batches, consumers of each kind, queues
- * that come and go, callers of sync and readers of statistics, and a close under those who wait.  Every
- * message arrives once, in order, and the totals agree.
+/* One store on disk and many threads: publishers of messages and of batches, consumers of each
+ * kind, queues that come and go, callers of sync and readers of statistics, and a close under
+ * those who wait.  Every message arrives once, in order, and the totals agree.
  *
  * Meant for -fsanitize=thread; files are small, so that they roll over all the time. */
 #include "../unit/engine/arrow_table.h"

@@ -1,6 +1,7 @@
-/* A store on disk whose memory is far too small: publishers, consumers, checkpoints one after another, a mode that changes, and readers
- * of the status, all at once.  Every message arrives once, per publisher in order unless it was requeued; RabbitMQ's invariants
- * hold whenever somebody looks; memory stays within its budget; and afterwards the space is back.
+/* A store on disk whose memory is far too small: publishers, consumers, checkpoints one after
+ * another, a mode that changes, and readers of the status, all at once.  Every message arrives
+ * once, per publisher in order unless it was requeued; RabbitMQ's invariants hold whenever
+ * somebody looks; memory stays within its budget; and afterwards the space is back.
  *
  * Meant for -fsanitize=thread as well. */
 #include "../unit/engine/engine_fixture.h"

@@ -177,7 +177,7 @@ def test_what_was_not_handed_out_is_still_there(
                 if auto_ack:
                     ledger.settled |= ledger.seen
                 elif taken:
-                    # Only one who is alone knows that his tag is not settled yet.
+                    # Only one who is alone knows that its tag is not settled yet.
                     alone = lock.locked() and chance.random() < 0.5
                     await ledger.settle(taken[-1][0] if alone else 0)
 

@@ -134,7 +134,7 @@ def test_who_takes_a_message_leaves_the_others_their_wake_up(run_aio: Run, fill_
             await channel.confirm_select()
             busy, patient = await channel.basic_consume("q"), await channel.basic_consume("b")
             waiting = asyncio.create_task(channel.next_delivery(patient))
-            await asyncio.sleep(0.01)  # its bell is armed now
+            await asyncio.sleep(0.01)  # its eventfd is armed now
             await fill_aio(other, 1)
             assert number_of(await channel.next_delivery(busy)) == 0
             await other.basic_publish("", "b", b"7")

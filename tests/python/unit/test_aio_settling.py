@@ -1,4 +1,4 @@
-"""Who acknowledges all means what he was handed, not what is on its way to him."""
+"""Who acknowledges all means what was handed out, not what is on its way."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

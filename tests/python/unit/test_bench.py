@@ -1,4 +1,4 @@
-"""Benchmarks: the mathematics of rounds, reports that can be read, works that run, the command.
+"""Benchmarks: the mathematics of rounds, reports that can be read, workloads that run, the command.
 
 Works run every case they have once, in sizes that take milliseconds: that they run, that what they
 count is there and that their plots show something is tested, not how fast anything is.
@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from pyqstore.bench import asynchronous, consume, drawing, floor, loads, machine
-from pyqstore.bench.command import WORKS, _ended_cleanly
+from pyqstore.bench.command import WORKLOADS, _ended_cleanly
 from pyqstore.bench.plots import Plot, label, shown_number
 from pyqstore.bench.report import Report, cells
 from pyqstore.bench.runs import (
@@ -41,7 +41,7 @@ from pyqstore.bench.runs import (
 from pyqstore.bench.stores import opened, settle, wait_until_quiet
 
 TINY = Options(quick=True, scale=0.01)
-# These works have a stranger to start, or are tested with their own sizes elsewhere.
+# These workloads have a stranger to start, or are tested with their own sizes elsewhere.
 OWN_TESTS = {"paging", "recovery", "scaling", "rivals"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -387,75 +387,75 @@ def test_machine_tells_what_the_numbers_are_from(tmp_path: Path) -> None:
     assert not machine.in_memory({"file system": "ext4"})
 
 
-# Lists of the works.
+# Lists of the workloads.
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 def listed(text: str) -> list[str]:
-    """The first column of the table of works."""
-    table = re.search(r"^\| work \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    """The first column of the table of workloads."""
+    table = re.search(r"^\| workload \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
     assert table is not None
     return re.findall(r"^\| `?(\w+)`? \|", table[1], re.M)
 
 
-def test_the_benchmarks_readme_lists_every_work() -> None:
-    assert listed((BENCHMARKS / "README.md").read_text()) == list(WORKS)
+def test_the_benchmarks_readme_lists_every_workload() -> None:
+    assert listed((BENCHMARKS / "README.md").read_text()) == list(WORKLOADS)
 
 
 def test_results_are_listed_and_whole() -> None:
     results = BENCHMARKS / "results"
     text = (results / "README.md").read_text()
     kept = {path.stem for path in results.iterdir() if path.suffix in (".json", ".png")}
-    assert listed(text) == [name for name in WORKS if name in kept]
-    assert kept <= set(WORKS)
+    assert listed(text) == [name for name in WORKLOADS if name in kept]
+    assert kept <= set(WORKLOADS)
     for name in kept:
         for kind in ("png", "json"):
             assert (results / f"{name}.{kind}").is_file()
             assert f"({name}.{kind})" in text
 
 
-def test_every_work_has_its_regression_run_but_those_that_keep_something_running() -> None:
-    works = {name: importlib.import_module(f"pyqstore.bench.{name}") for name in WORKS}
+def test_every_workload_has_its_regression_run_but_those_that_keep_something_running() -> None:
+    workloads = {name: importlib.import_module(f"pyqstore.bench.{name}") for name in WORKLOADS}
     runs = {path.stem.removeprefix("bench_") for path in BENCHMARKS.glob("bench_*.py")}
-    assert runs == {name for name, work in works.items() if not hasattr(work, "begun")}
+    assert runs == {name for name, workload in workloads.items() if not hasattr(workload, "begun")}
     for name in runs:
-        assert f"\nWORK = {name}\n" in (BENCHMARKS / f"bench_{name}.py").read_text()
+        assert f"\nWORKLOAD = {name}\n" in (BENCHMARKS / f"bench_{name}.py").read_text()
 
 
-# Works.
+# Workloads.
 
 
-@pytest.mark.parametrize("name", sorted(set(WORKS) - OWN_TESTS))
+@pytest.mark.parametrize("name", sorted(set(WORKLOADS) - OWN_TESTS))
 @pytest.mark.parametrize(
     "options",
     [Options(), Options(quick=True), Options(scale=0.05)],
     ids=["full", "quick", "scaled"],
 )
 def test_every_plot_of_a_work_has_something_to_show(name: str, options: Options) -> None:
-    work = importlib.import_module(f"pyqstore.bench.{name}")
-    cases = work.cases(options)
+    workload = importlib.import_module(f"pyqstore.bench.{name}")
+    cases = workload.cases(options)
     assert len({(case.group, case.title) for case in cases}) == len(cases)
-    for plot in work.PLOTS:
+    for plot in workload.PLOTS:
         shown = [case for case in cases if not plot.group or case.group == plot.group]
         assert shown
         if plot.x != "case":
             assert len({case.parameters[plot.x] for case in shown if plot.x in case.parameters}) > 1
 
 
-@pytest.mark.parametrize("name", sorted(set(WORKS) - OWN_TESTS))
+@pytest.mark.parametrize("name", sorted(set(WORKLOADS) - OWN_TESTS))
 def test_a_work_runs_and_reports(name: str, tmp_path: Path) -> None:
-    work = importlib.import_module(f"pyqstore.bench.{name}")
-    cases = work.cases(TINY)
+    workload = importlib.import_module(f"pyqstore.bench.{name}")
+    cases = workload.cases(TINY)
     samples = {place: run_once(case, tmp_path) for place, case in enumerate(cases)}
     found = results_of([samples], cases)
     for result in found:
         assert result.metrics["seconds"].median > 0
         assert (result.ratio_to_floor is None) == (result.case.floor is None)
-    notes = list(work.notes(found))
+    notes = list(workload.notes(found))
     assert notes
-    report = Report(name, work.TITLE, {}, "", {}, found, work.PLOTS, notes)
-    for plot in work.PLOTS:
+    report = Report(name, workload.TITLE, {}, "", {}, found, workload.PLOTS, notes)
+    for plot in workload.PLOTS:
         assert drawing.chosen(plot, report), plot.title
     report.png(tmp_path / "report.png")
     report.html(tmp_path / "report.html")
@@ -628,7 +628,7 @@ def test_numbers_that_cannot_be_written_are_printed(tmp_path: Path) -> None:
 
 def test_command_lists_the_works_and_their_options() -> None:
     text = bench("--help").stdout
-    for name in WORKS:
+    for name in WORKLOADS:
         assert re.search(rf"^  {name}  +\w", text, re.M)
     assert "Exit status" in text
     text = bench("fsync", "--help").stdout

@@ -99,7 +99,7 @@ def test_draining_leaves_nothing_but_the_journal(tmp_path: Path) -> None:
         assert store.queue_status(QUEUE)["messages_ready"] == 0
 
 
-# The works.
+# The workloads.
 
 
 @pytest.mark.parametrize("name", ["paging", "recovery", "scaling"])
@@ -107,16 +107,16 @@ def test_draining_leaves_nothing_but_the_journal(tmp_path: Path) -> None:
 def test_every_case_of_a_work_runs_and_every_plot_shows_something(
     name: str, tmp_path: Path
 ) -> None:
-    work = importlib.import_module(f"pyqstore.bench.{name}")
+    workload = importlib.import_module(f"pyqstore.bench.{name}")
     (tmp_path / "runs").mkdir()
-    cases: list[Case] = work.cases(TINY)
+    cases: list[Case] = workload.cases(TINY)
     results = [Result(case, [run_once(case, tmp_path / "runs")]) for case in cases]
     assert list((tmp_path / "runs").iterdir()) == []
-    notes = work.notes(results)
+    notes = workload.notes(results)
     # A fill of milliseconds has no curve: the sampler looks every 20 ms.
     results = [_with_curves(result) for result in results]
-    report = Report(name, work.TITLE, {}, "now", {}, results, work.PLOTS, notes)
-    for plot in work.PLOTS:
+    report = Report(name, workload.TITLE, {}, "now", {}, results, workload.PLOTS, notes)
+    for plot in workload.PLOTS:
         assert drawing.chosen(plot, report), plot.title
     report.png(tmp_path / "plots.png")
     assert (tmp_path / "plots.png").read_bytes().startswith(PNG)

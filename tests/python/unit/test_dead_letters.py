@@ -51,17 +51,17 @@ def test_rejected_messages_go_to_the_exchange(
     publish(channel, "q", b"1", headers={"a": 1}, message_id="m", expiration="60000")
     get(channel, "q").reject(requeue=False)
     assert held(store, "q") == 0
-    letter = get(channel, dead)
-    assert (letter.body, letter.exchange, letter.routing_key) == (b"1", "dlx", "q")
-    assert letter.properties.message_id == "m"
-    assert letter.properties.expiration is None
-    headers = letter.properties.headers
+    dead_letter = get(channel, dead)
+    assert (dead_letter.body, dead_letter.exchange, dead_letter.routing_key) == (b"1", "dlx", "q")
+    assert dead_letter.properties.message_id == "m"
+    assert dead_letter.properties.expiration is None
+    headers = dead_letter.properties.headers
     assert headers is not None
     assert headers["a"] == 1
     assert headers["x-first-death-reason"] == "rejected"
     assert headers["x-first-death-queue"] == "q"
     assert headers["x-first-death-exchange"] == ""
-    (death,) = deaths(letter)
+    (death,) = deaths(dead_letter)
     assert abs(death.pop("time").timestamp() - time.time()) < 60
     assert death == {
         "count": 1,
@@ -78,18 +78,18 @@ def test_key_of_its_own(channel: pyqstore.Channel) -> None:
     declare(channel, "q", dead_letter_exchange="", dead_letter_routing_key="other")
     publish(channel, "q", b"1")
     get(channel, "q").nack(requeue=False)
-    letter = get(channel, "other")
-    assert (letter.exchange, letter.routing_key) == ("", "other")
-    assert deaths(letter)[0]["routing-keys"] == ["q"]
+    dead_letter = get(channel, "other")
+    assert (dead_letter.exchange, dead_letter.routing_key) == ("", "other")
+    assert deaths(dead_letter)[0]["routing-keys"] == ["q"]
 
 
 def test_expired_messages_go_by_themselves(channel: pyqstore.Channel, dead: str) -> None:
     declare(channel, "q", dead_letter_exchange="dlx", message_ttl=10)
     publish(channel, "q", b"1", b"2" + bytes(10_000))
     assert get(channel, dead).body == b"1"
-    letter = get(channel, dead)
-    assert letter.body == b"2" + bytes(10_000)
-    assert deaths(letter)[0]["reason"] == "expired"
+    dead_letter = get(channel, dead)
+    assert dead_letter.body == b"2" + bytes(10_000)
+    assert deaths(dead_letter)[0]["reason"] == "expired"
 
 
 def test_the_oldest_of_too_many_go(channel: pyqstore.Channel, dead: str, bodies: Take) -> None:
@@ -105,9 +105,9 @@ def test_refused_messages_go(channel: pyqstore.Channel, dead: str, bodies: Take)
     channel.confirm_select()
     publish(channel, "q", b"1", b"2")
     assert channel.wait_for_confirms() is False
-    letter = get(channel, dead)
-    assert letter.body == b"2"
-    assert deaths(letter)[0]["reason"] == "maxlen"
+    dead_letter = get(channel, dead)
+    assert dead_letter.body == b"2"
+    assert deaths(dead_letter)[0]["reason"] == "maxlen"
     assert bodies(channel, "q") == [b"1"]
 
 
@@ -118,9 +118,9 @@ def test_delivered_too_often(store: pyqstore.Store, channel: pyqstore.Channel, d
         message = get(channel, "q")
         assert message.delivery_count == count
         message.nack(requeue=True)
-    letter = get(channel, dead)
-    assert letter.body == b"1"
-    assert deaths(letter)[0]["reason"] == "delivery_limit"
+    dead_letter = get(channel, dead)
+    assert dead_letter.body == b"1"
+    assert deaths(dead_letter)[0]["reason"] == "delivery_limit"
     declare(channel, "dropping", delivery_limit=0)
     publish(channel, "dropping", b"1")
     get(channel, "dropping")
@@ -134,12 +134,12 @@ def test_deaths_are_counted(channel: pyqstore.Channel) -> None:
     publish(channel, "work", b"1")
     for _ in range(3):
         get(channel, "work").reject(requeue=False)
-    letter = get(channel, "work")
-    assert [(d["queue"], d["reason"], d["count"]) for d in deaths(letter)] == [
+    dead_letter = get(channel, "work")
+    assert [(d["queue"], d["reason"], d["count"]) for d in deaths(dead_letter)] == [
         ("wait", "expired", 3),
         ("work", "rejected", 3),
     ]
-    headers = letter.properties.headers
+    headers = dead_letter.properties.headers
     assert headers is not None
     assert headers["x-first-death-queue"] == "work"
 
@@ -224,7 +224,7 @@ def test_many_letters_from_the_disk_in_order(path: Path, bodies: Take, budget: s
         for _ in range(count):
             assert channel.basic_get("q") is not None
         channel.basic_nack(0, multiple=True, requeue=False)
-        # A few hundred leave with the call and the timer sees off more; the end waits for all.
+        # A few hundred leave with the call and the timer removes more; the end waits for all.
     with pyqstore.open(path) as store, store.channel() as channel:
         assert bodies(channel, "dead") == expected
         assert bodies(channel, "q") == []
@@ -260,7 +260,7 @@ def test_a_letter_for_a_queue_that_is_full_goes_where_that_queue_refuses_to(
 def test_a_transaction_of_rejects_commits_although_their_queue_fills_up(
     store: pyqstore.Store, channel: pyqstore.Channel, limit: dict[str, object]
 ) -> None:
-    """406, each time it was tried: letters counted as publishes that a full queue refuses."""
+    """406, each time it was tried: dead letters counted as publishes that a full queue refuses."""
     declare(channel, "full", overflow="reject-publish", **limit)
     declare(channel, "q", dead_letter_exchange="", dead_letter_routing_key="full")
     channel.tx_select()
@@ -312,8 +312,8 @@ store.close()
         channel.queue_declare("dead", durable=True)
         channel.exchange_declare("later", "fanout", durable=True)
         channel.queue_bind("dead", "later")
-        letters = [get(channel, "dead") for _ in range(3)]
-        assert [message.body for message in letters] == [b"2", b"3", b"4"]
+        dead_letters = [get(channel, "dead") for _ in range(3)]
+        assert [message.body for message in dead_letters] == [b"2", b"3", b"4"]
         kept = [get(channel, "q") for _ in range(2)]
         assert [message.body for message in kept] == [b"0", b"1"]
         assert killed or not any(message.redelivered for message in kept)
@@ -358,7 +358,7 @@ def test_a_count_that_a_client_made_up_is_read_as_a_number_or_not_at_all(
 
 
 def test_an_x_death_that_a_client_wrote_is_no_cycle(channel: pyqstore.Channel, dead: str) -> None:
-    """A queue is named behind something that no broker writes there: the letter was dropped."""
+    """A queue is named behind something that no broker writes there: the message was dropped."""
     declare(channel, "q", message_ttl=1, dead_letter_exchange="dlx")
     publish(channel, "q", b"m", headers={"x-death": [5, {"queue": dead, "reason": "expired"}]})
     assert get(channel, dead).body == b"m"

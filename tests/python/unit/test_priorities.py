@@ -261,12 +261,12 @@ def test_a_rejected_message_dies_by_the_queues_name(channel: pyqstore.Channel) -
         message = channel.basic_get("q")
         assert message is not None
         channel.basic_reject(message.delivery_tag, requeue=False)
-    letter = channel.basic_get("dead")
-    assert letter is not None
-    assert letter.body == b"8"
-    assert letter.properties.priority == 8
-    assert letter.properties.headers is not None
-    assert letter.properties.headers["x-first-death-queue"] == "q"
+    dead_letter = channel.basic_get("dead")
+    assert dead_letter is not None
+    assert dead_letter.body == b"8"
+    assert dead_letter.properties.priority == 8
+    assert dead_letter.properties.headers is not None
+    assert dead_letter.properties.headers["x-first-death-queue"] == "q"
 
 
 def test_what_came_in_any_order_leaves_in_order_after_all_that_may_happen(path: Path) -> None:

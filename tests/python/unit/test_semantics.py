@@ -123,11 +123,11 @@ def test_key_of_its_own_takes_the_copies_away(
     channel.basic_publish("", "q", b"1", pyqstore.Properties(headers=headers))
     assert get(channel, "copy").routing_key == "q"
     get(channel, "q").reject(requeue=False)
-    letter = get(channel, reached)
-    assert letter.properties.headers is not None
-    assert letter.properties.headers.get("CC") == copies
-    assert "BCC" not in letter.properties.headers
-    deaths = letter.properties.headers["x-death"]
+    dead_letter = get(channel, reached)
+    assert dead_letter.properties.headers is not None
+    assert dead_letter.properties.headers.get("CC") == copies
+    assert "BCC" not in dead_letter.properties.headers
+    deaths = dead_letter.properties.headers["x-death"]
     assert isinstance(deaths, list)
     assert isinstance(deaths[0], dict)
     assert deaths[0]["routing-keys"] == ["q", "copy"]

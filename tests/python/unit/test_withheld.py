@@ -1,6 +1,6 @@
 """Messages that were taken and never reached the caller: a damaged body, or no memory on the way.
 
-Who acknowledges all that he was handed does not mean them: they stay unacknowledged, and are ready
+Who acknowledges all that was handed out does not mean them: they stay unacknowledged, and are ready
 again when the channel closes.
 """
 

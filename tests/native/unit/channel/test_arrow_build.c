@@ -1,5 +1,5 @@
-/* The batch that deliveries come back as: its structure, its values, and who frees what.  Memory is counted by
- * the allocator, so that a release in any order must give all of it back. */
+/* The batch that deliveries come back as: its structure, its values, and who frees what.  Memory
+ * is counted by the allocator, so that a release in any order must give all of it back. */
 #include "arrow_build.h"
 #include "le.h"
 #include "qs_test.h"

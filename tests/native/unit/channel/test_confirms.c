@@ -1,6 +1,7 @@
 /* Publish numbers and their verdicts: each number gets one, acks of what is durable come together.
  *
- * The random part keeps a verdict for each number; its seed is printed and is the first argument. */
+ * The random part keeps a verdict for each number; its seed is printed and is the first
+ * argument. */
 #include "confirms.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
@@ -163,7 +164,8 @@ struct numbers {
     uint64_t count;
 };
 
-/* Takes every verdict that there is.  With multiple, a verdict is for every number before it that has none. */
+/* Takes every verdict that there is.  With multiple, a verdict is for every number before it
+ * that has none. */
 static void take_verdicts(struct qsi_confirms *confirms, struct numbers *numbers, uint64_t durable,
                           bool failed)
 {

@@ -1,6 +1,7 @@
 /* Unacked deliveries by tag: any tags, in any order, few at a time or all.
  *
- * The random part compares with an array of flags; its seed is printed and is the first argument. */
+ * The random part compares with an array of flags; its seed is printed and is the first
+ * argument. */
 #include "qs_test.h"
 #include "qs_test_alloc.h"
 #include "unacked.h"
@@ -83,7 +84,7 @@ static void test_tags_that_are_spoken_for_can_be_taken_and_given_back(void)
 
     add(&unacked, &segments[0], 0, 5, NULL);
     add(&unacked, &segments[1], 0, 5, NULL);
-    qsi_unacked_speak_for(&unacked, 4, 6);
+    qsi_unacked_set_pending(&unacked, 4, 6);
     for (uint64_t tag = 1; tag <= 10; tag++) {
         QS_CHECK(qsi_unacked_has(&unacked, tag) == (tag < 4 || tag > 6));
     }
@@ -126,9 +127,9 @@ static void test_what_is_free_lies_between_what_is_spoken_for(void)
         add(&unacked, &segments[i], 0, 10, NULL);
     }
     QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 30);
-    qsi_unacked_speak_for(&unacked, 8, 12);
-    qsi_unacked_speak_for(&unacked, 20, 20);
-    qsi_unacked_speak_for(&unacked, 30, 30);
+    qsi_unacked_set_pending(&unacked, 8, 12);
+    qsi_unacked_set_pending(&unacked, 20, 20);
+    qsi_unacked_set_pending(&unacked, 30, 30);
     QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 7);
     QS_CHECK(qsi_unacked_next_free(&unacked, 8, &first, &last) && first == 13 && last == 19);
     QS_CHECK(qsi_unacked_next_free(&unacked, 20, &first, &last) && first == 21 && last == 29);
@@ -141,12 +142,12 @@ static void test_all_before_is_known_to_be_spoken_for(void)
     struct qsi_unacked unacked = {0};
 
     add(&unacked, &segments[0], 0, 50, NULL);
-    qsi_unacked_speak_for(&unacked, 5, 5);
+    qsi_unacked_set_pending(&unacked, 5, 5);
     QS_CHECK(unacked.free_from == 0);
-    qsi_unacked_speak_for(&unacked, 1, 10);
+    qsi_unacked_set_pending(&unacked, 1, 10);
     QS_CHECK(unacked.free_from == 11);
-    qsi_unacked_speak_for(&unacked, 11, 20);
-    qsi_unacked_speak_for(&unacked, 30, 30);
+    qsi_unacked_set_pending(&unacked, 11, 20);
+    qsi_unacked_set_pending(&unacked, 30, 30);
     QS_CHECK(unacked.free_from == 21);
     qsi_unacked_give_back(&unacked, 1, 10);
     QS_CHECK(unacked.free_from == 0 && qsi_unacked_has(&unacked, 7));
@@ -177,7 +178,8 @@ static void test_neighbours_share_an_extent(void)
     qsi_unacked_fini(&unacked);
 }
 
-/* The segment that an empty extent was about may be gone, and another one may lie at its address. */
+/* The segment that an empty extent was about may be gone, and another one may lie at its
+ * address. */
 static void test_an_empty_extent_is_not_continued(void)
 {
     struct qsi_unacked unacked = {0};
@@ -306,7 +308,8 @@ static void test_tags_do_as_flags_do(void)
     qsi_unacked_fini(&unacked);
 }
 
-/* A million tags acked one by one in random order: finding each is a search, dropping it is not a walk. */
+/* A million tags acked one by one in random order: finding each is a search, dropping it is not
+ * a walk. */
 static void test_a_million_acks_in_any_order(void)
 {
     enum { COUNT = 1000000 };

@@ -1,7 +1,8 @@
-/* Record batches made by hand: every layout, slices, and each way to be refused with the text it gives.
+/* Record batches made by hand: every layout, slices, and each way to be refused with the text it
+ * gives.
  *
- * The random part damages the offsets, views and codes of good batches; its seed is printed and is the first
- * argument. */
+ * The random part damages the offsets, views and codes of good batches; its seed is printed and
+ * is the first argument. */
 #include "arrow_read.h"
 #include "le.h"
 #include "qs_test.h"
@@ -786,7 +787,8 @@ static void read_everything(const struct qsi_arrow_batch *batch)
     QS_CHECK(sum < UINT64_MAX);
 }
 
-/* Views and codes are fully checked, so whatever opens can be read.  (The last of plain offsets is believed.) */
+/* Views and codes are fully checked, so whatever opens can be read.  (The last of plain offsets
+ * is believed.) */
 static void test_damaged_views_and_codes_never_read_outside(uint64_t seed)
 {
     struct view saved[BODY_COUNT];
@@ -838,7 +840,7 @@ static void lend(struct spoiled *spoiled, struct node *node, int index, size_t b
     spoiled->sizes[spoiled->count++] = bytes;
 }
 
-/* Whoever looks there again finds nonsense, and the address sanitizer finds him. */
+/* Whoever looks there again finds nonsense, and the address sanitizer finds it. */
 static void spoil(struct spoiled *spoiled)
 {
     while (spoiled->count > 0) {

@@ -1,5 +1,5 @@
-/* The checksum against published vectors, against the polynomial bit by bit, and the fast way against the
- * portable one over all small lengths and alignments. */
+/* The checksum against published vectors, against the polynomial bit by bit, and the fast way
+ * against the portable one over all small lengths and alignments. */
 #include "qstore/codec.h"
 
 #include "crc32c_portable.h"

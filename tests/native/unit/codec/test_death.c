@@ -1,4 +1,5 @@
-/* Deaths in headers, against tables written by hand, byte by byte, as RabbitMQ's clients read them; and which letters would go round. */
+/* Deaths in headers, against tables written by hand, byte by byte, as RabbitMQ's clients read
+ * them; and which dead letters would go round. */
 #include "death.h"
 #include "properties.h"
 #include "qs_test.h"

@@ -1,5 +1,6 @@
-/* Property blobs: round trips, every truncation, hostile tables, and random bytes.  Blobs are copied to memory of
- * exactly their size, so that the address sanitizer sees a read past the end.
+/* Property blobs: round trips, every truncation, hostile tables, and random bytes.  Blobs are
+ * copied to memory of exactly their size, so that the address sanitizer sees a read past the
+ * end.
  *
  * The seed of the random part is printed and is the first argument. */
 #include "qstore/codec.h"

@@ -1,8 +1,8 @@
 /* Records: every layout read back, every malformed one refused.
  *
- * Records lie in memory of exactly their size, so that a sanitizer sees each byte that is read past the end.  The
- * random part writes nonsense into good records: whatever check lets through must be readable.  Its seed is
- * printed and is the first argument. */
+ * Records lie in memory of exactly their size, so that a sanitizer sees each byte that is read
+ * past the end.  The random part writes nonsense into good records: whatever check lets through
+ * must be readable.  Its seed is printed and is the first argument. */
 #include "qs_test.h"
 #include "record.h"
 
@@ -245,7 +245,8 @@ static void test_messages_round_trip_in_every_layout(void)
     }
 }
 
-/* An Arrow array of binary: offsets from 0, each aligned as a 32-bit integer is and more, cells without gaps. */
+/* An Arrow array of binary: offsets from 0, each aligned as a 32-bit integer is and more, cells
+ * without gaps. */
 static void check_is_arrow(const uint8_t *record, const struct qsi_messages *view)
 {
     const uint8_t *columns[] = {view->row_routes, view->expirations,  view->dues,  view->properties,

@@ -20,7 +20,8 @@ static const uint8_t transient_blob[] = {0x10, 0, 1};
 #define PERSISTENT ((qs_slice){persistent_blob, sizeof persistent_blob})
 #define TRANSIENT ((qs_slice){transient_blob, sizeof transient_blob})
 
-/* In memory nothing runs by itself: whoever waits commits.  On disk everything runs as in a program. */
+/* In memory nothing runs by itself: whoever waits commits.  On disk everything runs as in a
+ * program. */
 enum place { IN_MEMORY, ON_DISK };
 
 struct engine {
@@ -108,8 +109,8 @@ static inline void engine_stop(struct engine *engine)
     engine_fini(engine);
 }
 
-/* The process dies: what was written is there, nothing is closed.  In memory only; the old store stays in
- * *dead_out, to be closed before its environment. */
+/* The process dies: what was written is there, nothing is closed.  In memory only; the old store
+ * stays in *dead_out, to be closed before its environment. */
 static inline void engine_crash(struct engine *engine, struct engine *dead_out)
 {
     *dead_out = *engine;

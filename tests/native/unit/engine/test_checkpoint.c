@@ -32,7 +32,8 @@ static uint64_t calls_of_checkpoint(struct engine *engine, enum qsi_fault_kind k
     return qsi_env_fault_calls(engine->env);
 }
 
-/* Queues in segments whose first message is consumed; what comes behind them is little, and carried. */
+/* Queues in segments whose first message is consumed; what comes behind them is little, and
+ * carried. */
 static void start_with_carried_tails(struct engine *engine)
 {
     char *body = make_body(1000, 0);

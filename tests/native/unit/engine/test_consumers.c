@@ -1,4 +1,5 @@
-/* Who gets the next message: priorities, the single active consumer, consumers of several channels; and connections. */
+/* Who gets the next message: priorities, the single active consumer, consumers of several
+ * channels; and connections. */
 #include "engine_fixture.h"
 
 static void fill(struct engine *engine, const char *queue, int count)

@@ -1,8 +1,10 @@
-/* A queue's last segment, to which messages would be added, cannot be read: its file is gone, or damaged.
+/* A queue's last segment, to which messages would be added, cannot be read: its file is gone, or
+ * damaged.
  *
- * Method: a queue whose checkpoint ends in the middle of a segment, which is damaged in each way.  A strict open goes on behind it, and
- * whoever comes to it is told.  What the journal added to it, or settled in it, is never dropped: a strict open refuses that, and
- * names the file. */
+ * Method: a queue whose checkpoint ends in the middle of a segment, which is damaged in each
+ * way.  A strict open goes on behind it, and whoever comes to it is told.  What the journal
+ * added to it, or settled in it, is never dropped: a strict open refuses that, and names the
+ * file. */
 #include "engine_damage.h"
 #include "engine_fixture.h"
 #include "qs_test_fields.h"
@@ -29,7 +31,8 @@ static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
     }
 }
 
-/* Another queue, and a lazy one of which a checkpoint names the last segment.  The store is open, and makes no checkpoint unasked. */
+/* Another queue, and a lazy one of which a checkpoint names the last segment.  The store is
+ * open, and makes no checkpoint unasked. */
 static void make_store(struct engine *engine, enum place place)
 {
     struct qs_test_fields fields = {.used = 0};

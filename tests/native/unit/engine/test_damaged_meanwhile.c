@@ -1,8 +1,10 @@
-/* Segment files that are damaged or removed while the store is open, and a disk that cannot be read.
+/* Segment files that are damaged or removed while the store is open, and a disk that cannot be
+ * read.
  *
- * Method: messages of a lazy queue are in a file, which is damaged in each way; then whatever writes to it comes: a flush, a state, a
- * checkpoint.  Others are served, what is lost is told, checkpoints go on where the journal is not needed for what was lost, and where
- * it is nothing of it goes. */
+ * Method: messages of a lazy queue are in a file, which is damaged in each way; then whatever
+ * writes to it comes: a flush, a state, a checkpoint.  Others are served, what is lost is told,
+ * checkpoints go on where the journal is not needed for what was lost, and where it is nothing
+ * of it goes. */
 #include "engine_damage.h"
 #include "engine_fixture.h"
 #include "qs_test_fields.h"
@@ -56,7 +58,8 @@ static void check_others_are_served(struct engine *engine)
     ack(engine, get(engine, "served", "yes").delivery_tag, 0);
 }
 
-/* The messages are in the one segment there is; a checkpoint has them as well, or only the journal. */
+/* The messages are in the one segment there is; a checkpoint has them as well, or only the
+ * journal. */
 static void make_store(struct engine *engine, enum place place, bool has_checkpoint)
 {
     engine_init(engine, place);
@@ -125,8 +128,8 @@ static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place plac
     }
 }
 
-/* The file is damaged, and then the one that came after it: each has the messages that were written to
- * it. */
+/* The file is damaged, and then the one that came after it: each has the messages that were
+ * written to it. */
 static void test_a_segment_that_was_damaged_twice(enum place place)
 {
     struct engine engine;
@@ -180,8 +183,8 @@ static void test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment(en
     }
 }
 
-/* What only the journal has stays there: no checkpoint counts before it is settled, and publishers are
- * refused when the journal has grown to its bound. */
+/* What only the journal has stays there: no checkpoint counts before it is settled, and
+ * publishers are refused when the journal has grown to its bound. */
 static void
 test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(enum place place)
 {

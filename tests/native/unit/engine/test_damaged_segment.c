@@ -1,7 +1,9 @@
-/* Segments that cannot be read: their file is gone, or damaged where it tells of itself or of the state of its messages.
+/* Segments that cannot be read: their file is gone, or damaged where it tells of itself or of
+ * the state of its messages.
  *
- * Method: a queue of several segments, one of which is damaged in each way.  In a strict store whoever comes to it is told, once in
- * each channel, and is served from what lies behind; salvage passes over it and counts it.  Every other message is delivered. */
+ * Method: a queue of several segments, one of which is damaged in each way.  In a strict store
+ * whoever comes to it is told, once in each channel, and is served from what lies behind;
+ * salvage passes over it and counts it.  Every other message is delivered. */
 #include "engine_damage.h"
 #include "engine_fixture.h"
 #include "qs_test_fields.h"
@@ -11,7 +13,8 @@
 #define SEGMENT 7u /* the damaged one */
 #define LOST ENTRIES
 
-/* A lazy queue of a thousand messages; one of each segment was acked, so that each has a state on the disk. */
+/* A lazy queue of a thousand messages; one of each segment was acked, so that each has a state
+ * on the disk. */
 static void make_store(struct engine *engine, enum place place, bool has_settled)
 {
     struct qs_test_fields fields = {.used = 0};

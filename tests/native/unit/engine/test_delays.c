@@ -1,4 +1,5 @@
-/* Messages that are not to be delivered yet: published so, or requeued so.  None comes early, each comes, whatever lies between. */
+/* Messages that are not to be delivered yet: published so, or requeued so.  None comes early,
+ * each comes, whatever lies between. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 
@@ -142,7 +143,8 @@ static void test_the_due_time_survives(enum way way, uint64_t carried)
     }
 }
 
-/* Delayed messages leave memory like others, states and all, and their segments are read when they are due. */
+/* Delayed messages leave memory like others, states and all, and their segments are read when
+ * they are due. */
 static void test_delayed_messages_leave_memory(bool persistent)
 {
     enum { COUNT = 40000 };

@@ -91,7 +91,7 @@ static void test_a_message_that_ends_its_process_was_delivered_for_ever(void)
             for (uint32_t i = 0; i <= LIMIT; i++) {
                 QS_CHECK(take_first(&engine, (enum way)way) == i);
                 die(&engine);
-                /* Worn out, it departs before anybody asks for it. */
+                /* Worn out, it is removed before anybody asks for it. */
                 check_counts(&engine, "q", i < LIMIT ? 1 : 0, i < LIMIT ? 0 : 1);
             }
             QS_CHECK(take_first(&engine, (enum way)way) == UINT32_MAX);
@@ -218,8 +218,8 @@ static void test_what_was_taken_back_does_not_count(void)
     engine_stop(&engine);
 }
 
-/* Each level is a queue of its own beneath. */
-static void test_levels_count_like_queues(void)
+/* Each priority is a queue of its own beneath. */
+static void test_priorities_count_like_queues(void)
 {
     const uint8_t properties[] = {0x18, 0, 2, 4};
     struct qs_test_fields fields = {.used = 0};
@@ -323,7 +323,7 @@ int main(void)
     test_a_requeue_before_the_crash_counted_twice();
     test_a_checkpoint_forgot_the_delivery_that_was_under_way();
     test_what_was_taken_back_does_not_count();
-    test_levels_count_like_queues();
+    test_priorities_count_like_queues();
     test_a_delivery_is_written_and_not_synced_where_there_is_a_limit();
     test_a_count_that_cannot_be_written_keeps_the_message();
     RUN_TESTS(test_a_delivery_that_came_back_counts_once);

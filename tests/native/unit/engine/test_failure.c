@@ -1,4 +1,5 @@
-/* Full disks, failed syncs and missing memory: what is refused, what goes on, what is there after a fresh open. */
+/* Full disks, failed syncs and missing memory: what is refused, what goes on, what is there
+ * after a fresh open. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"

@@ -33,7 +33,8 @@ static qs_message get_number(struct engine *engine, uint32_t number)
     return message;
 }
 
-/* Far more goes through than memory holds, with next to nothing in the queue at any time: there is nothing to page. */
+/* Far more goes through than memory holds, with next to nothing in the queue at any time: there
+ * is nothing to page. */
 static void test_what_is_consumed_at_once_reaches_no_segment(void)
 {
     struct engine engine;

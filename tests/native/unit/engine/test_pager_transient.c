@@ -1,4 +1,5 @@
-/* Transient messages under load: they go to the disk as others do, and are gone with the process. */
+/* Transient messages under load: they go to the disk as others do, and are gone with the
+ * process. */
 #include "engine_fixture.h"
 #include "qs_test_batch.h"
 #include "qs_test_fields.h"

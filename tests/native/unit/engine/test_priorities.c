@@ -1,7 +1,8 @@
-/* Queues with priorities: strict order whatever the messages came by, one queue to everybody who looks at it, and levels that come
- * back after a crash, a checkpoint and a close, each message in its own. */
+/* Queues with priorities: strict order whatever the messages came by, one queue to everybody who
+ * looks at it, and priorities that come back after a crash, a checkpoint and a close, each
+ * message in its own. */
 #include "engine_fixture.h"
-#include "levels.h"
+#include "priorities.h"
 #include "queue_life.h"
 
 static void put_argument(uint8_t **at, const char *name, uint8_t value)
@@ -15,8 +16,8 @@ static void put_argument(uint8_t **at, const char *name, uint8_t value)
     *(*at)++ = value;
 }
 
-static void declare_levels(struct engine *engine, const char *queue, uint32_t flags, uint8_t most,
-                           uint8_t length)
+static void declare_priorities(struct engine *engine, const char *queue, uint32_t flags,
+                               uint8_t most, uint8_t length)
 {
     uint8_t table[128], *at = table;
     qs_declare_ok ok;
@@ -43,7 +44,7 @@ static void take(struct engine *engine, const char *queue, const char *body)
 
 static void test_the_highest_come_first(struct engine *engine)
 {
-    declare_levels(engine, "q", QS_DURABLE, 5, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 5, 0);
     publish(engine, "q", "none");
     publish_at(engine, "q", 3, "three");
     publish_at(engine, "q", 200, "most");
@@ -63,11 +64,11 @@ static void test_the_highest_come_first(struct engine *engine)
     check_counts(engine, "q", 0, 0);
 }
 
-static void test_a_requeued_message_is_back_in_its_level(struct engine *engine)
+static void test_a_requeued_message_is_back_in_its_priority(struct engine *engine)
 {
     uint64_t low, high;
 
-    declare_levels(engine, "q", QS_DURABLE, 2, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 2, 0);
     publish_at(engine, "q", 1, "a");
     publish_at(engine, "q", 1, "b");
     publish_at(engine, "q", 2, "c");
@@ -82,11 +83,11 @@ static void test_a_requeued_message_is_back_in_its_level(struct engine *engine)
     check_counts(engine, "q", 0, 1);
 }
 
-static void test_a_close_and_a_checkpoint_keep_levels(struct engine *engine)
+static void test_a_close_and_a_checkpoint_keep_priorities(struct engine *engine)
 {
     char *large = make_body(20000, 7);
 
-    declare_levels(engine, "q", QS_DURABLE, 9, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 9, 0);
     publish_at(engine, "q", 1, "a");
     publish_at(engine, "q", 9, large);
     publish_at(engine, "q", 9, "settled");
@@ -113,11 +114,11 @@ static void test_a_close_and_a_checkpoint_keep_levels(struct engine *engine)
     free(large);
 }
 
-static void test_a_queue_goes_with_all_its_levels(struct engine *engine)
+static void test_a_queue_goes_with_all_its_priorities(struct engine *engine)
 {
     uint64_t count;
 
-    declare_levels(engine, "q", QS_DURABLE, 3, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 3, 0);
     publish_at(engine, "q", 1, "a");
     publish_at(engine, "q", 2, "out");
     publish_at(engine, "q", 3, "b");
@@ -130,7 +131,7 @@ static void test_a_queue_goes_with_all_its_levels(struct engine *engine)
     QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == 1 && engine->store->queues_by_id.count == 0);
     ack(engine, 0, QS_MULTIPLE); /* what is out of a queue that is gone */
-    declare_levels(engine, "q", QS_DURABLE, 3, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 3, 0);
     check_counts(engine, "q", 0, 0);
     publish_at(engine, "q", 2, "new");
     engine_reopen(engine);
@@ -142,7 +143,7 @@ static void test_a_purge_spares_what_is_out(struct engine *engine)
 {
     uint64_t count;
 
-    declare_levels(engine, "q", QS_DURABLE, 3, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 3, 0);
     for (uint8_t priority = 0; priority < 4; priority++) {
         publish_at(engine, "q", priority, "a");
         publish_at(engine, "q", priority, "b");
@@ -158,8 +159,8 @@ static void test_a_purge_spares_what_is_out(struct engine *engine)
 
 static void test_exclusive_queues_end_with_their_channel(struct engine *engine)
 {
-    declare_levels(engine, "x", QS_EXCLUSIVE, 9, 0);
-    declare_levels(engine, "y", QS_EXCLUSIVE, 9, 0);
+    declare_priorities(engine, "x", QS_EXCLUSIVE, 9, 0);
+    declare_priorities(engine, "y", QS_EXCLUSIVE, 9, 0);
     declare(engine, "stays", QS_DURABLE);
     for (uint8_t priority = 0; priority < 10; priority++) {
         publish_at(engine, "x", priority, "x");
@@ -173,7 +174,7 @@ static void test_exclusive_queues_end_with_their_channel(struct engine *engine)
 
 static void test_the_head_is_dropped(struct engine *engine)
 {
-    declare_levels(engine, "q", QS_DURABLE, 3, 3);
+    declare_priorities(engine, "q", QS_DURABLE, 3, 3);
     publish_at(engine, "q", 2, "a");
     publish_at(engine, "q", 1, "b");
     publish_at(engine, "q", 1, "c");
@@ -188,13 +189,13 @@ static void test_the_head_is_dropped(struct engine *engine)
     get_nothing(engine, "q");
 }
 
-static void test_unused_levels_are_not_there(struct engine *engine)
+static void test_unused_priorities_are_not_there(struct engine *engine)
 {
     for (int i = 0; i < 100; i++) {
         char name[16];
 
         snprintf(name, sizeof name, "q%d", i);
-        declare_levels(engine, name, QS_DURABLE, 255, 0);
+        declare_priorities(engine, name, QS_DURABLE, 255, 0);
     }
     publish_at(engine, "q0", 255, "high");
     publish_at(engine, "q0", 77, "middle");
@@ -214,12 +215,12 @@ static void visit(void *context, const qs_queue_info *info)
     seen[1] += info->messages_ready;
 }
 
-static void test_levels_are_one_queue_to_visitors(struct engine *engine)
+static void test_priorities_are_one_queue_to_visitors(struct engine *engine)
 {
     uint64_t seen[2] = {0};
     qs_queue_status status;
 
-    declare_levels(engine, "q", QS_DURABLE, 9, 0);
+    declare_priorities(engine, "q", QS_DURABLE, 9, 0);
     publish_at(engine, "q", 1, "a");
     publish_at(engine, "q", 2, "b");
     get(engine, "q", "b");
@@ -230,16 +231,18 @@ static void test_levels_are_one_queue_to_visitors(struct engine *engine)
     publish_at(engine, "q", 3, "d");
     QS_CHECK_OK(qs_store_queue_status(engine->store, text("q"), &status, QS_ERROR));
     QS_CHECK(status.lazy && status.messages_ready == 3 && status.messages_unacked == 1);
-    QS_CHECK(status.alpha == 0 && status.disk_bytes > 0); /* a level made later is lazy as well */
+    QS_CHECK(status.alpha == 0 &&
+             status.disk_bytes > 0); /* a priority made later is lazy as well */
 }
 
-/* The process dies with messages in all levels, some of them in a checkpoint, some settled behind it. */
+/* The process dies with messages in all priorities, some of them in a checkpoint, some settled
+ * behind it. */
 static void test_a_crash(void)
 {
     struct engine engine, dead;
 
     engine_start(&engine, IN_MEMORY);
-    declare_levels(&engine, "q", QS_DURABLE, 9, 0);
+    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
     publish_at(&engine, "q", 1, "a");
     publish_at(&engine, "q", 5, "gone");
     publish_at(&engine, "q", 5, "b");
@@ -264,7 +267,7 @@ static void test_a_crash(void)
     engine_stop(&dead);
 }
 
-/* Far more than memory holds, at all levels: the order is the same. */
+/* Far more than memory holds, at all priorities: the order is the same. */
 static void test_paging(void)
 {
     struct engine engine;
@@ -274,7 +277,7 @@ static void test_paging(void)
     engine.options.memory_budget = 128 << 10;
     engine.options.segment_entries = 64;
     engine_open(&engine);
-    declare_levels(&engine, "q", QS_DURABLE, 9, 0);
+    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
     memset(body, 'x', sizeof body);
     body[sizeof body - 1] = '\0';
     for (uint32_t i = 0; i < 1000; i++) {
@@ -297,12 +300,13 @@ static void test_paging(void)
     engine_stop(&engine);
 }
 
-/* Every level there can be, filled and emptied in no order: the highest that has one is next, and all are counted. */
-static void test_all_levels_fill_and_empty(struct engine *engine)
+/* Every priority there can be, filled and emptied in no order: the highest that has one is next,
+ * and all are counted. */
+static void test_all_priorities_fill_and_empty(struct engine *engine)
 {
     uint32_t counts[256] = {0}, ready = 0, random = 1;
 
-    declare_levels(engine, "q", 0, 255, 0);
+    declare_priorities(engine, "q", 0, 255, 0);
     for (uint32_t step = 0; step < 5000; step++) {
         bool more = step < 2500 ? step % 3 != 2 : step % 3 == 2;
         char body[8];
@@ -341,15 +345,16 @@ static void publish_to_expire(struct engine *engine, uint8_t priority, const cha
     publish_to(engine, "", "q", (qs_slice){properties, 5 + strlen(ms)}, text(ms));
 }
 
-/* What expires next in one level is told although another level's went, or was taken, before. */
-static void test_levels_expire_each_in_its_time(void)
+/* What expires next in one priority is told although another priority's went, or was taken,
+ * before. */
+static void test_priorities_expire_each_in_its_time(void)
 {
     struct engine engine;
     const struct store_queue *queue;
     uint64_t first_us;
 
     engine_start(&engine, IN_MEMORY);
-    declare_levels(&engine, "q", QS_DURABLE, 9, 0);
+    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
     queue = qsi_find_queue(engine.store, qsi_slice_make("q", 1));
     publish_to_expire(&engine, 5, "1000");
     first_us = qsi_earliest(queue);
@@ -374,12 +379,13 @@ static void test_levels_expire_each_in_its_time(void)
 
 int main(void)
 {
-    RUN_TESTS(test_the_highest_come_first, test_a_requeued_message_is_back_in_its_level,
-              test_a_close_and_a_checkpoint_keep_levels, test_a_queue_goes_with_all_its_levels,
-              test_a_purge_spares_what_is_out, test_exclusive_queues_end_with_their_channel,
-              test_the_head_is_dropped, test_unused_levels_are_not_there,
-              test_levels_are_one_queue_to_visitors, test_all_levels_fill_and_empty);
-    test_levels_expire_each_in_its_time();
+    RUN_TESTS(test_the_highest_come_first, test_a_requeued_message_is_back_in_its_priority,
+              test_a_close_and_a_checkpoint_keep_priorities,
+              test_a_queue_goes_with_all_its_priorities, test_a_purge_spares_what_is_out,
+              test_exclusive_queues_end_with_their_channel, test_the_head_is_dropped,
+              test_unused_priorities_are_not_there, test_priorities_are_one_queue_to_visitors,
+              test_all_priorities_fill_and_empty);
+    test_priorities_expire_each_in_its_time();
     test_a_crash();
     test_paging();
     return 0;

@@ -1,4 +1,5 @@
-/* Batches of messages, made by hand: routes, delivery modes and sizes by row, and refusals that publish nothing. */
+/* Batches of messages, made by hand: routes, delivery modes and sizes by row, and refusals that
+ * publish nothing. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_fields.h"

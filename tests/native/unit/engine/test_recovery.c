@@ -371,7 +371,8 @@ static bool check_death_at(uint64_t call)
     return died;
 }
 
-/* The process died between writing an end block and syncing it: recovery went on in the next file, and synced only that. */
+/* The process died between writing an end block and syncing it: recovery went on in the next
+ * file, and synced only that. */
 static void test_store_was_refused_after_a_kill_between_two_files_and_a_power_cut(void)
 {
     uint64_t call = 1;

@@ -5,8 +5,8 @@
 
 #include <sys/wait.h>
 
-/* A tag that was acked alone and again with multiple splits a range of the second ack in two: the commit wrote more records than
- * it had counted. */
+/* A tag that was acked alone and again with multiple splits a range of the second ack in two:
+ * the commit wrote more records than it had counted. */
 static void test_commit_of_acks_that_overlap_ended_the_process(struct engine *engine)
 {
     bool repeated;
@@ -120,7 +120,8 @@ static void test_an_exchange_declared_anew_near_the_end_of_a_file_made_the_store
     }
 }
 
-/* Delivers them on a channel of their own and requeues all but every gap-th: what is ready is as many ranges. */
+/* Delivers them on a channel of their own and requeues all but every gap-th: what is ready is as
+ * many ranges. */
 static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t count)
 {
     qs_channel *keeper;
@@ -168,7 +169,8 @@ static void test_messages_got_without_ack_came_back_after_a_close(void)
     engine_stop(&engine);
 }
 
-/* Runs in a process that dies.  The transaction fills whole files; what follows it is confirmed in a later one. */
+/* Runs in a process that dies.  The transaction fills whole files; what follows it is confirmed
+ * in a later one. */
 static void publish_a_large_transaction(struct engine *engine)
 {
     char *body = make_body(4000, 1);
@@ -244,8 +246,9 @@ static void test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence(
     QS_CHECK(number > 3);
 }
 
-/* A commit over several files fails at its n-th sync.  Those behind the end that was written down then were used again, and their
- * headers looked as if the next session had been longer.  False when the commit makes fewer syncs. */
+/* A commit over several files fails at its n-th sync.  Those behind the end that was written
+ * down then were used again, and their headers looked as if the next session had been longer.
+ * False when the commit makes fewer syncs. */
 static bool reopens_twice_after_failing_sync(uint64_t n)
 {
     char *body = make_body(4000, 1);

@@ -1,8 +1,8 @@
-/* Descriptors and memory run short, or the disk cannot be read for a while: the call that met it says
- * so, the store goes on, and nothing is lost.
+/* Descriptors and memory run short, or the disk cannot be read for a while: the call that met it
+ * says so, the store goes on, and nothing is lost.
  *
- * Every operation has its n-th opening of a file refused, or its n-th read failed, for n = 1, 2, ...
- * until none is; in memory, without threads. */
+ * Every operation has its n-th opening of a file refused, or its n-th read failed, for n = 1, 2,
+ * ...  until none is; in memory, without threads. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_fields.h"
@@ -301,7 +301,8 @@ static void start_limited(struct engine *engine, bool dead_letters)
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
 }
 
-/* Messages that a limit puts out stay too many, or with nobody, when memory runs out: until memory is back. */
+/* Messages that a limit puts out stay too many, or with nobody, when memory runs out: until
+ * memory is back. */
 static void sweep_limit(bool dead_letters, bool is_sticky)
 {
     struct qs_test_alloc state;

@@ -1,7 +1,8 @@
-/* Stores on disks that are full: publishers are refused, everything else goes on, space comes back, publishing resumes.
+/* Stores on disks that are full: publishers are refused, everything else goes on, space comes
+ * back, publishing resumes.
  *
- * The disk is in memory and has a limit.  It may tell what is free on it, or not, as under a quota; and somebody else may fill it
- * up behind the store's back. */
+ * The disk is in memory and has a limit.  It may tell what is free on it, or not, as under a
+ * quota; and somebody else may fill it up behind the store's back. */
 #include "engine_fixture.h"
 
 enum { SMALL = 700, LARGE = 9000, DISK = 3 << 20, EACH = 7, COUNT_MAX = 20000 };
@@ -77,8 +78,8 @@ static void fill_by_others(struct engine *engine)
     engine->memory->dir_close(engine->memory, dir);
 }
 
-/* In order, each as it was.  Where the store could not foresee that the disk would be full, what is settled may be durable only
- * when there is space for a checkpoint. */
+/* In order, each as it was.  Where the store could not foresee that the disk would be full, what
+ * is settled may be durable only when there is space for a checkpoint. */
 static void take_all(struct engine *engine, uint32_t end, bool large, enum drain how,
                      bool may_be_behind)
 {
@@ -197,7 +198,8 @@ static void check_drained_store_takes_messages_again(enum disk disk, bool large,
     engine_stop(&engine);
 }
 
-/* Transactions must be journalled.  Where nobody could see that the disk would be full there may be no room for them. */
+/* Transactions must be journalled.  Where nobody could see that the disk would be full there may
+ * be no room for them. */
 static bool is_promised(enum disk disk, enum drain how)
 {
     return disk == TELLS_WHAT_IS_FREE || how != BY_TRANSACTIONS;

@@ -1,8 +1,9 @@
 /* A store on a full disk closes, whatever was done on it before.
  *
- * Rounds by seed: a disk of some size is filled, a part of it is drained, it is filled again, with commits, checkpoints and purges
- * in between.  The disk tells what is free, and nobody else takes any of it: each close, sync and checkpoint must succeed, and what
- * is there afterwards is what was not settled. */
+ * Rounds by seed: a disk of some size is filled, a part of it is drained, it is filled again,
+ * with commits, checkpoints and purges in between.  The disk tells what is free, and nobody else
+ * takes any of it: each close, sync and checkpoint must succeed, and what is there afterwards is
+ * what was not settled. */
 #include "engine_fixture.h"
 #include "splitmix.h"
 

@@ -1,5 +1,5 @@
-/* Queues, exchanges and bindings through the public calls: what is made, what is refused and how, what is still
- * there after a restart. */
+/* Queues, exchanges and bindings through the public calls: what is made, what is refused and
+ * how, what is still there after a restart. */
 #include "engine_fixture.h"
 
 /* Field tables of one string: {"a": "1"} and a queue argument this build does not have. */
@@ -337,8 +337,8 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(struct engine *
     get(engine, "q", "1");
 }
 
-/* A transient binding kept the exchange alive while its durable one was gone for a moment; replay knows nothing of
- * transient bindings and must not delete it then. */
+/* A transient binding kept the exchange alive while its durable one was gone for a moment;
+ * replay knows nothing of transient bindings and must not delete it then. */
 static void
 test_auto_delete_exchange_survives_what_a_transient_binding_survived(struct engine *engine)
 {

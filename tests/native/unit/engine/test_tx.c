@@ -1,7 +1,7 @@
 /* Transactions: buffered work, commit as a whole, keys that are committed once.
  *
- * The cuts at the end take a disk at every step of a commit, with everything kept and everything unsynced gone, and
- * find all of a transaction or nothing. */
+ * The cuts at the end take a disk at every step of a commit, with everything kept and everything
+ * unsynced gone, and find all of a transaction or nothing. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
 

@@ -1,9 +1,9 @@
 /* Messages that were taken and never reached the caller: their bodies are damaged, or memory ran
  * out on the way.
  *
- * Method: whoever settles all that he was handed, in each way that there is, must not settle those.
- * They stay unacked, and are ready again, as if nobody had taken them, when the channel is closed.
- */
+ * Method: whoever settles all that was handed out, in each way that there is, must not settle
+ * those.  They stay unacked, and are ready again, as if nobody had taken them, when the channel
+ * is closed.  / */
 #include "arrow_table.h"
 #include "engine_damage.h"
 #include "engine_fixture.h"
@@ -305,7 +305,7 @@ static void test_memory_that_ran_out_on_the_way_cost_messages(struct engine *eng
     QS_CHECK(failures >= 6);
 }
 
-/* What a caller above cannot hand out, he withholds. */
+/* What a caller above cannot hand out, it withholds. */
 static void test_a_withheld_tag_is_unknown_to_its_verbs(struct engine *engine)
 {
     declare(engine, "q", QS_DURABLE);

@@ -1,5 +1,5 @@
-/* What the tests of index segments share: an index in an environment, messages that tell who they are, and a model of
- * what a segment holds to compare loads with. */
+/* What the tests of index segments share: an index in an environment, messages that tell who
+ * they are, and a model of what a segment holds to compare loads with. */
 #ifndef INDEX_FIXTURE_H
 #define INDEX_FIXTURE_H
 
@@ -171,7 +171,8 @@ static inline qs_status try_put(struct qsi_segment_writer *writer, uint32_t slot
 {
     static uint8_t envelope[2][ENVELOPE_BYTES_MAX];
     static uint8_t body[BODY_BYTES_MAX];
-    /* Two places in turn: an envelope at the same place as the one before would pass for the same. */
+    /* Two places in turn: an envelope at the same place as the one before would pass for the
+     * same. */
     static uint32_t turn;
     struct qsi_body_ref ref = ref_of(message);
 

@@ -1,7 +1,7 @@
 /* Index segments while nothing fails: what was written reads back, whatever was asked for.
  *
- * Method: a model knows every message by a few numbers; each load is compared with it, field by field, and each record
- * has to pass the check that records from a file pass. */
+ * Method: a model knows every message by a few numbers; each load is compared with it, field by
+ * field, and each record has to pass the check that records from a file pass. */
 #include "index_fixture.h"
 
 static struct model model;
@@ -231,7 +231,8 @@ static void test_many_routes_and_properties(void)
         uint8_t key[4];
 
         qsi_put_u32(key, i);
-        /* The place is the same each time, and so is the length: for the writer that would be the same envelope. */
+        /* The place is the same each time, and so is the length: for the writer that would be
+         * the same envelope. */
         uint8_t *out = envelope + i % 2 * 100;
         qsi_envelope_encode(out, qsi_slice_make("", 0), qsi_slice_make(key, 4),
                             qsi_slice_make(key, 4));

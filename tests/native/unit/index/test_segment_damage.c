@@ -1,8 +1,9 @@
 /* Index segments whose files are damaged, foreign, cut, or made up.
  *
- * Method: every bit of a small file is flipped and every end is cut off, and each time all functions that read are asked:
- * what comes back is what was written, or is reported, never anything else.  Files made up at random, with right
- * checksums where that leads deeper, may come back as anything that a record may be. */
+ * Method: every bit of a small file is flipped and every end is cut off, and each time all
+ * functions that read are asked: what comes back is what was written, or is reported, never
+ * anything else.  Files made up at random, with right checksums where that leads deeper, may
+ * come back as anything that a record may be. */
 #include "index_fixture.h"
 
 #define ENTRIES 16u

@@ -1,9 +1,10 @@
 /* Index segments while calls and allocations fail and power goes.
  *
- * Method: one scenario crosses every operation and notes what it has and what of it is durable.  It is run with the
- * n-th call of the environment or of the allocator failing, n = 1, 2, ... until it passes: each time what the scenario
- * has must read back, and the step that failed must succeed when it is repeated.  And it is run with power cuts before
- * each of its steps: what was durable must read back from what is left. */
+ * Method: one scenario crosses every operation and notes what it has and what of it is durable.
+ * It is run with the n-th call of the environment or of the allocator failing, n = 1, 2, ...
+ * until it passes: each time what the scenario has must read back, and the step that failed must
+ * succeed when it is repeated.  And it is run with power cuts before each of its steps: what was
+ * durable must read back from what is left. */
 #include "index_fixture.h"
 
 #define ENTRIES 512u /* four pages of slots */

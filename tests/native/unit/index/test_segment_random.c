@@ -1,7 +1,7 @@
 /* Index segments under random use, compared with a model.
  *
- * Method: a few segments of different queues are written, settled, rewritten, checked, loaded and removed in random
- * order; the model says what each of them has. */
+ * Method: a few segments of different queues are written, settled, rewritten, checked, loaded
+ * and removed in random order; the model says what each of them has. */
 #include "index_fixture.h"
 
 #define SEGMENT_COUNT 5u

@@ -164,7 +164,8 @@ static void flip(qs_env *env, qs_file *file, uint64_t offset)
     QS_CHECK_OK(env->write(env, file, &part, 1, offset, &done, NULL));
 }
 
-/* Whether verifying and opening judge alike is not the same question: a body may be damaged in an open store. */
+/* Whether verifying and opening judge alike is not the same question: a body may be damaged in
+ * an open store. */
 static void flip_through(struct engine *engine, const char *folder, uint64_t step,
                          uint64_t *found_io)
 {

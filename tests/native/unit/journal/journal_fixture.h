@@ -1,5 +1,5 @@
-/* What the tests of the journal share: a journal in memory, records that tell their number, and a scan that
- * writes down what it saw. */
+/* What the tests of the journal share: a journal in memory, records that tell their number, and
+ * a scan that writes down what it saw. */
 #ifndef JOURNAL_FIXTURE_H
 #define JOURNAL_FIXTURE_H
 

@@ -1,4 +1,5 @@
-/* Writing the journal, and reading back what was written: commits, files that roll over, spares, groups, sessions. */
+/* Writing the journal, and reading back what was written: commits, files that roll over, spares,
+ * groups, sessions. */
 #include "journal_fixture.h"
 #include "journal_internal.h"
 #include "qs_test_alloc.h"
@@ -255,7 +256,8 @@ static void test_spares_that_a_commit_did_not_need_serve_the_next(void)
     fixture_stop(&fixture);
 }
 
-/* A leader in need makes a file with a higher number than spares that come later; those are of no use then. */
+/* A leader in need makes a file with a higher number than spares that come later; those are of
+ * no use then. */
 static void test_an_overtaken_spare_is_passed_over(void)
 {
     struct fixture fixture;

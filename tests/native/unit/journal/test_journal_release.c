@@ -1,5 +1,6 @@
-/* Giving journal files back behind a checkpoint: what goes, what is used again, and that neither a failing call nor a power cut
- * at any moment brings a record back, loses one, or stops the journal.
+/* Giving journal files back behind a checkpoint: what goes, what is used again, and that neither
+ * a failing call nor a power cut at any moment brings a record back, loses one, or stops the
+ * journal.
  *
  * All records have one size, so that an LSN tells the number of the record there. */
 #include "journal_fixture.h"
@@ -25,8 +26,8 @@ static void commit_records(struct fixture *fixture, uint32_t count)
     }
 }
 
-/* Sees the records behind the checkpoint up to the end, each once and in order, and of those before it only what shares a
- * block with the first of them. */
+/* Sees the records behind the checkpoint up to the end, each once and in order, and of those
+ * before it only what shares a block with the first of them. */
 static void check_behind_checkpoint(const struct fixture *fixture, uint64_t last_min,
                                     uint64_t last_max)
 {
@@ -284,7 +285,8 @@ static void test_other_names_are_not_touched(void)
 
 /* ---- beside others ---- */
 
-/* A spare that is being made has a low number when leaders make files of their own meanwhile: it is still being written. */
+/* A spare that is being made has a low number when leaders make files of their own meanwhile: it
+ * is still being written. */
 static void test_a_spare_in_the_making_is_not_touched(void)
 {
     struct fixture fixture;
@@ -349,7 +351,8 @@ static void test_releasing_while_a_commit_is_under_way(void)
     }
 }
 
-/* Spares come in the order of their numbers, whoever was faster: one that is overtaken serves nobody. */
+/* Spares come in the order of their numbers, whoever was faster: one that is overtaken serves
+ * nobody. */
 static void test_spares_serve_in_the_order_of_their_numbers(void)
 {
     struct fixture fixture;
@@ -657,7 +660,8 @@ struct cuts {
     uint64_t count;
 };
 
-/* The disk is read, a session begins on it and goes on into the files that lie there, and it is read again. */
+/* The disk is read, a session begins on it and goes on into the files that lie there, and it is
+ * read again. */
 static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
 {
     struct fixture copy;
@@ -734,8 +738,8 @@ static void commit_a_few(struct cuts *cuts, uint32_t count)
     cuts->durable = cuts->fixture->next - 1;
 }
 
-/* Rolling into files used again, releasing them again: at every step, whatever a cut leaves is the journal without a record
- * that was released, cut off or doubled. */
+/* Rolling into files used again, releasing them again: at every step, whatever a cut leaves is
+ * the journal without a record that was released, cut off or doubled. */
 static void test_power_cuts_around_releases(uint64_t seed)
 {
     struct fixture fixture;

@@ -1,8 +1,8 @@
-/* Reading damaged journals: what the last commit left half written is cut off, everything else is refused with its
- * place.
+/* Reading damaged journals: what the last commit left half written is cut off, everything else
+ * is refused with its place.
  *
- * Each test damages copies of one good disk.  The random part flips bits anywhere; its seed is printed and is the first
- * argument. */
+ * Each test damages copies of one good disk.  The random part flips bits anywhere; its seed is
+ * printed and is the first argument. */
 #include "journal_fixture.h"
 #include "qs_test_alloc.h"
 
@@ -280,7 +280,8 @@ static void test_foreign_names_are_ignored(void)
     fixture_stop(&fixture);
 }
 
-/* Files of another store belong to no session: they carry another uuid, and blocks of another salt. */
+/* Files of another store belong to no session: they carry another uuid, and blocks of another
+ * salt. */
 static void test_files_of_another_store_are_not_read(void)
 {
     struct fixture fixture;
@@ -461,8 +462,8 @@ static uint32_t random_below(uint32_t limit)
     return (uint32_t)(random_state >> 33) % limit;
 }
 
-/* Never a wrong record, never a missing one in the middle: a prefix or a refusal, and a refusal whenever a block
- * that a later one proves is gone. */
+/* Never a wrong record, never a missing one in the middle: a prefix or a refusal, and a refusal
+ * whenever a block that a later one proves is gone. */
 static void test_a_flipped_bit_is_found_or_does_no_harm(bool clean)
 {
     struct fixture fixture, copy;

@@ -1,6 +1,8 @@
-/* Reading the journal behind a checkpoint: what is visited, what counts as damage, and what lies about from before.
+/* Reading the journal behind a checkpoint: what is visited, what counts as damage, and what lies
+ * about from before.
  *
- * Blocks of one to five records over several files; each test moves the checkpoint through copies of one good disk. */
+ * Blocks of one to five records over several files; each test moves the checkpoint through
+ * copies of one good disk. */
 #include "journal_fixture.h"
 
 #define COMMITS 40
@@ -77,7 +79,8 @@ static void check_blocks(uint32_t first, uint32_t missing)
 
 /* ---- what is visited ---- */
 
-/* A block that the checkpoint cuts in two is visited: what to do with its front is the visitor's business. */
+/* A block that the checkpoint cuts in two is visited: what to do with its front is the visitor's
+ * business. */
 static void test_blocks_behind_the_checkpoint_are_visited(void)
 {
     struct fixture fixture, copy;
@@ -130,7 +133,8 @@ static void test_files_before_the_checkpoint_are_not_read(void)
 
 /* ---- damage ---- */
 
-/* Blocks of the first file that the checkpoint has are checked all the same: without them the place of the next is not known. */
+/* Blocks of the first file that the checkpoint has are checked all the same: without them the
+ * place of the next is not known. */
 static void test_damage_before_the_checkpoint_is_refused_and_loses_nothing(void)
 {
     struct fixture fixture, copy;
@@ -239,7 +243,8 @@ static void test_a_journal_that_ends_before_the_checkpoint_is_damage(void)
 
 /* ---- files used again ---- */
 
-/* Behind the end lie spares that are full of blocks and headers from before: they prove nothing, and save nobody. */
+/* Behind the end lie spares that are full of blocks and headers from before: they prove nothing,
+ * and save nobody. */
 static void test_stale_files_behind_the_end_prove_nothing(void)
 {
     struct fixture fixture, copy;

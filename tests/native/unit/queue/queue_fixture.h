@@ -1,5 +1,5 @@
-/* What the tests of paging share: a queue with its indexes and its message store in an environment, messages that tell who
- * they are, and the jobs in one call each. */
+/* What the tests of paging share: a queue with its indexes and its message store in an
+ * environment, messages that tell who they are, and the jobs in one call each. */
 #ifndef QUEUE_FIXTURE_H
 #define QUEUE_FIXTURE_H
 
@@ -316,7 +316,8 @@ static inline struct qsi_chunk *make_chunk(struct fixture *fixture, size_t bytes
     return chunk;
 }
 
-/* One batch of messages, in a record in which each is row every * i: with every above 1 the rows between go elsewhere. */
+/* One batch of messages, in a record in which each is row every * i: with every above 1 the rows
+ * between go elsewhere. */
 static inline uint64_t push_batch(struct fixture *fixture, const struct message *messages,
                                   uint32_t count, uint32_t every, bool per_row, bool journalled)
 {

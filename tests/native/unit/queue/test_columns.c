@@ -1,7 +1,7 @@
 /* Columns: when messages expire and how long their bodies are, against a plain array of messages.
  *
- * The random part pushes, takes, requeues, settles, lets expire, trims, pages and restores in any order, and compares after each
- * step.  Its seed is printed and is the first argument. */
+ * The random part pushes, takes, requeues, settles, lets expire, trims, pages and restores in
+ * any order, and compares after each step.  Its seed is printed and is the first argument. */
 #include "queue_fixture.h"
 
 #define MESSAGES_MAX 4000
@@ -135,7 +135,7 @@ static void take(struct run *run, bool hold)
         struct qsi_stretch stretch;
         struct qsi_queue *queue = &run->fixture.queue;
         enum qsi_take taken =
-            hold ? qsi_queue_hold_in(queue, qsi_queue_head_segment(queue), count, &stretch)
+            hold ? qsi_queue_reserve_in(queue, qsi_queue_head_segment(queue), count, &stretch)
                  : qsi_queue_take(queue, count, &stretch);
         if (taken == QSI_TAKE_EMPTY) {
             QS_CHECK(first_ready(run) == run->fixture.queue.container.next_seq);
@@ -181,7 +181,8 @@ static void settle(struct run *run)
     release_all(&run->fixture, false);
 }
 
-/* Everything that has expired comes out, wherever it is, and the queue knows when the next one does. */
+/* Everything that has expired comes out, wherever it is, and the queue knows when the next one
+ * does. */
 static void expire(struct run *run)
 {
     struct qsi_queue *queue = &run->fixture.queue;
@@ -191,7 +192,7 @@ static void expire(struct run *run)
     do {
         struct qsi_expiry_walk walk = {.now_us = run->now_us};
         struct qsi_stretch stretch;
-        while (qsi_queue_hold_expired(queue, &walk, &stretch)) {
+        while (qsi_queue_reserve_expired(queue, &walk, &stretch)) {
             uint64_t seq = stretch_seq(run, &stretch);
             note_out(run, &stretch);
             for (uint32_t i = 0; i < stretch.count; i++) {
@@ -347,7 +348,8 @@ static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
     free(run);
 }
 
-/* The column begins with the first message that is noted: what was there before it never expires. */
+/* The column begins with the first message that is noted: what was there before it never
+ * expires. */
 static void test_a_column_begins_where_somebody_asks(void)
 {
     struct fixture fixture;
@@ -366,9 +368,9 @@ static void test_a_column_begins_where_somebody_asks(void)
     QS_CHECK(fixture.queue.earliest == 6000);
     message.life_ms = 0;
     push_single(&fixture, &message, true);
-    QS_CHECK(qsi_queue_hold_expired(&fixture.queue, &walk, &stretch));
+    QS_CHECK(qsi_queue_reserve_expired(&fixture.queue, &walk, &stretch));
     QS_CHECK(stretch.slot == 1 && stretch.count == 1);
-    QS_CHECK(!qsi_queue_hold_expired(&fixture.queue, &walk, &stretch));
+    QS_CHECK(!qsi_queue_reserve_expired(&fixture.queue, &walk, &stretch));
     QS_CHECK(fixture.queue.earliest == QSI_NEVER && fixture.queue.ready_count == 2);
     stop(&fixture);
 }

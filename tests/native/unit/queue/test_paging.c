@@ -1,5 +1,5 @@
-/* Paging, one thing at a time: what comes back, what a job makes of what happened meanwhile, and what is left when memory or
- * a disk fails.  The random part is test_paging_random.c. */
+/* Paging, one thing at a time: what comes back, what a job makes of what happened meanwhile, and
+ * what is left when memory or a disk fails.  The random part is test_paging_random.c. */
 #include "queue_fixture.h"
 
 static struct qs_test_alloc memory;
@@ -464,7 +464,8 @@ static void test_transients_of_a_batch_refer_until_they_are_settled(void)
 
 /* ---- no memory ---- */
 
-/* All that a queue may live through, with allocation n failing: every step fails whole, and works the next time. */
+/* All that a queue may live through, with allocation n failing: every step fails whole, and
+ * works the next time. */
 static void test_every_allocation_may_fail(void)
 {
     uint64_t failures = 0;
@@ -623,7 +624,8 @@ static void test_every_call_of_a_disk_may_fail(void)
 
 /* ---- a power cut ---- */
 
-/* What a checkpoint named, as it named it, is there after a cut, whatever was written to the same files later and not synced. */
+/* What a checkpoint named, as it named it, is there after a cut, whatever was written to the
+ * same files later and not synced. */
 static void test_a_cut_takes_nothing_that_was_named(void)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {

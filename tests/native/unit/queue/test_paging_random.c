@@ -1,8 +1,10 @@
-/* A queue that pages, and a plain list of messages: both are given the same random steps, and compared after each.
+/* A queue that pages, and a plain list of messages: both are given the same random steps, and
+ * compared after each.
  *
- * Jobs are begun, run and ended in different steps, with anything between; checkpoints are taken as the engine does, and some
- * time later the process dies and the queue begins again with what the checkpoint named.  The seed is printed and is
- * the first argument; the second is how many rounds there are. */
+ * Jobs are begun, run and ended in different steps, with anything between; checkpoints are taken
+ * as the engine does, and some time later the process dies and the queue begins again with what
+ * the checkpoint named.  The seed is printed and is the first argument; the second is how many
+ * rounds there are. */
 #include "queue_fixture.h"
 
 #define MODEL_MAX 4000

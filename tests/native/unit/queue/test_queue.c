@@ -1,7 +1,7 @@
 /* One queue's messages: order, places, counts.
  *
- * The random part does everything to a queue and to a plain array of messages, and compares; its seed is printed and is
- * the first argument. */
+ * The random part does everything to a queue and to a plain array of messages, and compares; its
+ * seed is printed and is the first argument. */
 #include "alloc.h"
 #include "paging.h"
 #include "qs_test.h"
@@ -47,7 +47,8 @@ static struct qsi_messages_layout lay_out(uint32_t rows, bool has_stored)
     return layout;
 }
 
-/* A record of empty messages behind what the chunk holds; every stored_every-th is in the message store (0: none). */
+/* A record of empty messages behind what the chunk holds; every stored_every-th is in the
+ * message store (0: none). */
 static uint32_t put_record(struct qsi_chunk *chunk, uint32_t rows, uint32_t stored_every)
 {
     struct qsi_messages_layout layout = lay_out(rows, stored_every > 0);
@@ -807,7 +808,8 @@ static void test_reserving_may_fail_and_pushing_cannot(void)
     qsi_chunk_unref(chunk);
 }
 
-/* Room for a batch over many segments may be made in part; it serves whoever comes next, whatever happens before. */
+/* Room for a batch over many segments may be made in part; it serves whoever comes next,
+ * whatever happens before. */
 static void test_room_that_was_made_in_part_harms_nobody(void)
 {
     for (uint64_t n = 1;; n++) {

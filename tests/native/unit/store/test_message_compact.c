@@ -323,7 +323,8 @@ static void test_garbage_between_records_does_not_hide_them(void)
     qsi_env_mem_destroy(env);
 }
 
-/* Every 8 bytes a header of a live body that is never right: it ends, and the file is left alone. */
+/* Every 8 bytes a header of a live body that is never right: it ends, and the file is left
+ * alone. */
 static void test_file_full_of_false_headers_is_given_up(void)
 {
     qs_env *env = qsi_env_mem_create(1);

@@ -353,7 +353,7 @@ class Model:
         return state is not None and state.confirmed and not state.gone and state.leaving is None
 
     def _takers(self, home: str) -> int:
-        """How many copies of a home gets that were cut off may have: from it, and as letters."""
+        """How many copies of a home gets that were cut off may have: its own, and dead letters."""
         return self.taking[home] + (self.taking[DEAD] if kind_of(home).letters else 0)
 
     def _check_order(self, found: Found) -> None:

@@ -1,12 +1,12 @@
-/* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a queue that is full.  Nothing that was
- * rejected is lost or moved twice. */
-#include "departures.h"
+/* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a
+ * queue that is full.  Nothing that was rejected is lost or moved twice. */
 #include "engine_damage.h"
 #include "engine_fixture.h"
 #include "pager.h"
 #include "qs_test_alloc.h"
 #include "qs_test_batch.h"
 #include "qs_test_fields.h"
+#include "removals.h"
 
 #define LARGE 20000 /* bytes of a body that goes to the message store */
 
@@ -83,9 +83,10 @@ static void set_up(struct engine *engine)
 /* ---- whose time it takes ---- */
 
 #define BACKLOG 2000u /* messages that leave a queue at once */
-#define AT_ONCE 256u  /* of their letters go on the way out of a call */
+#define AT_ONCE 256u  /* of their dead letters go on the way out of a call */
 
-/* The queue takes two: the others leave, the first ones first.  Two calls may see to it: the commit, and the channel's end. */
+/* The queue takes two: the others leave, the first ones first.  Two calls may see to it: the
+ * commit, and the channel's end. */
 static void leave_at_once(struct engine *engine)
 {
     struct qs_test_fields fields = {.used = 0};
@@ -117,20 +118,20 @@ static void take_letters_in_order(struct engine *engine)
     get_nothing(engine, "dead");
 }
 
-/* Calls see off so many, in their order; what is left when the store closes goes with it. */
+/* Calls remove so many, in their order; what is left when the store closes goes with it. */
 static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
 {
     struct engine engine;
 
     engine_start(&engine, IN_MEMORY);
-    engine.store->departures.has_timer = true; /* its thread is slow today */
+    engine.store->removals.has_timer = true; /* its thread is slow today */
     leave_at_once(&engine);
     QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
     QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
     QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
-    publish(&engine, "q", "last"); /* its letter is the last: those before it left before */
+    publish(&engine, "q", "last"); /* its dead letter is the last: those before it left before */
     QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);
-    engine.store->departures.has_timer = false;
+    engine.store->removals.has_timer = false;
     engine_reopen(&engine);
     QS_CHECK(ready_in(&engine, "dead") == BACKLOG + 1 && ready_in(&engine, "q") == 2);
     for (uint32_t i = 0; i <= BACKLOG; i++) {
@@ -153,7 +154,7 @@ static void test_without_a_timer_a_call_sees_off_all(void)
     engine_stop(&engine);
 }
 
-/* Nobody calls the store any more: the timer sees off the others. */
+/* Nobody calls the store any more: the timer drains the removal list the others. */
 static void test_the_timer_sees_off_the_others(void)
 {
     struct engine engine;
@@ -204,16 +205,16 @@ static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead
 
     engine_start(&engine, IN_MEMORY);
     declare_one(&engine, dead_letters);
-    engine.store->departures.has_timer = engine.store->paging.is_running =
+    engine.store->removals.has_timer = engine.store->paging.is_running =
         true; /* their threads are slow today */
-    engine.store->departures.is_busy = is_busy;
+    engine.store->removals.is_busy = is_busy;
     publish_at_once(&engine, "dropped");
     publish_at_once(&engine, "kept");
     get_flags(&engine, "one", "kept", QS_NO_ACK | QS_NO_WAIT);
     check_counts(&engine, "one", 0, dead_letters || is_busy ? 1 : 0);
     get_nothing(&engine, "one");
-    engine.store->departures.has_timer = engine.store->paging.is_running = false;
-    engine.store->departures.is_busy = false;
+    engine.store->removals.has_timer = engine.store->paging.is_running = false;
+    engine.store->removals.is_busy = false;
     get_nothing(&engine, "one");
     check_counts(&engine, "dead", dead_letters ? 1 : 0, 0);
     check_counts(&engine, "one", 0, 0);
@@ -352,7 +353,8 @@ static void test_rejects_of_a_transaction_find_what_is_outstanding(struct engine
     }
 }
 
-/* Whichever allocation of the engine fails: the commit can be tried again, and then everything of it happens, once. */
+/* Whichever allocation of the engine fails: the commit can be tried again, and then everything
+ * of it happens, once. */
 static void test_a_commit_with_rejects_that_fails_can_be_tried_again(void)
 {
     struct qs_test_alloc alloc;
@@ -441,7 +443,8 @@ static void test_a_reject_without_memory_loses_nothing(void)
 
 /* ---- full queues ---- */
 
-/* As many records as there may be entries in the open end of the journal, and as many ends of theirs. */
+/* As many records as there may be entries in the open end of the journal, and as many ends of
+ * theirs. */
 static void test_each_record_of_a_batch_can_be_refused(void)
 {
     struct qs_test_fields fields = {.used = 0};
@@ -521,7 +524,8 @@ static void test_letters_that_found_no_room_try_again(struct engine *engine)
 
 /* ---- columns ---- */
 
-/* A segment that is written anew, without the many that were settled, keeps what it knows of the others. */
+/* A segment that is written anew, without the many that were settled, keeps what it knows of the
+ * others. */
 static void test_rewritten_segments_know_when_messages_expire(void)
 {
     struct qs_test_fields fields = {.used = 0};
@@ -580,8 +584,8 @@ static void test_a_damaged_message_holds_up_no_other(struct engine *engine)
     }
 }
 
-/* It costs its own messages only: not those before it, although it is read before they are, and not when a queue with a limit reads
- * all of its states at the opening. */
+/* It costs its own messages only: not those before it, although it is read before they are, and
+ * not when a queue with a limit reads all of its states at the opening. */
 static void test_a_damaged_state_is_told_to_whoever_comes_for_it(bool has_limit)
 {
     struct qs_test_fields fields = {.used = 0};

@@ -1,65 +1,66 @@
 /* Transactions over such queues, and all of that work. */
-#include "crash_departures.h"
+#include "crash_removals.h"
 
 /* -- transactions ----------------------------------------------------------------------------- */
 
-#define DEPART_TX_MAX 24
+#define REMOVAL_TX_MAX 24
 
-struct depart_tx {
-    struct depart_out outs[DEPART_TX_MAX];
-    enum depart_verb verbs[DEPART_TX_MAX];
+struct removal_tx {
+    struct removal_out outs[REMOVAL_TX_MAX];
+    enum removal_verb verbs[REMOVAL_TX_MAX];
     uint32_t out_count;
     uint64_t first_id, marker; /* of what it publishes */
 };
 
 /* Takes messages and settles each of them. */
-static void depart_tx_settle(struct depart_work *work, struct depart_tx *tx)
+static void removal_tx_settle(struct removal_work *work, struct removal_tx *tx)
 {
-    static const enum depart_queue sources[] = {DEPART_LEAST, DEPART_LEAST, DEPART_LENGTH,
-                                                DEPART_TTL,   DEPART_BYTES, DEPART_FIRST};
+    static const enum removal_queue sources[] = {REMOVAL_LEAST, REMOVAL_LEAST, REMOVAL_LENGTH,
+                                                 REMOVAL_TTL,   REMOVAL_BYTES, REMOVAL_FIRST};
     uint32_t count = 1 + crash_below(&work->base, 8), before = work->out_count;
 
     while (count-- > 0 && !work->base.is_over) {
-        depart_get(work, CRASH_TX_CHANNEL, sources[crash_below(&work->base, 6)]);
+        removal_get(work, CRASH_TX_CHANNEL, sources[crash_below(&work->base, 6)]);
     }
     for (uint32_t i = before; i < work->out_count && !work->base.is_over; i++) {
         tx->outs[tx->out_count] = work->outs[i];
-        tx->verbs[tx->out_count] = crash_chance(&work->base, 70) ? DEPART_REJECT : DEPART_ACK;
-        crash_done(&work->base, depart_call(work, &work->outs[i], false, tx->verbs[tx->out_count]),
+        tx->verbs[tx->out_count] = crash_chance(&work->base, 70) ? REMOVAL_REJECT : REMOVAL_ACK;
+        crash_done(&work->base, removal_call(work, &work->outs[i], false, tx->verbs[tx->out_count]),
                    "settle in a transaction");
         tx->out_count++;
     }
     work->out_count = before; /* they are the transaction's */
 }
 
-static void depart_tx_publish(struct depart_work *work, struct depart_tx *tx)
+static void removal_tx_publish(struct removal_work *work, struct removal_tx *tx)
 {
-    static const enum depart_queue sources[] = {DEPART_LENGTH, DEPART_BYTES, DEPART_TTL,
-                                                DEPART_LEAST};
+    static const enum removal_queue sources[] = {REMOVAL_LENGTH, REMOVAL_BYTES, REMOVAL_TTL,
+                                                 REMOVAL_LEAST};
     uint32_t count = crash_below(&work->base, 4);
     qs_receipt receipt;
 
     tx->first_id = work->model->count + 1;
     for (uint32_t i = 0; i <= count && !work->base.is_over; i++) {
-        enum depart_queue queue = i == count ? DEPART_PLAIN : sources[crash_below(&work->base, 4)];
-        tx->marker = depart_new(work, queue, depart_any_bytes(work), true, 0);
-        crash_done(&work->base, depart_publish_as(work, CRASH_TX_CHANNEL, tx->marker, 0, &receipt),
+        enum removal_queue queue =
+            i == count ? REMOVAL_PLAIN : sources[crash_below(&work->base, 4)];
+        tx->marker = removal_new(work, queue, removal_any_bytes(work), true, 0);
+        crash_done(&work->base, removal_publish_as(work, CRASH_TX_CHANNEL, tx->marker, 0, &receipt),
                    "publish in a transaction");
     }
 }
 
 /* Told before the commit: it may have happened from now on.  lsn: of what it settles. */
-static void depart_tx_expect(struct depart_work *work, const struct depart_tx *tx, uint64_t lsn)
+static void removal_tx_expect(struct removal_work *work, const struct removal_tx *tx, uint64_t lsn)
 {
-    struct depart_model *model = work->model;
+    struct removal_model *model = work->model;
 
     for (uint64_t id = tx->first_id; id <= tx->marker; id++) {
         model->messages[id - 1].published_with = tx->marker;
         model->messages[id - 1].publish_lsn = lsn;
     }
     for (uint32_t i = 0; i < tx->out_count; i++) {
-        struct depart_message *message = &model->messages[tx->outs[i].id - 1];
-        if (depart_ends(work, &tx->outs[i], tx->verbs[i])) {
+        struct removal_message *message = &model->messages[tx->outs[i].id - 1];
+        if (removal_ends(work, &tx->outs[i], tx->verbs[i])) {
             message->settle_lsns[tx->outs[i].place] = lsn;
         } else {
             message->rejected_with = tx->marker;
@@ -67,7 +68,7 @@ static void depart_tx_expect(struct depart_work *work, const struct depart_tx *t
     }
 }
 
-static void depart_new_channel(struct depart_work *work, uint32_t channel)
+static void removal_new_channel(struct removal_work *work, uint32_t channel)
 {
     qs_channel_close(work->base.channels[channel]);
     work->base.channels[channel] = NULL;
@@ -79,15 +80,15 @@ static void depart_new_channel(struct depart_work *work, uint32_t channel)
     }
 }
 
-void depart_work_tx(struct depart_work *work)
+void removal_work_tx(struct removal_work *work)
 {
-    struct depart_tx tx = {.out_count = 0};
+    struct removal_tx tx = {.out_count = 0};
     bool repeated;
     qs_status status;
 
-    depart_tx_settle(work, &tx);
+    removal_tx_settle(work, &tx);
     if (!work->base.is_over) {
-        depart_tx_publish(work, &tx);
+        removal_tx_publish(work, &tx);
     }
     if (work->base.is_over) {
         return;
@@ -96,21 +97,21 @@ void depart_work_tx(struct depart_work *work)
         for (uint64_t id = tx.first_id; id <= tx.marker; id++) {
             work->model->messages[id - 1].is_gone = true;
         }
-        depart_new_channel(work, CRASH_TX_CHANNEL);
+        removal_new_channel(work, CRASH_TX_CHANNEL);
         return;
     }
-    depart_tx_expect(work, &tx, CRASH_UNDER_WAY);
+    removal_tx_expect(work, &tx, CRASH_UNDER_WAY);
     status = qs_channel_tx_commit(work->base.channels[CRASH_TX_CHANNEL], (qs_slice){0}, &repeated,
                                   QS_ERROR);
     if (crash_done(&work->base, status, "commit")) {
-        depart_hear_nacks(work);
-        depart_tx_expect(work, &tx, work->model->durable_lsn);
+        removal_hear_nacks(work);
+        removal_tx_expect(work, &tx, work->model->durable_lsn);
     }
 }
 
 /* -- all of it -------------------------------------------------------------------------------- */
 
-void depart_set_up(struct depart_work *work)
+void removal_set_up(struct removal_work *work)
 {
     qs_channel *channel = work->base.channels[CRASH_PLAIN_CHANNEL];
     qs_declare_ok ok;
@@ -122,9 +123,9 @@ void depart_set_up(struct depart_work *work)
                                                QS_ERROR),
                    "declare exchange");
     }
-    for (int i = DEPART_QUEUES;
+    for (int i = REMOVAL_QUEUES;
          i-- > 0 && !work->base.is_over;) { /* what is there has its targets */
-        const struct depart_kind *kind = &depart_kinds[i];
+        const struct removal_kind *kind = &removal_kinds[i];
         struct qs_test_fields fields = {.used = 0};
         if (kind->exchange != NULL) {
             qs_test_put_text(&fields, "x-dead-letter-exchange", kind->exchange);
@@ -140,8 +141,8 @@ void depart_set_up(struct depart_work *work)
                    qs_channel_queue_declare(channel, crash_text(kind->name), QS_DURABLE,
                                             qs_test_fields_slice(&fields), &ok, QS_ERROR),
                    "declare");
-        for (int k = 0; i >= DEPART_SOURCES && k < 2 && !work->base.is_over; k++) {
-            if (k == 1 || i == DEPART_FIRST) {
+        for (int k = 0; i >= REMOVAL_SOURCES && k < 2 && !work->base.is_over; k++) {
+            if (k == 1 || i == REMOVAL_FIRST) {
                 crash_done(&work->base,
                            qs_channel_queue_bind(channel, crash_text(kind->name),
                                                  crash_text(k == 0 ? "one" : "two"), (qs_slice){0},
@@ -152,7 +153,7 @@ void depart_set_up(struct depart_work *work)
     }
 }
 
-void depart_plant(struct depart_work *work)
+void removal_plant(struct removal_work *work)
 {
     struct qsi_entries *open;
 
@@ -167,12 +168,12 @@ void depart_plant(struct depart_work *work)
     qsi_mutex_unlock(&work->base.store->mutex);
 }
 
-static void depart_work_time(struct depart_work *work)
+static void removal_work_time(struct removal_work *work)
 {
     qsi_env_sim_advance(work->sim, crash_below(&work->base, 2500) * UINT64_C(1000000));
 }
 
-static void depart_work_reopen(struct depart_work *work)
+static void removal_work_reopen(struct removal_work *work)
 {
     crash_close_store(&work->base);
     work->out_count = 0;
@@ -184,26 +185,26 @@ static void depart_work_reopen(struct depart_work *work)
         crash_open_store(&work->base);
     }
     if (!work->base.is_over) {
-        depart_hear_nacks(work);
+        removal_hear_nacks(work);
     }
 }
 
-void depart_work_once(struct depart_work *work)
+void removal_work_once(struct removal_work *work)
 {
     uint32_t ticket = crash_below(&work->base, 100);
 
     if (ticket < 24) {
-        depart_work_publish(work);
+        removal_work_publish(work);
     } else if (ticket < 34) {
-        depart_work_batch(work);
+        removal_work_batch(work);
     } else if (ticket < 52) {
-        depart_work_get(work);
+        removal_work_get(work);
     } else if (ticket < 68) {
-        depart_work_settle(work);
+        removal_work_settle(work);
     } else if (ticket < 78) {
-        depart_work_tx(work);
+        removal_work_tx(work);
     } else if (ticket < 85) {
-        depart_work_time(work);
+        removal_work_time(work);
     } else if (ticket < 91) {
         crash_work_sync(&work->base);
     } else if (ticket < 94) {
@@ -211,10 +212,10 @@ void depart_work_once(struct depart_work *work)
     } else if (ticket < 96) {
         crash_work_compact(&work->base);
     } else if (ticket < 98) {
-        depart_new_channel(work, CRASH_PLAIN_CHANNEL);
+        removal_new_channel(work, CRASH_PLAIN_CHANNEL);
         work->out_count = 0;
     } else {
-        depart_work_reopen(work);
+        removal_work_reopen(work);
     }
     if (!work->base.is_over) {
         crash_note_durable(&work->base);

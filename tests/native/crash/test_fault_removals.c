@@ -1,12 +1,13 @@
-/* Messages that leave their queues by themselves, while the n-th environment call fails, in every way, or the n-th allocation, for
- * n = 1, 2, ... until nothing fails any more.
+/* Messages that leave their queues by themselves, while the n-th environment call fails, in
+ * every way, or the n-th allocation, for n = 1, 2, ... until nothing fails any more.
  *
- * What must hold each time: nothing is lost and nothing is there twice (crash_departures.h), behind the fault, after a power cut
- * and after a close; the store goes on, or has failed and says so; no crash and no leak.
+ * What must hold each time: nothing is lost and nothing is there twice (crash_removals.h),
+ * behind the fault, after a power cut and after a close; the store goes on, or has failed and
+ * says so; no crash and no leak.
  *
  * Arguments: seed, a part of the names of the operations to try. */
-#include "crash_departures.h"
 #include "crash_faults.h"
+#include "crash_removals.h"
 #include "crash_run.h"
 #include "qs_test_alloc.h"
 
@@ -15,39 +16,40 @@
 struct operation {
     const char *name;
     bool pages; /* little memory, small segments: what leaves is on the disk */
-    void (*prepare)(struct depart_work *work);
-    void (*run)(struct depart_work *work);
+    void (*prepare)(struct removal_work *work);
+    void (*run)(struct removal_work *work);
 };
 
-static void publish(struct depart_work *work, enum depart_queue queue, uint32_t count,
+static void publish(struct removal_work *work, enum removal_queue queue, uint32_t count,
                     uint32_t bytes)
 {
     while (count-- > 0 && !work->base.is_over) {
-        uint64_t id = depart_new(work, queue, bytes, true, 0);
+        uint64_t id = removal_new(work, queue, bytes, true, 0);
         qs_receipt receipt = {0};
-        if (crash_done(&work->base, depart_publish_as(work, CRASH_CONFIRM_CHANNEL, id, 0, &receipt),
+        if (crash_done(&work->base,
+                       removal_publish_as(work, CRASH_CONFIRM_CHANNEL, id, 0, &receipt),
                        "publish")) {
-            depart_published(work, id, &receipt);
+            removal_published(work, id, &receipt);
         }
     }
 }
 
-static void take(struct depart_work *work, enum depart_queue queue, uint32_t count)
+static void take(struct removal_work *work, enum removal_queue queue, uint32_t count)
 {
     while (count-- > 0 && !work->base.is_over) {
-        depart_get(work, CRASH_PLAIN_CHANNEL, queue);
+        removal_get(work, CRASH_PLAIN_CHANNEL, queue);
     }
 }
 
-static void settle_all(struct depart_work *work, enum depart_verb verb)
+static void settle_all(struct removal_work *work, enum removal_verb verb)
 {
     if (!work->base.is_over && work->out_count > 0) {
-        depart_settle(work, work->outs[work->out_count - 1], true, verb);
+        removal_settle(work, work->outs[work->out_count - 1], true, verb);
     }
 }
 
-/* What expires does so when somebody comes for it; without memory it may be given to him. */
-static void come_for(struct depart_work *work, enum depart_queue queue)
+/* What expires does so when somebody comes for it; without memory it may be given out. */
+static void come_for(struct removal_work *work, enum removal_queue queue)
 {
     qs_message message = {0};
     qs_status status;
@@ -56,7 +58,7 @@ static void come_for(struct depart_work *work, enum depart_queue queue)
         return;
     }
     status = qs_channel_get(work->base.channels[CRASH_PLAIN_CHANNEL],
-                            crash_text(depart_kinds[queue].name), 0, &message, QS_ERROR);
+                            crash_text(removal_kinds[queue].name), 0, &message, QS_ERROR);
     if (status != QS_EEMPTY) {
         crash_done(&work->base, status, "get");
         qs_message_release(&message);
@@ -65,111 +67,111 @@ static void come_for(struct depart_work *work, enum depart_queue queue)
 
 /* ---- the operations ---- */
 
-static void take_some(struct depart_work *work)
+static void take_some(struct removal_work *work)
 {
-    publish(work, DEPART_LEAST, 3, 100);
-    publish(work, DEPART_BYTES, 2, 700); /* two targets */
-    publish(work, DEPART_LEAST, 2, 3000);
+    publish(work, REMOVAL_LEAST, 3, 100);
+    publish(work, REMOVAL_BYTES, 2, 700); /* two targets */
+    publish(work, REMOVAL_LEAST, 2, 3000);
     crash_work_sync(&work->base);
-    take(work, DEPART_LEAST, 5);
-    take(work, DEPART_BYTES, 2);
+    take(work, REMOVAL_LEAST, 5);
+    take(work, REMOVAL_BYTES, 2);
 }
 
-static void reject(struct depart_work *work)
+static void reject(struct removal_work *work)
 {
-    settle_all(work, DEPART_REJECT);
+    settle_all(work, REMOVAL_REJECT);
 }
 
-static void publish_too_many(struct depart_work *work)
+static void publish_too_many(struct removal_work *work)
 {
-    publish(work, DEPART_LENGTH, 9, 100);
-    publish(work, DEPART_BYTES, 4, 900);
+    publish(work, REMOVAL_LENGTH, 9, 100);
+    publish(work, REMOVAL_BYTES, 4, 900);
 }
 
-static void fill_up(struct depart_work *work)
+static void fill_up(struct removal_work *work)
 {
-    publish(work, DEPART_OVERFLOW, 4, 100);
-    publish(work, DEPART_REFUSE, 4, 100);
+    publish(work, REMOVAL_OVERFLOW, 4, 100);
+    publish(work, REMOVAL_REFUSE, 4, 100);
 }
 
-static void publish_what_is_refused(struct depart_work *work)
+static void publish_what_is_refused(struct removal_work *work)
 {
-    publish(work, DEPART_OVERFLOW, 3, 100);
-    publish(work, DEPART_REFUSE, 3, 3000);
+    publish(work, REMOVAL_OVERFLOW, 3, 100);
+    publish(work, REMOVAL_REFUSE, 3, 3000);
 }
 
-static void publish_batch_that_is_refused(struct depart_work *work)
+static void publish_batch_that_is_refused(struct removal_work *work)
 {
-    depart_publish_batch(work, DEPART_OVERFLOW, 5);
+    removal_publish_batch(work, REMOVAL_OVERFLOW, 5);
     if (!work->base.is_over) {
-        depart_publish_batch(work, DEPART_REFUSE, 5);
+        removal_publish_batch(work, REMOVAL_REFUSE, 5);
     }
 }
 
-static void let_time_pass(struct depart_work *work)
+static void let_time_pass(struct removal_work *work)
 {
-    publish(work, DEPART_TTL, 6, 100);
-    publish(work, DEPART_TTL, 2, 3000);
-    publish(work, DEPART_GONE, 5, 100);
+    publish(work, REMOVAL_TTL, 6, 100);
+    publish(work, REMOVAL_TTL, 2, 3000);
+    publish(work, REMOVAL_GONE, 5, 100);
     qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
 }
 
-static void expire(struct depart_work *work)
+static void expire(struct removal_work *work)
 {
-    come_for(work, DEPART_TTL);
-    come_for(work, DEPART_GONE);
+    come_for(work, REMOVAL_TTL);
+    come_for(work, REMOVAL_GONE);
 }
 
-static void page_and_let_time_pass(struct depart_work *work)
+static void page_and_let_time_pass(struct removal_work *work)
 {
-    publish(work, DEPART_TTL, 60, 900);
-    publish(work, DEPART_GONE, 60, 900);
+    publish(work, REMOVAL_TTL, 60, 900);
+    publish(work, REMOVAL_GONE, 60, 900);
     crash_work_checkpoint(&work->base);
     qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
 }
 
-static void take_twice(struct depart_work *work)
+static void take_twice(struct removal_work *work)
 {
-    publish(work, DEPART_LIMIT, 4, 100);
-    take(work, DEPART_LIMIT, 4);
-    settle_all(work, DEPART_REQUEUE);
-    take(work, DEPART_LIMIT, 4);
+    publish(work, REMOVAL_LIMIT, 4, 100);
+    take(work, REMOVAL_LIMIT, 4);
+    settle_all(work, REMOVAL_REQUEUE);
+    take(work, REMOVAL_LIMIT, 4);
 }
 
-static void requeue(struct depart_work *work)
+static void requeue(struct removal_work *work)
 {
-    settle_all(work, DEPART_REQUEUE);
+    settle_all(work, REMOVAL_REQUEUE);
 }
 
-static void fill_for_transaction(struct depart_work *work)
+static void fill_for_transaction(struct removal_work *work)
 {
-    publish(work, DEPART_LEAST, 8, 100);
-    publish(work, DEPART_BYTES, 2, 700);
-    publish(work, DEPART_LENGTH, 5, 100);
+    publish(work, REMOVAL_LEAST, 8, 100);
+    publish(work, REMOVAL_BYTES, 2, 700);
+    publish(work, REMOVAL_LENGTH, 5, 100);
     crash_work_sync(&work->base);
 }
 
-static void commit(struct depart_work *work)
+static void commit(struct removal_work *work)
 {
-    depart_work_tx(work);
+    removal_work_tx(work);
 }
 
-static void close_store(struct depart_work *work)
+static void close_store(struct removal_work *work)
 {
     work->out_count = 0;
     crash_close_store(&work->base);
 }
 
-static void close_and_let_time_pass(struct depart_work *work)
+static void close_and_let_time_pass(struct removal_work *work)
 {
     let_time_pass(work);
-    publish(work, DEPART_LENGTH, 6, 100);
-    publish(work, DEPART_BYTES, 3, 800);
+    publish(work, REMOVAL_LENGTH, 6, 100);
+    publish(work, REMOVAL_BYTES, 3, 800);
     close_store(work);
     qsi_env_sim_advance(work->sim, UINT64_C(3500000000));
 }
 
-static void open_store(struct depart_work *work)
+static void open_store(struct removal_work *work)
 {
     if (crash_open_store(&work->base)) {
         expire(work);
@@ -199,7 +201,7 @@ struct trial {
     struct qs_test_alloc *alloc;
     struct crash_report *report;
     qs_env *disk; /* that each trial begins with a copy of */
-    struct depart_run run;
+    struct removal_run run;
     qs_env *faulty;
 };
 
@@ -217,8 +219,8 @@ static qs_options options_of(const struct operation *operation)
 
 static void begin(struct trial *trial)
 {
-    static const struct depart_options options = {.generations = 1};
-    struct depart_run *run = &trial->run;
+    static const struct removal_options options = {.generations = 1};
+    struct removal_run *run = &trial->run;
     qs_env *mem = qsi_env_mem_clone(trial->disk, 1);
 
     QS_CHECK(mem != NULL);
@@ -231,7 +233,7 @@ static void begin(struct trial *trial)
     trial->faulty = qsi_env_fault_create(run->sim);
     QS_CHECK(run->sim != NULL && trial->faulty != NULL);
     crash_env_init(&run->env, trial->faulty, CRASH_NO_BUG);
-    run->work = (struct depart_work){
+    run->work = (struct removal_work){
         .base = {.env = &run->env,
                  .model = &run->shell,
                  .report = trial->report,
@@ -250,7 +252,7 @@ static void begin(struct trial *trial)
 /* The part that faults may hit; was it? */
 static bool run_operation(struct trial *trial)
 {
-    struct depart_work *work = &trial->run.work;
+    struct removal_work *work = &trial->run.work;
     bool has_fired;
 
     work->base.has_faults = true;
@@ -275,10 +277,10 @@ static bool run_operation(struct trial *trial)
 /* It goes on, or has failed. */
 static void check_alive(struct trial *trial)
 {
-    struct depart_work *work = &trial->run.work;
+    struct removal_work *work = &trial->run.work;
 
     if (work->base.store != NULL && qs_store_sync(work->base.store, NULL) != QS_OK &&
-        !depart_has_failed(work)) {
+        !removal_has_failed(work)) {
         crash_violation(trial->report, "%s: the store is of no use, and has not failed",
                         trial->operation->name);
     }
@@ -286,14 +288,14 @@ static void check_alive(struct trial *trial)
 
 static void check_cuts(struct trial *trial, const char *name)
 {
-    depart_check_cut(&trial->run, QSI_CUT_KEEP_ALL, name);
-    depart_check_cut(&trial->run, trial->n % 2 == 0 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, name);
+    removal_check_cut(&trial->run, QSI_CUT_KEEP_ALL, name);
+    removal_check_cut(&trial->run, trial->n % 2 == 0 ? QSI_CUT_DROP_ALL : QSI_CUT_RANDOM, name);
 }
 
 static bool sweep_one(struct trial *trial)
 {
     uint64_t violations = trial->report->violations, alive = trial->alloc->alive;
-    struct depart_run *run = &trial->run;
+    struct removal_run *run = &trial->run;
     bool has_fired;
 
     begin(trial);
@@ -332,13 +334,13 @@ static uint64_t sweep(struct trial *trial)
 /* All queues are declared. */
 static qs_env *make_disk(struct trial *trial)
 {
-    struct depart_run *run = &trial->run;
+    struct removal_run *run = &trial->run;
     qs_env *disk;
 
     trial->disk = qsi_env_mem_create(1);
     QS_CHECK(trial->disk != NULL);
     begin(trial);
-    depart_set_up(&run->work);
+    removal_set_up(&run->work);
     crash_close_store(&run->work.base);
     QS_CHECK(!run->work.base.is_over);
     disk = qsi_env_sim_cut(run->sim, QSI_CUT_KEEP_ALL, 1);

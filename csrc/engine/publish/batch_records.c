@@ -1,5 +1,5 @@
-/* The rows of a record batch as encoded records.  A piece holds rows up to some size; what is the same in all rows (the
- * common case) is copied in two passes over offsets and bytes. */
+/* The rows of a record batch as encoded records.  A pending record holds rows up to some size;
+ * what is the same in all rows (the common case) is copied in two passes over offsets and bytes. */
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-struct piece_plan {
+struct record_plan {
     const struct qsi_arrow_batch *array;
     const uint32_t *codes; /* of the array's rows; NULL: route 0 */
     uint64_t array_row;    /* of the array's first, in the batch */
@@ -21,7 +21,7 @@ struct piece_plan {
     bool any_transient, any_persistent;
     uint32_t stored_count;
     struct qsi_messages_layout layout;
-    uint32_t *used_routes; /* routes of the piece, in order of their piece codes */
+    uint32_t *used_routes; /* routes of the pending record, in order of their record codes */
     uint32_t *used_destinations;
 };
 
@@ -33,21 +33,21 @@ static bool row_is_transient(const struct batch *batch, const struct qsi_arrow_b
     return (mode != 0 ? mode : batch->defaults.delivery_mode) == 1;
 }
 
-static struct batch_route *row_route(struct batch *batch, const struct piece_plan *plan,
+static struct batch_route *row_route(struct batch *batch, const struct record_plan *plan,
                                      uint64_t row)
 {
     return &batch->routes[plan->codes != NULL ? plan->codes[row] : 0];
 }
 
 /* Does the row's body go to the message store? */
-static bool row_is_stored(struct batch *batch, const struct piece_plan *plan, uint64_t row,
+static bool row_is_stored(struct batch *batch, const struct record_plan *plan, uint64_t row,
                           uint64_t properties_bytes, uint64_t body_bytes)
 {
     return qsi_is_stored(batch->store, properties_bytes, body_bytes) &&
            row_route(batch, plan, row)->durable && !row_is_transient(batch, plan->array, row);
 }
 
-static uint64_t row_properties_bytes(const struct batch *batch, const struct piece_plan *plan,
+static uint64_t row_properties_bytes(const struct batch *batch, const struct record_plan *plan,
                                      uint64_t row)
 {
     struct qsi_arrow_row properties;
@@ -58,8 +58,8 @@ static uint64_t row_properties_bytes(const struct batch *batch, const struct pie
     return qsi_arrow_row_begin(&properties, plan->array, row, &batch->defaults);
 }
 
-/* How far a piece that begins at plan->from may reach, and what it holds. */
-static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint64_t limit_bytes,
+/* How far a pending record that begins at plan->from may reach, and what it holds. */
+static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes,
                               qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
@@ -93,7 +93,7 @@ static qs_status measure_rows(struct batch *batch, struct piece_plan *plan, uint
 }
 
 /* The common case: nothing varies from row to row but the body, and all of them are small. */
-static bool measure_plain(struct batch *batch, struct piece_plan *plan, uint64_t limit_bytes)
+static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_t limit_bytes)
 {
     const struct qsi_arrow_batch *array = plan->array;
     uint64_t rows = array->rows - plan->from;
@@ -103,8 +103,8 @@ static bool measure_plain(struct batch *batch, struct piece_plan *plan, uint64_t
         qsi_is_stored(batch->store, batch->constant_bytes, plan->longest_bytes)) {
         return false;
     }
-    /* Looking no further than twice the last piece keeps the work in proportion to the rows. */
-    rows = rows < batch->piece_rows_max ? rows : batch->piece_rows_max;
+    /* Looking no further than twice the last record keeps the work in proportion to the rows. */
+    rows = rows < batch->record_rows_max ? rows : batch->record_rows_max;
     bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     while (bytes > limit_bytes &&
            rows > 1) { /* halve the rows as often as it takes: bodies are of one kind, mostly */
@@ -113,15 +113,16 @@ static bool measure_plain(struct batch *batch, struct piece_plan *plan, uint64_t
         bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     }
     plan->to = plan->from + rows;
-    batch->piece_rows_max = 2 * rows < PIECE_ROWS_MAX ? 2 * rows : PIECE_ROWS_MAX;
+    batch->record_rows_max = 2 * rows < PIECE_ROWS_MAX ? 2 * rows : PIECE_ROWS_MAX;
     plan->layout.bodies_bytes = bytes;
     plan->any_transient = batch->defaults.delivery_mode == 1;
     plan->any_persistent = !plan->any_transient;
     return true;
 }
 
-/* Numbers the routes and destinations that the piece's rows use, and counts rows by destination. */
-static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_error *error)
+/* Numbers the routes and destinations that the pending record's rows use, and counts rows by
+ * destination. */
+static qs_status number_routes(struct batch *batch, struct record_plan *plan, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
     uint32_t alike = plan->codes == NULL ? (uint32_t)(plan->to - plan->from) : 1; /* rows at once */
@@ -135,40 +136,40 @@ static qs_status number_routes(struct batch *batch, struct piece_plan *plan, qs_
     for (uint64_t row = plan->from; row < plan->to; row += alike) {
         uint32_t code = plan->codes != NULL ? plan->codes[row] : 0;
         struct batch_route *route = &batch->routes[code];
-        if (route->piece_code == NO_CODE) {
-            route->piece_code = layout->route_count++;
-            plan->used_routes[route->piece_code] = code;
+        if (route->record_code == NO_CODE) {
+            route->record_code = layout->route_count++;
+            plan->used_routes[route->record_code] = code;
             layout->routes_bytes +=
                 qsi_route_bytes(route->exchange.bytes, route->key.bytes, route->destination_count);
         }
         for (uint32_t i = 0; i < route->destination_count; i++) {
             struct batch_destination *destination = &batch->destinations[route->destinations[i]];
-            if (destination->piece_code == NO_CODE) {
-                destination->piece_code = layout->destination_count++;
-                destination->piece_rows = 0;
-                plan->used_destinations[destination->piece_code] = route->destinations[i];
+            if (destination->record_code == NO_CODE) {
+                destination->record_code = layout->destination_count++;
+                destination->record_rows = 0;
+                plan->used_destinations[destination->record_code] = route->destinations[i];
             }
-            destination->piece_rows += alike;
+            destination->record_rows += alike;
         }
         batch->unrouted_count += route->destination_count == 0 ? alike : 0;
     }
     return QS_OK;
 }
 
-static void forget_numbers(struct batch *batch, struct piece_plan *plan)
+static void forget_numbers(struct batch *batch, struct record_plan *plan)
 {
     for (uint32_t i = 0; plan->used_routes != NULL && i < plan->layout.route_count; i++) {
-        batch->routes[plan->used_routes[i]].piece_code = NO_CODE;
+        batch->routes[plan->used_routes[i]].record_code = NO_CODE;
     }
     for (uint32_t i = 0; plan->used_destinations != NULL && i < plan->layout.destination_count;
          i++) {
-        batch->destinations[plan->used_destinations[i]].piece_code = NO_CODE;
+        batch->destinations[plan->used_destinations[i]].record_code = NO_CODE;
     }
     qsi_free(plan->used_routes);
     qsi_free(plan->used_destinations);
 }
 
-static qs_status encode_routes(struct batch *batch, const struct piece_plan *plan, uint8_t *record,
+static qs_status encode_routes(struct batch *batch, const struct record_plan *plan, uint8_t *record,
                                qs_error *error)
 {
     uint64_t at = 0;
@@ -181,14 +182,14 @@ static qs_status encode_routes(struct batch *batch, const struct piece_plan *pla
     for (uint32_t i = 0; i < plan->layout.route_count; i++) {
         const struct batch_route *route = &batch->routes[plan->used_routes[i]];
         for (uint32_t k = 0; k < route->destination_count; k++) {
-            codes[k] = batch->destinations[route->destinations[k]].piece_code;
+            codes[k] = batch->destinations[route->destinations[k]].record_code;
         }
         qsi_messages_put_route(record, &plan->layout, i, &at, route->exchange, route->key, codes,
                                route->destination_count);
     }
     if (plan->codes != NULL) {
         for (uint32_t row = 0; row < plan->layout.row_count; row++) {
-            codes[row] = batch->routes[plan->codes[plan->from + row]].piece_code;
+            codes[row] = batch->routes[plan->codes[plan->from + row]].record_code;
         }
         qsi_messages_put_row_routes(record, &plan->layout, codes);
     }
@@ -196,14 +197,14 @@ static qs_status encode_routes(struct batch *batch, const struct piece_plan *pla
     return QS_OK;
 }
 
-static bool has_expirations(const struct batch *batch, const struct piece_plan *plan)
+static bool has_expirations(const struct batch *batch, const struct record_plan *plan)
 {
     return plan->array->expiration_ms.present ||
            qsi_properties_has(&batch->defaults, QSI_PROPERTY_EXPIRATION);
 }
 
 /* How long each row lives: its own column, or what all have. */
-static qs_status encode_expirations(const struct batch *batch, const struct piece_plan *plan,
+static qs_status encode_expirations(const struct batch *batch, const struct record_plan *plan,
                                     uint8_t *record, qs_error *error)
 {
     struct qsi_slice text = qsi_properties_text(&batch->defaults, QSI_PROPERTY_EXPIRATION);
@@ -230,7 +231,7 @@ static qs_status encode_expirations(const struct batch *batch, const struct piec
 }
 
 /* When each row is due that is not to be delivered at once. */
-static qs_status encode_dues(const struct batch *batch, const struct piece_plan *plan,
+static qs_status encode_dues(const struct batch *batch, const struct record_plan *plan,
                              uint8_t *record, qs_error *error)
 {
     for (uint32_t i = 0; i < plan->layout.row_count; i++) {
@@ -247,15 +248,16 @@ static qs_status encode_dues(const struct batch *batch, const struct piece_plan 
 }
 
 /* Writes one row's body to the message store and its reference to cell. */
-static qs_status store_row(struct batch *batch, const struct piece_plan *plan, struct piece *piece,
-                           uint64_t row, const uint8_t *properties, uint32_t properties_bytes,
-                           uint8_t *cell, qs_error *error)
+static qs_status store_row(struct batch *batch, const struct record_plan *plan,
+                           struct pending_record *pending_record, uint64_t row,
+                           const uint8_t *properties, uint32_t properties_bytes, uint8_t *cell,
+                           qs_error *error)
 {
     const struct batch_route *route = row_route(batch, plan, row);
     struct qsi_slice blob = qsi_slice_make(properties, properties_bytes);
     struct qsi_slice body = qsi_arrow_bytes(&plan->array->body, row);
     uint32_t envelope_bytes = qsi_envelope_bytes(route->exchange, route->key, blob);
-    struct qsi_place *place = &piece->places[piece->place_count];
+    struct qsi_place *place = &pending_record->places[pending_record->place_count];
     uint8_t *envelope = qsi_alloc(envelope_bytes);
     qs_part parts[2] = {{envelope, envelope_bytes}, {body.data, body.bytes}};
     struct qsi_body_ref ref;
@@ -272,7 +274,7 @@ static qs_status store_row(struct batch *batch, const struct piece_plan *plan, s
         qsi_store_leave(batch->store);
     }
     if (status == QS_OK) {
-        piece->place_count += 1;
+        pending_record->place_count += 1;
         status = qsi_message_store_write(batch->store->messages, place, parts, 2, &ref, error);
     }
     if (status == QS_OK) {
@@ -283,8 +285,9 @@ static qs_status store_row(struct batch *batch, const struct piece_plan *plan, s
 }
 
 /* Row by row: properties, bodies and references to stored ones. */
-static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
-                             struct piece *piece, uint8_t *record, qs_error *error)
+static qs_status encode_rows(struct batch *batch, const struct record_plan *plan,
+                             struct pending_record *pending_record, uint8_t *record,
+                             qs_error *error)
 {
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *property_offsets = qsi_messages_properties_place(record, layout);
@@ -328,7 +331,7 @@ static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
             memcpy(scratch, batch->constant, batch->constant_bytes);
         }
         qsi_messages_stored_place(record, layout)[i / 8] |= (uint8_t)(1u << (i % 8));
-        status = store_row(batch, plan, piece, row, scratch, (uint32_t)properties_bytes,
+        status = store_row(batch, plan, pending_record, row, scratch, (uint32_t)properties_bytes,
                            bodies + body_at, error);
         body_at += QSI_BODY_REF_BYTES;
         qsi_free(scratch);
@@ -341,8 +344,8 @@ static qs_status encode_rows(struct batch *batch, const struct piece_plan *plan,
 }
 
 /* Which rows go to a destination that does not take all: ascending. */
-static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, uint32_t ***rows_out,
-                           qs_error *error)
+static qs_status list_rows(struct batch *batch, const struct record_plan *plan,
+                           uint32_t ***rows_out, qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
     uint32_t **rows = qsi_zalloc((count + 1) * sizeof *rows);
@@ -357,11 +360,11 @@ static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, u
     for (uint32_t i = 0; i < count; i++) {
         const struct batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
-        if (destination->piece_rows == plan->layout.row_count) {
+        if (destination->record_rows == plan->layout.row_count) {
             continue;
         }
         any = true;
-        rows[i] = qsi_alloc(destination->piece_rows * sizeof *rows[i]);
+        rows[i] = qsi_alloc(destination->record_rows * sizeof *rows[i]);
         if (rows[i] == NULL) {
             qsi_free(fill);
             return qsi_batch_no_memory(error);
@@ -370,7 +373,7 @@ static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, u
     for (uint32_t row = 0; any && row < plan->layout.row_count; row++) {
         const struct batch_route *route = row_route(batch, plan, plan->from + row);
         for (uint32_t i = 0; i < route->destination_count; i++) {
-            uint32_t code = batch->destinations[route->destinations[i]].piece_code;
+            uint32_t code = batch->destinations[route->destinations[i]].record_code;
             if (rows[code] != NULL) {
                 rows[code][fill[code]++] = row;
             }
@@ -380,34 +383,34 @@ static qs_status list_rows(struct batch *batch, const struct piece_plan *plan, u
     return QS_OK;
 }
 
-static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, struct piece *piece,
-                           qs_error *error)
+static qs_status make_runs(struct batch *batch, const struct record_plan *plan,
+                           struct pending_record *pending_record, qs_error *error)
 {
     uint32_t count = plan->layout.destination_count;
     uint32_t **rows = NULL;
     qs_status status = list_rows(batch, plan, &rows, error);
 
-    piece->destinations =
-        status == QS_OK ? qsi_zalloc((count + 1) * sizeof *piece->destinations) : NULL;
-    if (status == QS_OK && piece->destinations == NULL) {
+    pending_record->destinations =
+        status == QS_OK ? qsi_zalloc((count + 1) * sizeof *pending_record->destinations) : NULL;
+    if (status == QS_OK && pending_record->destinations == NULL) {
         status = qsi_batch_no_memory(error);
     }
     for (uint32_t i = 0; status == QS_OK && i < count; i++) {
         const struct batch_destination *destination =
             &batch->destinations[plan->used_destinations[i]];
-        struct piece_destination *target = &piece->destinations[i];
+        struct pending_destination *target = &pending_record->destinations[i];
         target->queue_id = destination->queue_id;
-        if (qsi_run_create(&target->run, piece->chunk, 0, destination->piece_rows, rows[i],
-                           piece->journalled && destination->durable) != QS_OK) {
+        if (qsi_run_create(&target->run, pending_record->chunk, 0, destination->record_rows,
+                           rows[i], pending_record->journalled && destination->durable) != QS_OK) {
             status = qsi_batch_no_memory(error);
             break;
         }
         rows[i] = NULL;
         target->run->ram_bytes =
-            piece->chunk->used * destination->piece_rows / plan->layout.row_count;
-        piece->destination_count = i + 1;
-        qsi_messages_put_destination(piece->chunk->data, i, destination->queue_id, 0,
-                                     destination->piece_rows);
+            pending_record->chunk->used * destination->record_rows / plan->layout.row_count;
+        pending_record->destination_count = i + 1;
+        qsi_messages_put_destination(pending_record->chunk->data, i, destination->queue_id, 0,
+                                     destination->record_rows);
     }
     for (uint32_t i = 0; rows != NULL && i < count; i++) {
         qsi_free(rows[i]);
@@ -416,32 +419,34 @@ static qs_status make_runs(struct batch *batch, const struct piece_plan *plan, s
     return status;
 }
 
-static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, struct piece *piece,
-                              qs_error *error)
+static qs_status encode_record(struct batch *batch, struct record_plan *plan,
+                               struct pending_record *pending_record, qs_error *error)
 {
     const struct qsi_messages_layout *layout = &plan->layout;
     uint8_t *record, *properties;
 
-    piece->chunk = qsi_chunk_create(layout->record_bytes);
-    piece->places =
-        plan->stored_count > 0 ? qsi_zalloc(plan->stored_count * sizeof *piece->places) : NULL;
-    if (piece->chunk == NULL || (plan->stored_count > 0 && piece->places == NULL)) {
+    pending_record->chunk = qsi_chunk_create(layout->record_bytes);
+    pending_record->places = plan->stored_count > 0
+                                 ? qsi_zalloc(plan->stored_count * sizeof *pending_record->places)
+                                 : NULL;
+    if (pending_record->chunk == NULL ||
+        (plan->stored_count > 0 && pending_record->places == NULL)) {
         return qsi_batch_no_memory(error);
     }
-    qsi_chunk_populate(piece->chunk);
-    qsi_chunk_charge(piece->chunk, batch->store->budget);
-    piece->row_count = layout->row_count;
-    piece->first_row = plan->array_row + plan->from;
-    piece->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
-    piece->has_due = (layout->flags & QSI_MESSAGES_HAS_DUE) != 0;
-    piece->chunk->used = layout->record_bytes;
-    record = piece->chunk->data;
+    qsi_chunk_populate(pending_record->chunk);
+    qsi_chunk_charge(pending_record->chunk, batch->store->budget);
+    pending_record->row_count = layout->row_count;
+    pending_record->first_row = plan->array_row + plan->from;
+    pending_record->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+    pending_record->has_due = (layout->flags & QSI_MESSAGES_HAS_DUE) != 0;
+    pending_record->chunk->used = layout->record_bytes;
+    record = pending_record->chunk->data;
     qsi_messages_begin(record, layout);
     QS_TRY(encode_routes(batch, plan, record, error));
-    if (piece->has_expiration) {
+    if (pending_record->has_expiration) {
         QS_TRY(encode_expirations(batch, plan, record, error));
     }
-    if (piece->has_due) {
+    if (pending_record->has_due) {
         QS_TRY(encode_dues(batch, plan, record, error));
     }
     if (!plan->per_row_properties) {
@@ -450,17 +455,17 @@ static qs_status encode_piece(struct batch *batch, struct piece_plan *plan, stru
         memcpy(properties + 4, batch->constant, batch->constant_bytes);
     }
     if (plan->per_row_properties || plan->stored_count > 0) {
-        QS_TRY(encode_rows(batch, plan, piece, record, error));
+        QS_TRY(encode_rows(batch, plan, pending_record, record, error));
     } else {
         qsi_arrow_body_copy(plan->array, plan->from, plan->to,
                             qsi_messages_body_offsets_place(record, layout),
                             qsi_messages_bodies_place(record, layout));
     }
-    return make_runs(batch, plan, piece, error);
+    return make_runs(batch, plan, pending_record, error);
 }
 
-/* Is anything of the piece to be journalled? */
-static bool plan_is_journalled(const struct batch *batch, const struct piece_plan *plan)
+/* Is anything of the pending record to be journalled? */
+static bool plan_is_journalled(const struct batch *batch, const struct record_plan *plan)
 {
     for (uint32_t i = 0; plan->any_persistent && i < plan->layout.destination_count; i++) {
         if (batch->destinations[plan->used_destinations[i]].durable) {
@@ -470,10 +475,10 @@ static bool plan_is_journalled(const struct batch *batch, const struct piece_pla
     return false;
 }
 
-static qs_status finish_plan(struct batch *batch, struct piece_plan *plan, qs_error *error)
+static qs_status finish_plan(struct batch *batch, struct record_plan *plan, qs_error *error)
 {
     struct qsi_messages_layout *layout = &plan->layout;
-    struct piece *piece;
+    struct pending_record *pending_record;
 
     QS_TRY(number_routes(batch, plan, error));
     if (layout->destination_count == 0) {
@@ -487,17 +492,17 @@ static qs_status finish_plan(struct batch *batch, struct piece_plan *plan, qs_er
                               (has_expirations(batch, plan) ? QSI_MESSAGES_HAS_EXPIRATION : 0) |
                               (plan->array->due.present ? QSI_MESSAGES_HAS_DUE : 0));
     QS_TRY(qsi_messages_layout(layout, error));
-    piece = qsi_pieces_add(&batch->pieces);
-    if (piece == NULL) {
+    pending_record = qsi_pending_records_add(&batch->pending_records);
+    if (pending_record == NULL) {
         return qsi_batch_no_memory(error);
     }
-    piece->journalled = plan_is_journalled(batch, plan);
-    QS_TRY(encode_piece(batch, plan, piece, error));
-    qsi_pieces_note_bytes(&batch->pieces, piece);
+    pending_record->journalled = plan_is_journalled(batch, plan);
+    QS_TRY(encode_record(batch, plan, pending_record, error));
+    qsi_pending_records_note_bytes(&batch->pending_records, pending_record);
     return QS_OK;
 }
 
-static qs_status return_rows(struct batch *batch, const struct piece_plan *plan, qs_error *error)
+static qs_status return_rows(struct batch *batch, const struct record_plan *plan, qs_error *error)
 {
     for (uint64_t row = plan->from; row < plan->to; row++) {
         const struct batch_route *route = row_route(batch, plan, row);
@@ -534,13 +539,13 @@ static qs_status return_rows(struct batch *batch, const struct piece_plan *plan,
     return QS_OK;
 }
 
-static qs_status make_piece(struct batch *batch, struct piece_plan *plan, qs_error *error)
+static qs_status make_pending_record(struct batch *batch, struct record_plan *plan, qs_error *error)
 {
     uint64_t limit = batch->store->options.journal_file_bytes / 4;
     qs_status status = QS_OK;
 
     limit = limit < QSI_PIECE_BYTES_MAX ? limit : QSI_PIECE_BYTES_MAX;
-    limit = limit < qsi_piece_of_budget(batch->store) ? limit : qsi_piece_of_budget(batch->store);
+    limit = limit < qsi_part_of_budget(batch->store) ? limit : qsi_part_of_budget(batch->store);
     if (!measure_plain(batch, plan, limit)) {
         status = measure_rows(batch, plan, limit, error);
     }
@@ -554,7 +559,7 @@ static qs_status make_piece(struct batch *batch, struct piece_plan *plan, qs_err
     return status;
 }
 
-qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
+qs_status qsi_batch_make_records(struct batch *batch, qs_error *error)
 {
     uint64_t rows_before = 0;
 
@@ -570,7 +575,7 @@ qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
             codes = batch->codes;
         }
         while (from < array->rows) {
-            struct piece_plan plan = {
+            struct record_plan plan = {
                 .array = array,
                 .codes = codes,
                 .array_row = rows_before,
@@ -578,7 +583,7 @@ qs_status qsi_batch_make_pieces(struct batch *batch, qs_error *error)
                 .longest_bytes = longest_bytes,
                 .per_row_properties = qsi_arrow_has_properties(array),
             };
-            QS_TRY(make_piece(batch, &plan, error));
+            QS_TRY(make_pending_record(batch, &plan, error));
             from = plan.to;
         }
         rows_before += array->rows;

@@ -1,12 +1,13 @@
-/* Simulated power cuts over messages that leave their queues by themselves (crash_departures.h): in memory, and where queues page.
+/* Simulated power cuts over messages that leave their queues by themselves (crash_removals.h):
+ * in memory, and where queues page.
  *
  * Arguments: seed, number of states, the one kind of runs (from 0). */
-#include "crash_departures.h"
+#include "crash_removals.h"
 #include "crash_run.h"
 
 static const struct {
     const char *name;
-    struct depart_options options;
+    struct removal_options options;
     uint32_t percent; /* of the states */
 } kinds[] = {
     {"long lives", {.generations = 1, .ops = 200, .cut_percent = 30}, 25},
@@ -34,7 +35,7 @@ int main(int argc, char **argv)
             continue;
         }
         for (uint64_t run = seed; report.states < wanted; run++) {
-            moved += depart_run(&kinds[i].options, &report, run);
+            moved += removal_run(&kinds[i].options, &report, run);
         }
         states += report.states;
         violations += report.violations;

@@ -1,5 +1,6 @@
-/* Rows of a record batch that go to queues with priorities.  A route is divided by the priorities that its rows have: each part leads
- * to one level of each of its queues.  Without the lock: a level's id follows from its queue's. */
+/* Rows of a record batch that go to queues with priorities.  A route is divided by the
+ * priorities that its rows have: each part leads to one priority of each of its queues.  Without
+ * the lock: a priority's id follows from its queue's. */
 #include "alloc.h"
 #include "batch.h"
 
@@ -8,27 +9,28 @@
 struct dividing {
     struct batch *batch;
     uint32_t route_count; /* before any was divided */
-    uint8_t *most;        /* by route: the highest level that its queues have */
-    uint32_t **parts; /* by route: the route of each level, or NO_CODE; NULL: none was asked for */
+    uint8_t *most;        /* by route: the highest priority that its queues have */
+    /* by route: the route of each priority, or NO_CODE; NULL: none was asked for */
+    uint32_t **parts;
 };
 
 /* ---- destinations ---- */
 
-static qs_status level_destination(struct batch *batch, uint32_t index, uint8_t priority,
-                                   uint32_t *index_out, qs_error *error)
+static qs_status priority_destination(struct batch *batch, uint32_t index, uint8_t priority,
+                                      uint32_t *index_out, qs_error *error)
 {
-    struct batch_destination level = batch->destinations[index];
+    struct batch_destination subqueue = batch->destinations[index];
 
-    priority = priority < level.priority_max ? priority : level.priority_max;
-    level.queue_id = qsi_level_id(level.queue_id, priority);
-    return qsi_batch_add_destination(batch, &level, index_out, error);
+    priority = priority < subqueue.priority_max ? priority : subqueue.priority_max;
+    subqueue.queue_id = qsi_subqueue_id(subqueue.queue_id, priority);
+    return qsi_batch_add_destination(batch, &subqueue, index_out, error);
 }
 
-static qs_status lead_to_levels(struct batch *batch, uint32_t *destinations, uint32_t count,
-                                uint8_t priority, qs_error *error)
+static qs_status lead_to_priorities(struct batch *batch, uint32_t *destinations, uint32_t count,
+                                    uint8_t priority, qs_error *error)
 {
     for (uint32_t i = 0; i < count; i++) {
-        QS_TRY(level_destination(batch, destinations[i], priority, &destinations[i], error));
+        QS_TRY(priority_destination(batch, destinations[i], priority, &destinations[i], error));
     }
     return QS_OK;
 }
@@ -38,8 +40,8 @@ static qs_status lead_to_levels(struct batch *batch, uint32_t *destinations, uin
 static qs_status move_routes(struct batch *batch, uint8_t priority, qs_error *error)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
-        QS_TRY(lead_to_levels(batch, batch->routes[i].destinations,
-                              batch->routes[i].destination_count, priority, error));
+        QS_TRY(lead_to_priorities(batch, batch->routes[i].destinations,
+                                  batch->routes[i].destination_count, priority, error));
     }
     return QS_OK;
 }
@@ -59,7 +61,7 @@ static qs_status add_part(struct dividing *dividing, uint32_t code, uint8_t prio
     }
     memcpy(part.destinations, batch->routes[code].destinations,
            part.destination_count * sizeof *part.destinations);
-    status = lead_to_levels(batch, part.destinations, part.destination_count, priority, error);
+    status = lead_to_priorities(batch, part.destinations, part.destination_count, priority, error);
     if (status == QS_OK) {
         status = qsi_batch_add_route(batch, &part, part_out, error);
     }
@@ -147,7 +149,7 @@ static void fini(struct dividing *dividing)
 
 /* ---- the whole ---- */
 
-static bool any_levels(const struct batch *batch)
+static bool any_queue_has_priorities(const struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->destination_count; i++) {
         if (batch->destinations[i].priority_max > 0) {
@@ -172,7 +174,7 @@ qs_status qsi_batch_divide_routes(struct batch *batch, qs_error *error)
     struct dividing dividing = {.batch = batch};
     qs_status status;
 
-    if (batch->row_count == 0 || !any_levels(batch)) {
+    if (batch->row_count == 0 || !any_queue_has_priorities(batch)) {
         return QS_OK;
     }
     if (!any_priorities(batch)) {

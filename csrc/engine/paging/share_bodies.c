@@ -1,8 +1,9 @@
-/* Small bodies with several references move to the message store before they are flushed: one copy there instead of one in a segment of
- * each queue.
+/* Small bodies with several references move to the message store before they are flushed: one
+ * copy there instead of one in a segment of each queue.
  *
- * It is done for a whole chunk at a time, and by exchanging content: the same records are built once more, with references
- * in place of bodies, and the runs of all queues go over to them.  So nobody else has to know. */
+ * It is done for a whole chunk at a time, and by exchanging content: the same records are built
+ * once more, with references in place of bodies, and the runs of all queues go over to them.  So
+ * nobody else has to know. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -21,30 +22,30 @@ struct moved_record {
     uint32_t first_row; /* index of its first row in refs; UINT32_MAX: its bodies stay embedded */
 };
 
-struct promotion {
+struct sharing {
     struct qs_store *store;
     struct qsi_chunk *chunk;
     struct qsi_chunk *new_chunk;
     struct qsi_buf records; /* struct moved_record, ascending */
-    struct qsi_buf
-        refs; /* struct qsi_body_ref of each row of promoted records; file 0: nobody needs it */
+    /* struct qsi_body_ref of each row of records whose bodies are shared; file 0: nobody needs
+     * it */
+    struct qsi_buf refs;
     struct qsi_buf places; /* struct qsi_place of the packs */
 };
 
 #define ITEMS(buf, type) ((type *)(void *)(buf).data)
 #define COUNT(buf, type) ((uint32_t)((buf).bytes / sizeof(type)))
 
-static struct store_queue *queue_of(const struct promotion *promotion, uint64_t id)
+static struct store_queue *queue_of(const struct sharing *sharing, uint64_t id)
 {
-    return qsi_map_get_number(&promotion->store->queues_by_id, id);
+    return qsi_map_get_number(&sharing->store->queues_by_id, id);
 }
 
 /* Does the run hold content of the chunk, none of which has a slot yet? */
-static bool is_movable(const struct promotion *promotion, const struct qsi_queue *queue,
+static bool is_movable(const struct sharing *sharing, const struct qsi_queue *queue,
                        const struct qsi_run *run)
 {
-    return run->messages.chunk == promotion->chunk &&
-           run->first_seq >= queue->container.flushed_seq;
+    return run->messages.chunk == sharing->chunk && run->first_seq >= queue->container.flushed_seq;
 }
 
 static bool is_live(const struct qsi_queue *queue, uint64_t seq)
@@ -61,11 +62,11 @@ static bool is_live(const struct qsi_queue *queue, uint64_t seq)
 /* ---- begin: which records, which rows ---- */
 
 /* Counts the live references that the destination has to each row. */
-static void count_destination(const struct promotion *promotion, const struct qsi_messages *view,
+static void count_destination(const struct sharing *sharing, const struct qsi_messages *view,
                               uint32_t destination, uint32_t *counts)
 {
     const struct store_queue *queue =
-        queue_of(promotion, qsi_messages_destination_queue(view, destination));
+        queue_of(sharing, qsi_messages_destination_queue(view, destination));
     uint64_t seq = qsi_messages_destination_seq(view, destination);
     uint64_t end = seq + qsi_messages_destination_rows(view, destination);
 
@@ -77,7 +78,7 @@ static void count_destination(const struct promotion *promotion, const struct qs
         }
         run = qsi_queue_run_at(&queue->core, index);
         seq = run->first_seq > seq ? run->first_seq : seq;
-        if (!is_movable(promotion, &queue->core, run)) {
+        if (!is_movable(sharing, &queue->core, run)) {
             seq = run->first_seq + run->count;
             continue;
         }
@@ -104,44 +105,44 @@ static bool is_worth_it(const struct qsi_messages *view, const uint32_t *counts)
     return stored < embedded;
 }
 
-static qs_status plan_record(struct promotion *promotion, uint32_t at)
+static qs_status plan_record(struct sharing *sharing, uint32_t at)
 {
     struct moved_record record = {.at = at, .first_row = UINT32_MAX};
     struct qsi_messages view;
     uint32_t *counts;
     qs_status status = QS_OK;
 
-    qsi_messages_view(&view, promotion->chunk->data + at);
+    qsi_messages_view(&view, sharing->chunk->data + at);
     counts = qsi_zalloc(view.row_count * sizeof *counts);
     if (counts == NULL) {
         return QS_ENOMEM;
     }
     for (uint32_t i = 0; view.destination_count > 1 && i < view.destination_count; i++) {
-        count_destination(promotion, &view, i, counts);
+        count_destination(sharing, &view, i, counts);
     }
     if (view.destination_count > 1 && view.stored == NULL &&
         (view.flags & QSI_MESSAGES_HAS_TRANSIENT) == 0 && is_worth_it(&view, counts)) {
-        record.first_row = COUNT(promotion->refs, struct qsi_body_ref);
+        record.first_row = COUNT(sharing->refs, struct qsi_body_ref);
         for (uint32_t row = 0; status == QS_OK && row < view.row_count; row++) {
             /* What is wanted is marked; the pack fills in the rest. */
             struct qsi_body_ref ref = {.file = counts[row] > 0 ? 1 : 0};
-            status = qsi_buf_append(&promotion->refs, &ref, sizeof ref);
+            status = qsi_buf_append(&sharing->refs, &ref, sizeof ref);
         }
     }
     qsi_free(counts);
-    return status == QS_OK ? qsi_buf_append(&promotion->records, &record, sizeof record) : status;
+    return status == QS_OK ? qsi_buf_append(&sharing->records, &record, sizeof record) : status;
 }
 
-static qs_status plan(struct promotion *promotion)
+static qs_status plan(struct sharing *sharing)
 {
     uint64_t at = 0;
 
-    while (at < promotion->chunk->used) {
-        const uint8_t *record = promotion->chunk->data + at;
+    while (at < sharing->chunk->used) {
+        const uint8_t *record = sharing->chunk->data + at;
         /* A chunk that recovery read may hold records that were refused: nothing refers to them. */
         if (qsi_record_type(record) == QSI_RECORD_MESSAGES &&
             qsi_messages_check(record, NULL) == QS_OK) {
-            QS_TRY(plan_record(promotion, (uint32_t)at));
+            QS_TRY(plan_record(sharing, (uint32_t)at));
         }
         at += qsi_record_length(record);
     }
@@ -150,7 +151,7 @@ static qs_status plan(struct promotion *promotion)
 
 /* ---- run: bodies are written, records are built again ---- */
 
-static qs_status write_pack(struct promotion *promotion, const struct qsi_pack_body *bodies,
+static qs_status write_pack(struct sharing *sharing, const struct qsi_pack_body *bodies,
                             struct qsi_body_ref **targets, uint32_t count, qs_error *error)
 {
     struct qsi_body_ref *refs = qsi_alloc((count + 1) * sizeof *refs);
@@ -158,15 +159,15 @@ static qs_status write_pack(struct promotion *promotion, const struct qsi_pack_b
     uint8_t *room;
     qs_status status = QS_ENOMEM;
 
-    if (refs != NULL && qsi_buf_reserve(&promotion->places, sizeof place, &room) == QS_OK) {
-        status = qsi_message_store_write_pack(promotion->store->messages, bodies, count, refs,
-                                              &place, error);
+    if (refs != NULL && qsi_buf_reserve(&sharing->places, sizeof place, &room) == QS_OK) {
+        status = qsi_message_store_write_pack(sharing->store->messages, bodies, count, refs, &place,
+                                              error);
     }
     for (uint32_t i = 0; status == QS_OK && i < count; i++) {
         *targets[i] = refs[i];
     }
     qsi_free(refs);
-    return status == QS_OK ? qsi_buf_append(&promotion->places, &place, sizeof place) : status;
+    return status == QS_OK ? qsi_buf_append(&sharing->places, &place, sizeof place) : status;
 }
 
 struct packing {
@@ -176,15 +177,15 @@ struct packing {
     uint64_t bytes;
 };
 
-static qs_status pack_record(struct promotion *promotion, struct packing *packing,
+static qs_status pack_record(struct sharing *sharing, struct packing *packing,
                              const struct moved_record *record, qs_error *error)
 {
     struct qsi_messages view;
 
-    qsi_messages_view(&view, promotion->chunk->data + record->at);
+    qsi_messages_view(&view, sharing->chunk->data + record->at);
     for (uint32_t row = 0; row < view.row_count; row++) {
         struct qsi_body_ref *ref =
-            &ITEMS(promotion->refs, struct qsi_body_ref)[record->first_row + row];
+            &ITEMS(sharing->refs, struct qsi_body_ref)[record->first_row + row];
         struct qsi_route_view route;
         if (ref->file == 0) {
             continue;
@@ -197,7 +198,7 @@ static qs_status pack_record(struct promotion *promotion, struct packing *packin
         packing->bytes += packing->bodies[packing->count].body.bytes;
         packing->count += 1;
         if (packing->count == PACK_BODIES_MAX || packing->bytes >= PACK_BYTES_MAX) {
-            QS_TRY(write_pack(promotion, packing->bodies, packing->targets, packing->count, error));
+            QS_TRY(write_pack(sharing, packing->bodies, packing->targets, packing->count, error));
             packing->count = 0;
             packing->bytes = 0;
         }
@@ -205,10 +206,10 @@ static qs_status pack_record(struct promotion *promotion, struct packing *packin
     return QS_OK;
 }
 
-static qs_status write_bodies(struct promotion *promotion, qs_error *error)
+static qs_status write_bodies(struct sharing *sharing, qs_error *error)
 {
     struct packing *packing = qsi_alloc(sizeof *packing);
-    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
     qs_status status = QS_OK;
 
     if (packing == NULL) {
@@ -216,14 +217,13 @@ static qs_status write_bodies(struct promotion *promotion, qs_error *error)
     }
     packing->count = 0;
     packing->bytes = 0;
-    for (uint32_t i = 0; status == QS_OK && i < COUNT(promotion->records, struct moved_record);
-         i++) {
+    for (uint32_t i = 0; status == QS_OK && i < COUNT(sharing->records, struct moved_record); i++) {
         if (records[i].first_row != UINT32_MAX) {
-            status = pack_record(promotion, packing, &records[i], error);
+            status = pack_record(sharing, packing, &records[i], error);
         }
     }
     if (status == QS_OK && packing->count > 0) {
-        status = write_pack(promotion, packing->bodies, packing->targets, packing->count, error);
+        status = write_pack(sharing, packing->bodies, packing->targets, packing->count, error);
     }
     qsi_free(packing);
     return status;
@@ -324,13 +324,13 @@ static qs_status build_record(uint8_t *out, const struct qsi_messages_layout *la
     return QS_OK;
 }
 
-static qs_status measure_new(struct promotion *promotion, uint64_t *bytes_out)
+static qs_status measure_new(struct sharing *sharing, uint64_t *bytes_out)
 {
-    struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    struct moved_record *records = ITEMS(sharing->records, struct moved_record);
 
     *bytes_out = 0;
-    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
-        const uint8_t *record = promotion->chunk->data + records[i].at;
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+        const uint8_t *record = sharing->chunk->data + records[i].at;
         struct qsi_messages_layout layout = {.record_bytes = qsi_record_length(record)};
         struct qsi_messages view;
         if (records[i].first_row != UINT32_MAX) {
@@ -343,20 +343,20 @@ static qs_status measure_new(struct promotion *promotion, uint64_t *bytes_out)
     return *bytes_out <= UINT32_MAX ? QS_OK : QS_EINVAL;
 }
 
-static qs_status build_chunk(struct promotion *promotion)
+static qs_status build_chunk(struct sharing *sharing)
 {
-    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
     uint64_t bytes;
 
-    QS_TRY(measure_new(promotion, &bytes));
-    promotion->new_chunk = qsi_chunk_create(bytes);
-    if (promotion->new_chunk == NULL) {
+    QS_TRY(measure_new(sharing, &bytes));
+    sharing->new_chunk = qsi_chunk_create(bytes);
+    if (sharing->new_chunk == NULL) {
         return QS_ENOMEM;
     }
-    promotion->new_chunk->used = bytes;
-    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
-        const uint8_t *record = promotion->chunk->data + records[i].at;
-        uint8_t *out = promotion->new_chunk->data + records[i].new_at;
+    sharing->new_chunk->used = bytes;
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
+        const uint8_t *record = sharing->chunk->data + records[i].at;
+        uint8_t *out = sharing->new_chunk->data + records[i].new_at;
         struct qsi_messages_layout layout;
         struct qsi_messages view;
         if (records[i].first_row == UINT32_MAX) {
@@ -366,17 +366,17 @@ static qs_status build_chunk(struct promotion *promotion)
         qsi_messages_view(&view, record);
         QS_TRY(new_layout(&view, &layout));
         QS_TRY(build_record(out, &layout, &view,
-                            ITEMS(promotion->refs, struct qsi_body_ref) + records[i].first_row));
+                            ITEMS(sharing->refs, struct qsi_body_ref) + records[i].first_row));
     }
     return QS_OK;
 }
 
 /* ---- end: the queues go over ---- */
 
-static const struct moved_record *find_record(const struct promotion *promotion, uint32_t at)
+static const struct moved_record *find_record(const struct sharing *sharing, uint32_t at)
 {
-    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
-    uint32_t low = 0, high = COUNT(promotion->records, struct moved_record);
+    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
+    uint32_t low = 0, high = COUNT(sharing->records, struct moved_record);
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -386,24 +386,24 @@ static const struct moved_record *find_record(const struct promotion *promotion,
             high = middle;
         }
     }
-    QS_ASSERT(low < COUNT(promotion->records, struct moved_record) && records[low].at == at);
+    QS_ASSERT(low < COUNT(sharing->records, struct moved_record) && records[low].at == at);
     return &records[low];
 }
 
-static void move_run(struct promotion *promotion, struct qsi_queue *queue, struct qsi_run *run)
+static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qsi_run *run)
 {
     struct qsi_chunk *old = run->messages.chunk;
-    uint64_t bytes = run->ram_bytes * promotion->new_chunk->used / (old->used + 1) + 1;
+    uint64_t bytes = run->ram_bytes * sharing->new_chunk->used / (old->used + 1) + 1;
     const struct moved_record *record = NULL;
 
-    run->messages.chunk = qsi_chunk_ref(promotion->new_chunk);
+    run->messages.chunk = qsi_chunk_ref(sharing->new_chunk);
     if (!run->messages.single_records) {
-        record = find_record(promotion, run->messages.record_at);
+        record = find_record(sharing, run->messages.record_at);
         run->messages.record_at = record->new_at;
     }
     for (uint32_t row = 0; row < run->count; row++) {
         if (run->messages.single_records) {
-            record = find_record(promotion, run->messages.rows[row]);
+            record = find_record(sharing, run->messages.rows[row]);
             run->messages.rows[row] = record->new_at;
         }
         if (record->first_row != UINT32_MAX) {
@@ -416,12 +416,13 @@ static void move_run(struct promotion *promotion, struct qsi_queue *queue, struc
     qsi_chunk_unref(old);
 }
 
-/* The runs of a destination's messages.  A run of single records goes over with the first of them. */
-static void move_destination(struct promotion *promotion, const struct qsi_messages *view,
+/* The runs of a destination's messages.  A run of single records goes over with the first of
+ * them. */
+static void move_destination(struct sharing *sharing, const struct qsi_messages *view,
                              uint32_t destination)
 {
     struct store_queue *queue =
-        queue_of(promotion, qsi_messages_destination_queue(view, destination));
+        queue_of(sharing, qsi_messages_destination_queue(view, destination));
     uint64_t seq = qsi_messages_destination_seq(view, destination);
     uint64_t end = seq + qsi_messages_destination_rows(view, destination);
 
@@ -431,43 +432,43 @@ static void move_destination(struct promotion *promotion, const struct qsi_messa
         if (run->first_seq >= end) {
             break;
         }
-        if (is_movable(promotion, &queue->core, run)) {
-            move_run(promotion, &queue->core, run);
+        if (is_movable(sharing, &queue->core, run)) {
+            move_run(sharing, &queue->core, run);
         }
     }
 }
 
-static void move_all(struct promotion *promotion)
+static void move_all(struct sharing *sharing)
 {
-    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
 
-    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
         struct qsi_messages view;
-        qsi_messages_view(&view, promotion->chunk->data + records[i].at);
+        qsi_messages_view(&view, sharing->chunk->data + records[i].at);
         for (uint32_t k = 0; k < view.destination_count; k++) {
-            move_destination(promotion, &view, k);
+            move_destination(sharing, &view, k);
         }
     }
 }
 
-static void end_places(struct promotion *promotion, bool done)
+static void end_places(struct sharing *sharing, bool done)
 {
-    struct qsi_place *places = ITEMS(promotion->places, struct qsi_place);
+    struct qsi_place *places = ITEMS(sharing->places, struct qsi_place);
 
-    for (uint32_t i = 0; i < COUNT(promotion->places, struct qsi_place); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->places, struct qsi_place); i++) {
         if (done) {
-            qsi_message_store_mark(promotion->store->messages, &places[i]);
+            qsi_message_store_mark(sharing->store->messages, &places[i]);
         } else {
-            qsi_message_store_abandon(promotion->store->messages, &places[i]);
+            qsi_message_store_abandon(sharing->store->messages, &places[i]);
         }
     }
 }
 
-static bool wants_promotion(const struct promotion *promotion)
+static bool wants_sharing(const struct sharing *sharing)
 {
-    const struct moved_record *records = ITEMS(promotion->records, struct moved_record);
+    const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
 
-    for (uint32_t i = 0; i < COUNT(promotion->records, struct moved_record); i++) {
+    for (uint32_t i = 0; i < COUNT(sharing->records, struct moved_record); i++) {
         if (records[i].first_row != UINT32_MAX) {
             return true;
         }
@@ -475,8 +476,8 @@ static bool wants_promotion(const struct promotion *promotion)
     return false;
 }
 
-/* Have other queues bodies of the run as well?  Its rows are asked, not its record: so all runs of a record together take time in
- * proportion to their messages, however many queues it has. */
+/* Have other queues bodies of the run as well?  Its rows are asked, not its record: so all runs
+ * of a record together take time in proportion to their messages, however many queues it has. */
 static bool has_other_destinations(const struct qsi_run *run)
 {
     struct qsi_messages view;
@@ -498,28 +499,28 @@ static bool has_other_destinations(const struct qsi_run *run)
 }
 
 /* REQUIRES lock and that nobody flushes; releases it meanwhile. */
-static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
-                         qs_error *error)
+static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
+                              qs_error *error)
 {
-    struct promotion promotion = {.store = store, .chunk = qsi_chunk_ref(chunk)};
+    struct sharing sharing = {.store = store, .chunk = qsi_chunk_ref(chunk)};
     qs_error detail = {0};
     qs_status status;
 
-    status = plan(&promotion);
-    if (status == QS_OK && wants_promotion(&promotion)) {
+    status = plan(&sharing);
+    if (status == QS_OK && wants_sharing(&sharing)) {
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_SHARES);
         *released_io = true;
         qsi_mutex_unlock(&store->mutex);
-        status = write_bodies(&promotion, &detail);
+        status = write_bodies(&sharing, &detail);
         if (status == QS_OK) {
-            status = build_chunk(&promotion);
+            status = build_chunk(&sharing);
         }
         qsi_mutex_lock(&store->mutex);
         if (status == QS_OK) {
-            qsi_chunk_charge(promotion.new_chunk, store->budget);
-            move_all(&promotion);
+            qsi_chunk_charge(sharing.new_chunk, store->budget);
+            move_all(&sharing);
         }
-        end_places(&promotion, status == QS_OK);
+        end_places(&sharing, status == QS_OK);
         if (status != QS_EINVAL) { /* that one says only that it does not fit */
             qsi_pager_note_failure(store, status, &detail);
         }
@@ -529,11 +530,11 @@ static qs_status promote(struct qs_store *store, struct qsi_chunk *chunk, bool *
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
         qsi_cond_broadcast(&store->paging.done);
     }
-    qsi_chunk_unref(promotion.chunk);
-    qsi_chunk_unref(promotion.new_chunk);
-    qsi_buf_fini(&promotion.records);
-    qsi_buf_fini(&promotion.refs);
-    qsi_buf_fini(&promotion.places);
+    qsi_chunk_unref(sharing.chunk);
+    qsi_chunk_unref(sharing.new_chunk);
+    qsi_buf_fini(&sharing.records);
+    qsi_buf_fini(&sharing.refs);
+    qsi_buf_fini(&sharing.places);
     return status;
 }
 
@@ -546,7 +547,8 @@ static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
     }
 }
 
-/* The first chunk behind what was looked at with bodies that several queues have; NULL: none in the next *bytes_io of content. */
+/* The first chunk behind what was looked at with bodies that several queues have; NULL: none in
+ * the next *bytes_io of content. */
 static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *queue,
                                      uint64_t *bytes_io)
 {
@@ -572,8 +574,8 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
     return NULL;
 }
 
-qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
-                      bool *released_io, qs_error *error)
+qs_status qsi_share_bodies(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
+                           bool *released_io, qs_error *error)
 {
     /* At recovery nothing may be added to the message store: what it has is not decided yet. */
     bool may =
@@ -582,7 +584,7 @@ qs_status qsi_promote(struct qs_store *store, struct store_queue *queue, uint64_
 
     while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {
         bool released = false;
-        qs_status status = promote(store, chunk, &released, error);
+        qs_status status = share_bodies(store, chunk, &released, error);
         *released_io = *released_io || released;
         if (status != QS_OK || released) {
             return status;

@@ -1,4 +1,5 @@
-/* Event loops: the descriptor is written when there is something to take, once, and not otherwise; calls that must not wait do not. */
+/* Event loops: the descriptor is written when there is something to take, once, and not
+ * otherwise; calls that must not wait do not. */
 #include "engine_fixture.h"
 #include "qs_test_batch.h"
 #include "qs_test_fields.h"
@@ -9,58 +10,58 @@
 #include <unistd.h>
 
 #define ANSWERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
-#define BELLS_MAX 256
+#define EVENT_FDS_MAX 256
 #define SOON 2000 /* ms; nothing here takes a tenth of it */
 
 /* The descriptors that a test asked for, which it closes at its end. */
 static struct {
-    int fds[BELLS_MAX];
+    int fds[EVENT_FDS_MAX];
     size_t count;
-} bells;
+} event_fds;
 
-static void remember_bell(int bell)
+static void remember_event_fd(int event_fd)
 {
-    for (size_t i = 0; i < bells.count; i++) {
-        if (bells.fds[i] == bell) {
+    for (size_t i = 0; i < event_fds.count; i++) {
+        if (event_fds.fds[i] == event_fd) {
             return;
         }
     }
-    QS_CHECK(bells.count < BELLS_MAX);
-    bells.fds[bells.count++] = bell;
+    QS_CHECK(event_fds.count < EVENT_FDS_MAX);
+    event_fds.fds[event_fds.count++] = event_fd;
 }
 
 /* Also a check that nobody else has closed one. */
-static void close_bells(void)
+static void close_event_fds(void)
 {
-    for (size_t i = 0; i < bells.count; i++) {
-        QS_CHECK(close(bells.fds[i]) == 0);
+    for (size_t i = 0; i < event_fds.count; i++) {
+        QS_CHECK(close(event_fds.fds[i]) == 0);
     }
-    bells.count = 0;
+    event_fds.count = 0;
 }
 
-/* Asking is a call of the channel, which rings by itself what is due: ask before. */
-static int bell_of(qs_channel *channel)
+/* Asking is a call of the channel, which signals by itself what is due: ask before. */
+static int event_fd_of(qs_channel *channel)
 {
-    int bell;
+    int event_fd;
 
-    QS_CHECK_OK(qs_channel_event_fd(channel, &bell, QS_ERROR));
-    remember_bell(bell);
-    return bell;
+    QS_CHECK_OK(qs_channel_event_fd(channel, &event_fd, QS_ERROR));
+    remember_event_fd(event_fd);
+    return event_fd;
 }
 
-static bool rings(int bell, int timeout_ms)
+static bool is_signalled(int event_fd, int timeout_ms)
 {
-    struct pollfd watched = {.fd = bell, .events = POLLIN};
+    struct pollfd watched = {.fd = event_fd, .events = POLLIN};
 
     return poll(&watched, 1, timeout_ms) == 1;
 }
 
-/* Listens, which makes it silent again; how often it was rung. */
-static unsigned long long listen_to(int bell)
+/* Listens, which makes it silent again; how often it was signalled. */
+static unsigned long long listen_to(int event_fd)
 {
     eventfd_t count = 0;
 
-    QS_CHECK(eventfd_read(bell, &count) == 0);
+    QS_CHECK(eventfd_read(event_fd, &count) == 0);
     return count;
 }
 
@@ -96,23 +97,23 @@ static qs_channel *consumer_of(struct engine *engine, const char *queue, uint32_
 static void test_confirms_ring_once(struct engine *engine)
 {
     qs_channel *channel = engine->channel;
-    int bell = bell_of(channel);
+    int event_fd = event_fd_of(channel);
     uint64_t confirmed = 0;
 
-    QS_CHECK(bell == bell_of(channel));
+    QS_CHECK(event_fd == event_fd_of(channel));
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_confirm_select(channel, QS_ERROR));
     for (int i = 0; i < 100; i++) {
         publish(engine, "q", "body");
     }
-    QS_CHECK(!rings(bell, 0)); /* nobody asked */
+    QS_CHECK(!is_signalled(event_fd, 0)); /* nobody asked */
     while (confirmed < 100) {
         qs_event event;
         qs_status status = qs_channel_next_event(channel, ANSWERS | QS_EVENT_ARM | QS_NO_WAIT, 0,
                                                  &event, QS_ERROR);
         if (status == QS_EEMPTY) {
-            QS_CHECK(rings(bell, SOON));
-            QS_CHECK(listen_to(bell) == 1);
+            QS_CHECK(is_signalled(event_fd, SOON));
+            QS_CHECK(listen_to(event_fd) == 1);
             continue;
         }
         QS_CHECK_OK(status);
@@ -125,30 +126,30 @@ static void test_confirms_ring_once(struct engine *engine)
 static void test_a_delivery_rings_who_may_have_it(struct engine *engine)
 {
     qs_channel *first, *second;
-    int first_bell, second_bell;
+    int first_event_fd, second_event_fd;
 
     declare(engine, "q", 0);
     declare(engine, "other", 0);
     first = consumer_of(engine, "q", 1);
     second = consumer_of(engine, "q", 1);
-    first_bell = bell_of(first);
-    second_bell = bell_of(second);
+    first_event_fd = event_fd_of(first);
+    second_event_fd = event_fd_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "other", "not theirs");
-    QS_CHECK(!rings(first_bell, 0) && !rings(second_bell, 0));
+    QS_CHECK(!is_signalled(first_event_fd, 0) && !is_signalled(second_event_fd, 0));
     publish(engine, "q", "1"); /* it is the first one's turn */
-    QS_CHECK(rings(first_bell, 0) && !rings(second_bell, 0));
+    QS_CHECK(is_signalled(first_event_fd, 0) && !is_signalled(second_event_fd, 0));
     publish(engine, "q", "2");
-    QS_CHECK(rings(second_bell, 0));
-    QS_CHECK(listen_to(first_bell) == 1 && listen_to(second_bell) == 1);
+    QS_CHECK(is_signalled(second_event_fd, 0));
+    QS_CHECK(listen_to(first_event_fd) == 1 && listen_to(second_event_fd) == 1);
     take(second, QS_EVENT_DELIVERY);
     take(first, QS_EVENT_DELIVERY);
     arm(first, QS_EVENT_DELIVERY);
     publish(engine, "q", "3");
-    QS_CHECK(!rings(first_bell, 0)); /* it has no room */
+    QS_CHECK(!is_signalled(first_event_fd, 0)); /* it has no room */
     QS_CHECK_OK(qs_channel_ack(first, 1, QS_NO_WAIT, QS_ERROR));
-    QS_CHECK(rings(first_bell, 0));
+    QS_CHECK(is_signalled(first_event_fd, 0));
     qs_channel_close(first);
     qs_channel_close(second);
 }
@@ -157,19 +158,19 @@ static void test_a_delivery_rings_who_may_have_it(struct engine *engine)
 static void test_who_goes_hands_on(struct engine *engine)
 {
     qs_channel *first, *second;
-    int second_bell;
+    int second_event_fd;
 
     declare(engine, "q", 0);
     first = consumer_of(engine, "q", 0);
     second = consumer_of(engine, "q", 0);
-    (void)bell_of(first);
-    second_bell = bell_of(second);
+    (void)event_fd_of(first);
+    second_event_fd = event_fd_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "q", "1");
-    QS_CHECK(!rings(second_bell, 0));
+    QS_CHECK(!is_signalled(second_event_fd, 0));
     qs_channel_close(first);
-    QS_CHECK(rings(second_bell, 0));
+    QS_CHECK(is_signalled(second_event_fd, 0));
     take(second, QS_EVENT_DELIVERY);
     qs_channel_close(second);
 }
@@ -178,19 +179,19 @@ static void test_who_goes_hands_on(struct engine *engine)
 static void test_who_asks_for_others_hands_on(struct engine *engine)
 {
     qs_channel *first, *second;
-    int second_bell;
+    int second_event_fd;
 
     declare(engine, "q", 0);
     first = consumer_of(engine, "q", 0);
     second = consumer_of(engine, "q", 0);
-    (void)bell_of(first);
-    second_bell = bell_of(second);
+    (void)event_fd_of(first);
+    second_event_fd = event_fd_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "q", "1");
-    QS_CHECK(!rings(second_bell, 0));
+    QS_CHECK(!is_signalled(second_event_fd, 0));
     arm(first, ANSWERS);
-    QS_CHECK(rings(second_bell, 0));
+    QS_CHECK(is_signalled(second_event_fd, 0));
     qs_channel_close(first);
     qs_channel_close(second);
 }
@@ -200,24 +201,24 @@ static void test_the_end_rings(struct engine *engine)
     qs_channel *channel;
     qs_declare_ok ok;
     uint64_t count;
-    int bell;
+    int event_fd;
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
-    bell = bell_of(channel);
+    event_fd = event_fd_of(channel);
     QS_CHECK_STATUS(QS_NOT_FOUND, qs_channel_queue_declare(channel, text("none"), QS_PASSIVE, NONE,
                                                            &ok, QS_ERROR));
-    QS_CHECK(rings(bell, 0));
+    QS_CHECK(is_signalled(event_fd, 0));
     qs_channel_close(channel);
     declare(engine, "q", 0);
     channel = consumer_of(engine, "q", 0);
-    bell = bell_of(channel);
+    event_fd = event_fd_of(channel);
     arm(channel, QS_EVENT_CANCEL);
     QS_CHECK_OK(qs_channel_queue_delete(engine->channel, text("q"), 0, &count, QS_ERROR));
-    QS_CHECK(rings(bell, 0) && listen_to(bell) == 1);
+    QS_CHECK(is_signalled(event_fd, 0) && listen_to(event_fd) == 1);
     take(channel, QS_EVENT_CANCEL);
     arm(channel, ANSWERS);
     engine_close(engine);
-    QS_CHECK(rings(bell, 0));
+    QS_CHECK(is_signalled(event_fd, 0));
     qs_channel_close(channel);
     engine_open(engine);
 }
@@ -227,45 +228,45 @@ static void test_the_end_rings(struct engine *engine)
 static void test_a_freed_channel_leaves_its_descriptor_open(struct engine *engine)
 {
     qs_channel *channel;
-    int bell;
+    int event_fd;
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
-    bell = bell_of(channel);
+    event_fd = event_fd_of(channel);
     engine_close(engine);
-    QS_CHECK(listen_to(bell) == 1);
+    QS_CHECK(listen_to(event_fd) == 1);
     qs_channel_close(channel);
-    QS_CHECK(fcntl(bell, F_GETFD) == FD_CLOEXEC);
-    QS_CHECK(!rings(bell, 0)); /* the store's end was said already */
+    QS_CHECK(fcntl(event_fd, F_GETFD) == FD_CLOEXEC);
+    QS_CHECK(!is_signalled(event_fd, 0)); /* the store's end was said already */
     engine_open(engine);
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
-    bell = bell_of(channel);
+    event_fd = event_fd_of(channel);
     qs_channel_close(channel);
-    QS_CHECK(rings(bell, 0) && listen_to(bell) == 1);
+    QS_CHECK(is_signalled(event_fd, 0) && listen_to(event_fd) == 1);
 }
 
 static void test_a_change_rings_whoever_it_is_for(struct engine *engine)
 {
     qs_channel *channel;
-    int channel_bell;
+    int channel_event_fd;
 
     declare(engine, "q", 0);
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
-    channel_bell = bell_of(channel);
+    channel_event_fd = event_fd_of(channel);
     arm(channel, QS_EVENT_CHANGE);
     publish(engine, "q", "1");
-    QS_CHECK(rings(channel_bell, 0));
+    QS_CHECK(is_signalled(channel_event_fd, 0));
     qs_channel_close(channel);
 }
 
-/* ---- who is rung, by what brings something ---- */
+/* ---- who is signalled, and by what ---- */
 
 #define QUEUES 3
 
 struct listeners { /* one to each queue, and somebody who has a message of each */
     struct engine *engine;
     qs_channel *channels[QUEUES];
-    int bells[QUEUES];
-    qs_channel *holder;
+    int event_fds[QUEUES];
+    qs_channel *internal_channel;
 };
 
 static const char *const names[QUEUES] = {"q0", "q1", "q2"};
@@ -298,14 +299,15 @@ static void bring_by_transaction(struct listeners *listeners, int i)
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0,
                                    &receipt, QS_ERROR));
-    QS_CHECK(!rings(listeners->bells[i], 0));
+    QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
     QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
     qs_channel_close(channel);
 }
 
 static void bring_by_requeue(struct listeners *listeners, int i)
 {
-    QS_CHECK_OK(qs_channel_nack(listeners->holder, (uint64_t)i + 1, QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_nack(listeners->internal_channel, (uint64_t)i + 1, QS_REQUEUE, QS_ERROR));
 }
 
 static void bring_by_dead_letter(struct listeners *listeners, int i)
@@ -317,11 +319,11 @@ static void bring_by_dead_letter(struct listeners *listeners, int i)
 
     qs_test_put_text(&fields, "x-dead-letter-exchange", "");
     qs_test_put_text(&fields, "x-dead-letter-routing-key", names[i]);
-    QS_CHECK_OK(qs_channel_queue_declare(listeners->holder, text(dying[i]), 0,
+    QS_CHECK_OK(qs_channel_queue_declare(listeners->internal_channel, text(dying[i]), 0,
                                          qs_test_fields_slice(&fields), &ok, QS_ERROR));
     publish(listeners->engine, dying[i], "1");
-    QS_CHECK_OK(qs_channel_get(listeners->holder, text(dying[i]), 0, &message, QS_ERROR));
-    QS_CHECK_OK(qs_channel_nack(listeners->holder, message.delivery_tag, 0, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get(listeners->internal_channel, text(dying[i]), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(listeners->internal_channel, message.delivery_tag, 0, QS_ERROR));
     qs_message_release(&message);
 }
 
@@ -332,18 +334,19 @@ static void bring_by_cancel(struct listeners *listeners, int i)
     char tag[256];
 
     qs_test_put_long(&fields, "x-priority", 9);
-    QS_CHECK_OK(qs_channel_consume(listeners->holder, text(names[i]), text("before"), 0,
+    QS_CHECK_OK(qs_channel_consume(listeners->internal_channel, text(names[i]), text("before"), 0,
                                    qs_test_fields_slice(&fields), tag, QS_ERROR));
     publish(listeners->engine, names[i], "1");
-    QS_CHECK(!rings(listeners->bells[i], 0));
-    QS_CHECK_OK(qs_channel_cancel(listeners->holder, text("before"), QS_ERROR));
+    QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
+    QS_CHECK_OK(qs_channel_cancel(listeners->internal_channel, text("before"), QS_ERROR));
 }
 
 static void bring_by_delete(struct listeners *listeners, int i)
 {
     uint64_t count;
 
-    QS_CHECK_OK(qs_channel_queue_delete(listeners->holder, text(names[i]), 0, &count, QS_ERROR));
+    QS_CHECK_OK(
+        qs_channel_queue_delete(listeners->internal_channel, text(names[i]), 0, &count, QS_ERROR));
 }
 
 static void listen_on_queues(struct listeners *listeners, struct engine *engine)
@@ -351,14 +354,15 @@ static void listen_on_queues(struct listeners *listeners, struct engine *engine)
     qs_message message;
 
     listeners->engine = engine;
-    QS_CHECK_OK(qs_channel_open(&listeners->holder, engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_open(&listeners->internal_channel, engine->store, QS_ERROR));
     for (int i = 0; i < QUEUES; i++) {
         declare(engine, names[i], QS_DURABLE);
         publish(engine, names[i], "0");
-        QS_CHECK_OK(qs_channel_get(listeners->holder, text(names[i]), 0, &message, QS_ERROR));
+        QS_CHECK_OK(
+            qs_channel_get(listeners->internal_channel, text(names[i]), 0, &message, QS_ERROR));
         qs_message_release(&message);
         listeners->channels[i] = consumer_of(engine, names[i], 0);
-        listeners->bells[i] = bell_of(listeners->channels[i]);
+        listeners->event_fds[i] = event_fd_of(listeners->channels[i]);
         arm(listeners->channels[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL);
     }
 }
@@ -367,7 +371,7 @@ static void stop_listening(struct listeners *listeners)
 {
     uint64_t count;
 
-    qs_channel_close(listeners->holder);
+    qs_channel_close(listeners->internal_channel);
     for (int i = 0; i < QUEUES; i++) {
         qs_channel_close(listeners->channels[i]);
         QS_CHECK_OK(qs_channel_queue_delete(listeners->engine->channel, text(names[i]), 0, &count,
@@ -387,9 +391,9 @@ static void test_only_consumers_of_the_queue_are_rung(struct engine *engine)
             struct listeners listeners;
             listen_on_queues(&listeners, engine);
             bring[way](&listeners, i);
-            QS_CHECK(rings(listeners.bells[i], SOON));
+            QS_CHECK(is_signalled(listeners.event_fds[i], SOON));
             for (int k = 0; k < QUEUES; k++) {
-                QS_CHECK(k == i || !rings(listeners.bells[k], 0));
+                QS_CHECK(k == i || !is_signalled(listeners.event_fds[k], 0));
             }
             stop_listening(&listeners);
         }
@@ -401,11 +405,11 @@ static void test_the_end_of_a_channel_rings_for_all_it_held(struct engine *engin
     struct listeners listeners;
 
     listen_on_queues(&listeners, engine);
-    qs_channel_close(listeners.holder);
+    qs_channel_close(listeners.internal_channel);
     for (int i = 0; i < QUEUES; i++) {
-        QS_CHECK(rings(listeners.bells[i], 0));
+        QS_CHECK(is_signalled(listeners.event_fds[i], 0));
     }
-    listeners.holder = NULL;
+    listeners.internal_channel = NULL;
     stop_listening(&listeners);
 }
 
@@ -414,21 +418,21 @@ static void test_a_smaller_prefetch_rings_the_others(struct engine *engine)
 {
     qs_channel *first, *second;
     qs_message message;
-    int first_bell, second_bell;
+    int first_event_fd, second_event_fd;
 
     declare(engine, "q", 0);
     publish(engine, "q", "0");
     first = consumer_of(engine, "q", 0);
     take(first, QS_EVENT_DELIVERY);
     second = consumer_of(engine, "q", 0);
-    first_bell = bell_of(first);
-    second_bell = bell_of(second);
+    first_event_fd = event_fd_of(first);
+    second_event_fd = event_fd_of(second);
     arm(first, QS_EVENT_DELIVERY);
     arm(second, QS_EVENT_DELIVERY);
     publish(engine, "q", "1");
-    QS_CHECK(rings(first_bell, 0) && !rings(second_bell, 0));
+    QS_CHECK(is_signalled(first_event_fd, 0) && !is_signalled(second_event_fd, 0));
     QS_CHECK_OK(qs_channel_qos(first, 1, 0, QS_GLOBAL, QS_ERROR));
-    QS_CHECK(rings(second_bell, 0));
+    QS_CHECK(is_signalled(second_event_fd, 0));
     qs_channel_close(first);
     qs_channel_close(second);
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
@@ -438,23 +442,23 @@ static void test_a_smaller_prefetch_rings_the_others(struct engine *engine)
 static void test_confirms_ring_who_was_armed_before_it_published(struct engine *engine)
 {
     qs_channel *channel = engine->channel, *other;
-    int channel_bell, other_bell;
+    int channel_event_fd, other_event_fd;
 
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_open(&other, engine->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_confirm_select(channel, QS_ERROR));
     QS_CHECK_OK(qs_channel_confirm_select(other, QS_ERROR));
-    channel_bell = bell_of(channel);
-    other_bell = bell_of(other);
+    channel_event_fd = event_fd_of(channel);
+    other_event_fd = event_fd_of(other);
     arm(channel, ANSWERS);
     arm(other, ANSWERS);
     publish(engine, "q", "1"); /* is durable with the next commit */
-    QS_CHECK(rings(channel_bell, SOON) && listen_to(channel_bell) == 1);
+    QS_CHECK(is_signalled(channel_event_fd, SOON) && listen_to(channel_event_fd) == 1);
     take(channel, QS_EVENT_ACK);
     arm(channel, ANSWERS);
     publish_to(engine, "", "q", TRANSIENT, text("2")); /* needs none */
-    QS_CHECK(rings(channel_bell, 0));
-    QS_CHECK(!rings(other_bell, 0));
+    QS_CHECK(is_signalled(channel_event_fd, 0));
+    QS_CHECK(!is_signalled(other_event_fd, 0));
     qs_channel_close(other);
 }
 
@@ -511,7 +515,8 @@ static void test_a_range_is_settled_beside_a_transaction(struct engine *engine)
     }
 }
 
-/* What a client settles when it keeps one tag back: the transaction has the rest, and later that one too. */
+/* What a client settles when it keeps one tag back: the transaction has the rest, and later that
+ * one too. */
 static void test_ranges_of_a_transaction_leave_out_what_lies_between(struct engine *engine)
 {
     qs_channel *channel = engine->channel;
@@ -545,11 +550,11 @@ static void test_it_needs_somebody_who_commits(void)
 {
     struct engine engine;
     qs_event event;
-    int bell;
+    int event_fd;
 
     engine_start(&engine, IN_MEMORY);
-    QS_CHECK_STATUS(QS_EINVAL, qs_channel_event_fd(engine.channel, &bell, QS_ERROR));
-    QS_CHECK(bell == -1);
+    QS_CHECK_STATUS(QS_EINVAL, qs_channel_event_fd(engine.channel, &event_fd, QS_ERROR));
+    QS_CHECK(event_fd == -1);
     QS_CHECK_STATUS(QS_EINVAL, qs_channel_next_event(engine.channel, ANSWERS | QS_EVENT_ARM, 0,
                                                      &event, QS_ERROR));
     engine_stop(&engine);
@@ -579,7 +584,7 @@ int main(void)
         engine_start(&engine, ON_DISK);
         tests[i](&engine);
         engine_stop(&engine);
-        close_bells();
+        close_event_fds();
     }
     test_it_needs_somebody_who_commits();
     return 0;

@@ -88,7 +88,7 @@ class Entry:
     deliveries: int = field(compare=False, default=0)
 
 
-class DepartureMachine(RuleBasedStateMachine):
+class RemovalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="qs-model-")) / "store"
@@ -142,7 +142,7 @@ class DepartureMachine(RuleBasedStateMachine):
             self.bury(self.ready[queue].pop(0), "maxlen")
 
     def bury(self, entry: Entry, reason: str) -> None:
-        """The end of a message in its queue: its letter goes on, unless it would go round."""
+        """The end of a message in its queue: its dead letter goes on, unless it would go round."""
         target = KINDS[entry.queue].letters_to
         if target is None:
             return
@@ -319,8 +319,8 @@ class DepartureMachine(RuleBasedStateMachine):
         assert told == expected
 
 
-TestDepartures = DepartureMachine.TestCase
-TestDepartures.settings = settings(
+TestRemovals = RemovalMachine.TestCase
+TestRemovals.settings = settings(
     max_examples=80,
     stateful_step_count=50,
     deadline=None,

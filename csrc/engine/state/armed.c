@@ -1,13 +1,15 @@
-/* Channels of event loops: parked, they wait without a thread, and a bell calls them back.
+/* Channels of event loops: armed for notification, they wait without a thread until their
+ * eventfd is signalled.
  *
- * A parked channel counts among those who wait, until it asks for events again: the same as a thread that was woken and has
- * not run yet.  Invariant: a channel is armed while its bell is to be rung, and parked at least as long.  Only who may have something
- * is asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
-#include "park.h"
+ * An armed channel counts among those who wait, until it asks for events again: the same as a
+ * thread that was woken and has not run yet.  Invariant: a channel that is to be signalled
+ * (armed_kinds) is armed, and stays so until it asks again.  Only who may have something is
+ * asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
+#include "armed.h"
 
-#include "bell.h"
 #include "enter.h"
 #include "error.h"
+#include "event_fd.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -15,20 +17,20 @@ qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
 {
     qs_status status = QS_OK;
 
-    *fd_out = QSI_NO_BELL;
+    *fd_out = QSI_NO_EVENT_FD;
     QS_TRY(qsi_channel_enter(channel, error));
     if (!channel->store->options.background) {
         status = qsi_fail(error, QS_EINVAL,
                           "a store without background threads commits only when somebody waits: "
                           "there is nobody who could tell of it");
-    } else if (channel->bell == QSI_NO_BELL) {
-        status = qsi_bell_open(&channel->bell, error);
+    } else if (channel->event_fd == QSI_NO_EVENT_FD) {
+        status = qsi_event_fd_open(&channel->event_fd, error);
     }
-    *fd_out = channel->bell;
+    *fd_out = channel->event_fd;
     return qsi_channel_leave(channel, status);
 }
 
-static void disarm(struct qs_channel *channel)
+static void clear_kinds(struct qs_channel *channel)
 {
     if (channel->armed_kinds != 0) {
         channel->armed_kinds = 0;
@@ -38,20 +40,20 @@ static void disarm(struct qs_channel *channel)
     }
 }
 
-void qsi_channel_ring(struct qs_channel *channel)
+void qsi_channel_signal(struct qs_channel *channel)
 {
-    disarm(channel);
-    qsi_bell_ring(channel->bell);
+    clear_kinds(channel);
+    qsi_event_fd_signal(channel->event_fd);
 }
 
-qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds, qs_error *error)
+qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
 {
     struct qs_store *store = channel->store;
 
-    if (channel->bell == QSI_NO_BELL) {
+    if (channel->event_fd == QSI_NO_EVENT_FD) {
         return qsi_fail(error, QS_EINVAL, "QS_EVENT_ARM without a qs_channel_event_fd");
     }
-    channel->is_parked = true;
+    channel->is_armed = true;
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->events.waiters += 1;
     store->events.deferred_waiters += channel->deferred ? 1 : 0;
@@ -67,15 +69,15 @@ qs_status qsi_channel_park(struct qs_channel *channel, uint32_t kinds, qs_error 
     return QS_OK;
 }
 
-bool qsi_channel_unpark(struct qs_channel *channel)
+bool qsi_channel_disarm(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
 
-    if (!channel->is_parked) {
+    if (!channel->is_armed) {
         return false;
     }
-    disarm(channel);
-    channel->is_parked = false;
+    clear_kinds(channel);
+    channel->is_armed = false;
     channel->waits = false;
     store->events.waiters -= 1;
     store->events.deferred_waiters -= channel->deferred ? 1 : 0;
@@ -86,17 +88,17 @@ void qsi_channel_note_deferred(struct qs_channel *channel)
 {
     if (!channel->deferred) {
         channel->deferred = true;
-        channel->store->events.deferred_waiters += channel->is_parked ? 1 : 0;
+        channel->store->events.deferred_waiters += channel->is_armed ? 1 : 0;
     }
 }
 
-void qsi_ring_if_due(struct qs_channel *channel)
+void qsi_signal_if_due(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
 
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
-        qsi_channel_ring(channel);
+        qsi_channel_signal(channel);
     } else if ((channel->armed_kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
                qsi_confirms_last_lsn(&channel->confirms) != 0 &&
                qsi_list_is_empty(&channel->in_confirms)) {
@@ -104,29 +106,29 @@ void qsi_ring_if_due(struct qs_channel *channel)
     }
 }
 
-void qsi_ring_changes(struct qs_store *store)
+void qsi_signal_changes(struct qs_store *store)
 {
     while (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_channel_ring(
+        qsi_channel_signal(
             QSI_LIST_OWNER(store->events.armed_for_changes.next, struct qs_channel, in_changes));
     }
 }
 
-void qsi_ring_confirmed(struct qs_store *store)
+void qsi_signal_confirmed(struct qs_store *store)
 {
     struct qsi_list *next;
 
     for (struct qsi_list *node = store->events.armed_for_confirms.next;
          node != &store->events.armed_for_confirms; node = next) {
         next = node->next;
-        qsi_ring_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_confirms));
+        qsi_signal_if_due(QSI_LIST_OWNER(node, struct qs_channel, in_confirms));
     }
 }
 
-void qsi_channel_ring_shut(struct qs_channel *channel)
+void qsi_channel_signal_shut(struct qs_channel *channel)
 {
-    qsi_channel_unpark(channel);
-    if (channel->bell != QSI_NO_BELL) {
-        qsi_bell_ring(channel->bell);
+    qsi_channel_disarm(channel);
+    if (channel->event_fd != QSI_NO_EVENT_FD) {
+        qsi_event_fd_signal(channel->event_fd);
     }
 }

@@ -1,0 +1,132 @@
+/* Sub-queues of queues with priorities: found, and made when they are first needed. */
+#include "priorities.h"
+
+#include "check.h"
+#include "error.h"
+#include "queue_life.h"
+
+#include <string.h>
+
+/* The index of the sub-queue, or of the next one below. */
+static uint32_t find_index(const struct store_priorities *priorities, uint8_t priority)
+{
+    uint32_t low = 0, high = priorities->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (priorities->queues[middle]->priority > priority) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+struct store_queue *qsi_find_head_subqueue(struct store_queue *queue)
+{
+    const struct store_priorities *priorities = queue->priorities;
+
+    for (size_t word = sizeof priorities->sum.places / sizeof priorities->sum.places[0];
+         word-- > 0;) {
+        uint64_t filled = priorities->sum.places[word];
+        if (filled != 0) {
+            uint32_t bit = QSI_WORD_BITS - 1 - (uint32_t)__builtin_clzll(filled);
+            return priorities
+                ->queues[find_index(priorities, (uint8_t)(word * QSI_WORD_BITS + bit))];
+        }
+    }
+    return queue;
+}
+
+uint64_t qsi_delayed_count(const struct store_queue *queue)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
+        count += qsi_core_at(queue, i)->delayed_count;
+    }
+    return count;
+}
+
+void qsi_tell_earliest(struct store_queue *queue)
+{
+    struct store_priorities *priorities = queue->priorities;
+
+    if (priorities == NULL) {
+        return;
+    }
+    priorities->sum.earliest = QSI_NEVER;
+    for (uint32_t i = 0; i < priorities->count; i++) {
+        uint64_t of_priority = qsi_queue_earliest(&priorities->queues[i]->core);
+        priorities->sum.earliest =
+            of_priority < priorities->sum.earliest ? of_priority : priorities->sum.earliest;
+    }
+}
+
+static uint8_t clamp(const struct store_queue *queue, uint8_t priority)
+{
+    return priority < queue->policy.priority_max ? priority : queue->policy.priority_max;
+}
+
+struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priority)
+{
+    uint8_t clamped = clamp(queue, priority);
+    struct store_queue *found = queue->priorities->queues[find_index(queue->priorities, clamped)];
+
+    return found->priority == clamped ? found : NULL;
+}
+
+static qs_status make_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
+                               struct store_queue **subqueue_out)
+{
+    struct store_priorities *priorities = queue->priorities;
+    uint32_t index = find_index(priorities, priority);
+
+    QS_TRY(qsi_create_subqueue(store, queue, priority, subqueue_out));
+    qsi_queue_join(&(*subqueue_out)->core, &priorities->sum, priority);
+    memmove(priorities->queues + index + 1, priorities->queues + index,
+            (priorities->count - index) * sizeof(struct store_queue *));
+    priorities->queues[index] = *subqueue_out;
+    priorities->count += 1;
+    QS_ASSERT(priorities->count <= queue->policy.priority_max + UINT32_C(1));
+    return QS_OK;
+}
+
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue, uint8_t priority)
+{
+    struct store_queue *subqueue;
+
+    return qsi_find_subqueue(queue, priority) != NULL
+               ? QS_OK
+               : make_subqueue(store, queue, clamp(queue, priority), &subqueue);
+}
+
+struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id)
+{
+    return qsi_map_get_number(&store->queues_by_id, id);
+}
+
+qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
+                            qs_error *error)
+{
+    struct store_queue *queue;
+
+    *queue_out = qsi_find_by_id(store, id);
+    if (QS_LIKELY(*queue_out != NULL || qsi_priority_in(id) == 0)) {
+        return QS_OK;
+    }
+    queue = qsi_find_by_id(store, qsi_queue_in(id));
+    if (queue == NULL) {
+        return QS_OK;
+    }
+    if (qsi_priority_in(id) > queue->policy.priority_max) {
+        return qsi_fail(error, QS_ECORRUPT, "queue '%.*s': it has no priority %u",
+                        (int)queue->name.bytes, (const char *)queue->name.data,
+                        qsi_priority_in(id));
+    }
+    return make_subqueue(store, queue, qsi_priority_in(id), queue_out) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                          (const char *)queue->name.data);
+}
