@@ -237,8 +237,8 @@ cdef class Channel:
                  arguments)
 
     def queue_purge(self, queue):
-        """Drop every message of a queue that is ready or delayed; unacknowledged ones stay.  Returns
-        how many were dropped."""
+        """Drop every message of a queue that is ready or delayed; unacknowledged ones stay.
+        Returns how many were dropped."""
         cdef qs_slice name
         cdef uint64_t count = 0
         cdef qs_error error

@@ -1,4 +1,5 @@
-# Notes: the engine tells what no call can, from a thread of its own, and a thread of Python logs it.
+# Notes: the engine tells what no call can, from a thread of its own, and a thread of Python logs
+# it.
 #
 # The engine's thread only copies the text.  It never enters Python: to do so it would need a thread
 # state of Python, and CPython ends the process when there is no memory for one.
@@ -71,8 +72,8 @@ cdef class Notes:
 
     cdef void await_end(self) noexcept:
         """Until all is logged; not for ever: a handler may wait for what the caller has."""
-        cdef int tries
-        for tries in range(END_TRIES):
+        cdef int _tries
+        for _tries in range(END_TRIES):
             if self.has_ended or get_ident() == self.ident:
                 return
             with nogil:
