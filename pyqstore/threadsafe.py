@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _core
 from .errors import ChannelClosed
@@ -151,6 +151,9 @@ class Settler:
             future, _ = self._asked.popleft()
             if future.set_running_or_notify_cancel():
                 future.set_exception(ChannelClosed("the channel is closed"))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Settler cannot be copied: its descriptors would be closed twice")
 
     def _close_descriptors(self) -> None:
         os.close(self._watched_fd)

@@ -1,5 +1,6 @@
 """A pool of threads settles what another thread receives."""
 
+import copy
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -194,3 +195,10 @@ def test_who_asked_a_channel_whose_store_was_closed_is_told(tmp_path: Path) -> N
     for answer in asked:
         with pytest.raises(pyqstore.ChannelClosed):
             answer.result(10)
+
+
+def test_settler_cannot_be_copied_so_no_descriptor_is_closed_twice(
+    channel: pyqstore.Channel,
+) -> None:
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copy.copy(channel.threadsafe())
