@@ -9,8 +9,13 @@
 #ifndef QSI_THREAD_SAFETY_H
 #define QSI_THREAD_SAFETY_H
 
+#include "qstore/status.h"
+
 #if defined(__clang__)
 #define QSI_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
+/* Of a function that holds a lock when it returns QS_OK, clang follows what it returned to a
+ * comparison with a literal, and not to one with an enumerator. */
+#define QS_OK 0
 #else
 #define QSI_THREAD_SAFETY(...)
 #endif

@@ -20,14 +20,14 @@ void qsi_store_unref(struct qs_store *store)
 
     store->references -= 1;
     last = store->references == 0;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (last) {
         qsi_free_store(store);
     }
 }
 
 /* Settles that only a checkpoint makes durable: the disk was full. */
-static bool has_unjournalled(const struct qs_store *store)
+static bool has_unjournalled(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->space.unjournalled != store->space.covered;
 }
@@ -35,6 +35,7 @@ static bool has_unjournalled(const struct qs_store *store)
 /* A checkpoint leaves nothing to replay.  A store that cannot make one, for want of space,
  * memory, descriptors or a file, is closed all the same: the journal has everything. */
 static qs_status last_checkpoint(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error detail = {0};
     qs_status status;
@@ -64,10 +65,10 @@ static qs_status settle(struct qs_store *store, qs_error *error)
 {
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     status = last_checkpoint(store, error);
     if (status != QS_OK) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         return status;
     }
     status = qsi_commit_wait(store, qsi_journal_appended_lsn(store->journal), QS_FOREVER, error);
@@ -75,7 +76,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
         /* A store that has failed since its last durable byte must not look well closed. */
         status = qsi_store_check_failed(store, error);
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (status == QS_OK) {
         status = qsi_message_store_settle(store->messages, error);
     }
@@ -124,7 +125,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
             store)) { /* the parent's: its locks may be held for ever and its files are not ours */
         return QS_OK;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_life_step(&store->life, QSI_LIFE_SHUT);
     qsi_make_room_to_shut(store, NULL);
     for (struct qsi_list *node = store->connections.next; node != &store->connections;
@@ -133,14 +134,14 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
     }
     qsi_cond_broadcast(&store->commit.durable);
     qsi_cond_broadcast(&store->events.came);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     qsi_stop_threads(store);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_removals_shut(store);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = store->options.read_only ? QS_OK : settle(store, error);
     qsi_give_lock_back(store);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_store_unref(store);
     return status;
 }

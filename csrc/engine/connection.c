@@ -54,8 +54,7 @@ void qsi_connection_shut(struct qs_connection *connection)
     }
 }
 
-/* REQUIRES lock. */
-static void unref_connection(struct qs_connection *connection)
+static void unref_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_store_mutex)
 {
     connection->references -= 1;
     if (connection->references == 0) {
@@ -111,7 +110,7 @@ void qs_connection_close(qs_connection *connection)
         return;
     }
     store = connection->store;
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (store->life < QSI_LIFE_SHUT) {
         qsi_make_room_to_shut(store, connection);
     }
@@ -137,8 +136,8 @@ bool qs_connection_is_closed(qs_connection *connection)
 
 /* ---- channels ---- */
 
-/* REQUIRES lock. */
 static void add_channel(struct qs_channel *channel, struct qs_connection *connection)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = connection->store;
 
@@ -161,8 +160,12 @@ qs_status qs_channel_open(qs_channel **channel_out, qs_store *store, qs_error *e
     qs_status status;
 
     *channel_out = NULL;
-    status = channel != NULL && connection != NULL ? qsi_store_enter_to_change(store, error)
-                                                   : qsi_fail(error, QS_ENOMEM, "channel");
+    if (channel == NULL || connection == NULL) {
+        qsi_free(channel);
+        qsi_free(connection);
+        return qsi_fail(error, QS_ENOMEM, "channel");
+    }
+    status = qsi_store_enter_to_change(store, error);
     if (status != QS_OK) {
         qsi_free(channel);
         qsi_free(connection);
@@ -186,14 +189,15 @@ qs_status qs_connection_channel(qs_channel **channel_out, qs_connection *connect
         return qsi_fail(error, QS_ENOMEM, "channel");
     }
     status = qsi_store_enter(connection->store, error);
-    if (status == QS_OK && connection->closed) {
-        qsi_store_leave(connection->store);
-        status = qsi_fail(error, QS_ECHANNEL_CLOSED,
-                          "the connection is closed: an earlier error ended it, open another");
-    }
     if (status != QS_OK) {
         qsi_free(channel);
         return status;
+    }
+    if (connection->closed) {
+        qsi_store_leave(connection->store);
+        qsi_free(channel);
+        return qsi_fail(error, QS_ECHANNEL_CLOSED,
+                        "the connection is closed: an earlier error ended it, open another");
     }
     connection->references += 1;
     add_channel(channel, connection);
@@ -210,7 +214,7 @@ void qs_channel_close(qs_channel *channel)
         return;
     }
     store = channel->store;
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (store->life < QSI_LIFE_SHUT) {
         qsi_make_room_to_shut(store, channel);
     }

@@ -122,7 +122,7 @@ static void measure_lazily(struct qsi_queue_measure *measure)
 
 /* Adds what the messages of one priority are. */
 static void measure_subqueue(struct qs_store *store, struct store_queue *subqueue,
-                             struct qsi_queue_measure *sum)
+                             struct qsi_queue_measure *sum) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue_measure measure;
 
@@ -200,7 +200,7 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
 /* ---- visiting ---- */
 
 /* Queues may come and go while one is looked at. */
-static qs_status expire_everywhere(struct qs_store *store)
+static qs_status expire_everywhere(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     struct qsi_buf ids = {0};

@@ -26,7 +26,7 @@
 
 /* ---- opening ---- */
 
-static bool spill_keys(struct qs_store *store)
+static bool spill_keys(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_transactions_want_spill(store) && qsi_transactions_spill(store, NULL) == QS_OK;
 }
@@ -64,6 +64,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->events.armed_for_changes);
     qsi_list_init(&store->events.armed_for_confirms);
     qsi_list_init(&store->deleted_queues);
+    qsi_store_is_private(store);
     store->references = 1;
     store->next_queue_id = 1;
     store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
@@ -255,7 +256,7 @@ static qs_status open_root(struct qs_store *store, const char *path, qs_error *e
 }
 
 /* The index of durable queues, and that of messages that end with the process. */
-static qs_status open_index(struct qs_store *store, qs_error *error)
+static qs_status open_index(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->manifest.segment_entries;
 
@@ -297,7 +298,7 @@ static qs_status check_is_there(struct qs_store *store, const char *path, qs_err
 }
 
 /* What was recovered came in before. */
-static void begin_all_rates(struct qs_store *store)
+static void begin_all_rates(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -308,6 +309,7 @@ static void begin_all_rates(struct qs_store *store)
 }
 
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
                                                         READ_HANDLES};
@@ -338,6 +340,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
 
 void qsi_free_store(struct qs_store *store)
 {
+    qsi_store_is_private(store);
     QS_ASSERT(store->life == QSI_LIFE_STOPS);
     QS_ASSERT(store->commit.lead == QSI_LEAD_NONE && store->paging.flush == QSI_FLUSH_NONE &&
               store->checkpoint.state == QSI_CHECKPOINT_NONE);
@@ -415,7 +418,10 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     store->upcalls = &upcalls;
     status = init_memory(store, &detail);
     if (status == QS_OK) {
+        /* Held all the while, though files are read: nobody waits for it yet. */
+        qsi_store_lock(store);
         status = open_files(store, path, &detail);
+        qsi_store_unlock(store);
     }
     if (status == QS_OK && options->background && !options->read_only) {
         status = qsi_start_threads(store, &detail);
@@ -429,9 +435,9 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
         qsi_free_store(store);
         return status;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_life_step(&store->life, QSI_LIFE_OPEN);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     *store_out = store;
     return QS_OK;
 }

@@ -5,7 +5,7 @@
 #include "pager.h"
 #include "removals.h"
 
-static qs_status start_all(struct qs_store *store, qs_error *error)
+static qs_status start_all(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_TRY(qsi_commit_start_threads(store, error));
     QS_TRY(qsi_thread_start(&store->paging.thread, "qs-page", qsi_run_pager, store, error));
@@ -23,15 +23,18 @@ qs_status qsi_start_threads(struct qs_store *store, qs_error *error)
 {
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     status = start_all(store, error);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return status;
 }
 
 void qsi_stop_threads(struct qs_store *store)
 {
-    qsi_mutex_lock(&store->mutex);
+    pthread_t timer, checkpointer, pager;
+    bool has_timer, has_checkpointer, has_pager;
+
+    qsi_store_lock(store);
     qsi_life_step(&store->life, QSI_LIFE_STOPS);
     qsi_cond_broadcast(&store->commit.work);
     qsi_cond_broadcast(&store->commit.durable);
@@ -40,16 +43,24 @@ void qsi_stop_threads(struct qs_store *store)
     qsi_cond_broadcast(&store->paging.done);
     qsi_cond_broadcast(&store->checkpoint.due);
     qsi_cond_broadcast(&store->removals.due);
-    qsi_mutex_unlock(&store->mutex);
-    if (store->removals.has_timer) { /* before those it may wait for */
-        pthread_join(store->removals.thread, NULL);
+    has_timer = store->removals.has_timer;
+    has_checkpointer = store->checkpoint.is_running;
+    has_pager = store->paging.is_running;
+    timer = store->removals.thread;
+    checkpointer = store->checkpoint.thread;
+    pager = store->paging.thread;
+    qsi_store_unlock(store);
+    if (has_timer) { /* before those it may wait for */
+        pthread_join(timer, NULL);
     }
-    if (store->checkpoint.is_running) { /* first: it may wait for the others */
-        pthread_join(store->checkpoint.thread, NULL);
+    if (has_checkpointer) { /* first: it may wait for the others */
+        pthread_join(checkpointer, NULL);
     }
-    if (store->paging.is_running) {
-        pthread_join(store->paging.thread, NULL);
+    if (has_pager) {
+        pthread_join(pager, NULL);
     }
+    qsi_store_lock(store);
     store->paging.is_running = store->checkpoint.is_running = store->removals.has_timer = false;
+    qsi_store_unlock(store);
     qsi_commit_join_threads(store);
 }

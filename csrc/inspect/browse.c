@@ -162,10 +162,11 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Runs the job and notes what it read, which memory does not
+/* Releases the lock meanwhile.  Runs the job and notes what it read, which memory does not
  * keep. */
 static qs_status load_and_note(struct browse *browse, struct store_queue *subqueue,
                                struct qsi_page_in *job, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = browse->store;
     struct qsi_segment_load load;
@@ -176,7 +177,7 @@ static qs_status load_and_note(struct browse *browse, struct store_queue *subque
     if (status == QS_ECORRUPT) {
         status = qsi_page_in_damaged(job);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (status == QS_OK && job->load.chunk != NULL) {
         status = note_loaded(browse, subqueue, job);
     }
@@ -196,11 +197,11 @@ static uint64_t load_bytes(const struct browse *browse)
 
 /* ---- one step ---- */
 
-/* REQUIRES lock; may release it meanwhile, and then *again_out is true: look everything up again.
+/* May release the lock meanwhile, and then *again_out is true: look everything up again.
  */
 static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
                            struct qsi_segment *segment, uint32_t slot, bool *again_out,
-                           qs_error *error)
+                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t seq = qsi_queue_first_seq(&subqueue->core, segment) + slot;
     const struct qsi_run *run = qsi_queue_run_of(&subqueue->core, seq);
@@ -221,9 +222,10 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
                            : qsi_fail(error, status, "messages from the disk");
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 static qs_status read_state(struct browse *browse, struct store_queue *subqueue,
                             struct qsi_segment *segment, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_page_in job;
     qs_status status;
@@ -240,6 +242,7 @@ static qs_status read_state(struct browse *browse, struct store_queue *subqueue,
  * released. */
 static qs_status step_segment(struct browse *browse, struct store_queue *subqueue,
                               struct qsi_segment *segment, bool *again_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = qsi_queue_entries(&subqueue->core);
     uint64_t first_seq = qsi_queue_first_seq(&subqueue->core, segment);
@@ -284,7 +287,7 @@ static void pass_noted(struct browse *browse)
 
 /* One priority from browse->position on. */
 static qs_status step_subqueue(struct browse *browse, struct store_queue *subqueue, bool *again_out,
-                               qs_error *error)
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &subqueue->core;
     uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
@@ -300,8 +303,8 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
     return QS_OK;
 }
 
-/* REQUIRES lock; may release it meanwhile.  QS_EEMPTY: nothing is at or behind the position. */
-static qs_status gather(struct browse *browse, qs_error *error)
+/* May release the lock meanwhile.  QS_EEMPTY: nothing is at or behind the position. */
+static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     bool again = true;
 
@@ -378,6 +381,7 @@ static qs_status build(struct browse *browse, struct ArrowSchema *schema_out,
 
 static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, uint64_t position,
                        uint64_t messages_max, uint64_t bytes_max, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex)
 {
     *browse = (struct browse){.store = store,
                               .name = qsi_slice_of(queue),
@@ -390,9 +394,10 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it.  What is before a damaged segment comes first, and the next call
+/* Releases the lock.  What is before a damaged segment comes first, and the next call
  * tells of the damage. */
 static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, qs_error *error)
+    QSI_RELEASES(qsi_store_mutex)
 {
     qs_status status = gather(browse, error);
 
@@ -403,14 +408,14 @@ static qs_status gather_and_leave(struct browse *browse, uint32_t *reader_out, q
         browse->position = browse->behind_damage;
     }
     *reader_out = qsi_reader_begin(browse->store);
-    qsi_mutex_unlock(&browse->store->mutex);
+    qsi_store_unlock(browse->store);
     return status;
 }
 
 static void end(struct browse *browse, uint32_t reader)
 {
     qsi_taken_release(&browse->batch.taken);
-    qsi_mutex_lock(&browse->store->mutex);
+    qsi_store_lock(browse->store);
     qsi_reader_end(browse->store, reader);
     qsi_store_leave(browse->store);
 }

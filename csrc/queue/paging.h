@@ -13,6 +13,7 @@
 
 #include "buf.h"
 #include "queue.h"
+#include "thread_safety.h"
 
 /* ---- flushing: messages from flushed_seq on get their slots ---- */
 
@@ -41,15 +42,15 @@ struct qsi_flush {
  * segment or of the queue, or bytes_max of content.  Messages that are settled are passed over.
  * QS_EEMPTY: nothing is left to be flushed. */
 qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint64_t from_seq,
-                          uint64_t bytes_max) QS_MUST_CHECK;
-/* REQUIRES lock: before run, if another flush of the queue was run since begin. */
-void qsi_flush_refresh(struct qsi_flush *flush);
+                          uint64_t bytes_max) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Before run, if another flush of the queue was run since begin. */
+void qsi_flush_refresh(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex);
 /* index: of the queue's kind; transient_index: for transient messages in a durable queue. */
 qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
                         struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock: after run failed.  A file that could not be read is left, and run may be tried
+/* After run failed.  A file that could not be read is left, and run may be tried
  * again, which makes a new one.  QS_ECORRUPT: that was not it. */
-qs_status qsi_flush_leave_file(struct qsi_flush *flush) QS_MUST_CHECK;
+qs_status qsi_flush_leave_file(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Instead: the same messages as records of the journal, appended to out, for a checkpoint that
  * carries them itself: messages, and for each earlier delivery of one a settle record that
  * requeues it.  What is transient is left out. */
@@ -140,8 +141,9 @@ qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_q
                                      struct qsi_segment *segment) QS_MUST_CHECK;
 qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
                               struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock: as of flush, after run returned QS_ECORRUPT. */
-qs_status qsi_state_write_leave_file(struct qsi_state_write *write) QS_MUST_CHECK;
+/* As of flush, after run returned QS_ECORRUPT. */
+qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_state_write_end(struct qsi_state_write *write, bool done);
 
 /* ---- what RabbitMQ would show ---- */

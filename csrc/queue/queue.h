@@ -25,6 +25,7 @@
 #include "message_store.h"
 #include "record.h"
 #include "segment.h"
+#include "thread_safety.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -308,7 +309,8 @@ static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
 qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
                             bool any_transient) QS_MUST_CHECK;
 /* Returns the sequence of the run's first message.  The queue owns the run. */
-uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run);
+uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Room for one message whose record will lie in chunk. */
 qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
@@ -316,7 +318,7 @@ qs_status qsi_queue_reserve_message(struct qsi_queue *queue, struct qsi_chunk *c
 /* REQUIRES that room.  Returns the message's sequence. */
 uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
-                                bool stored);
+                                bool stored) QSI_REQUIRES(qsi_store_mutex);
 /* Room to note when the next count messages expire, which say so themselves; REQUIRES the other
  * room. */
 qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
@@ -557,7 +559,8 @@ const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq);
 void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run);
 /* The content of a message in the run was exchanged for a reference to the message store, which
  * is counted if it is live. */
-void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row);
+void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t row)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Drops a run's content: its messages stay what they are.  REQUIRES that live ones are flushed. */
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index);
 /* Bitmaps for words [word_base, word_base + word_count), zeroed; QS_ENOMEM. */

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "queue.h"
+#include "thread_safety.h"
 
 /* ---- words of bitmaps ---- */
 
@@ -143,7 +144,8 @@ uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq);
  * the others of their batch. */
 bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row);
 /* Counts the reference of the message in that row, if it has one. */
-void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row);
+void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Drops the references of messages that are settled: bit i stands for row first_row + i. */
 void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
                          uint64_t mask);

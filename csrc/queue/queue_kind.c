@@ -30,12 +30,14 @@ static qs_status reserve_times(struct qsi_container *container, const uint8_t *r
 }
 
 static uint64_t append(struct qsi_container *container, struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_push_run(queue_of(container), run);
 }
 
 static uint64_t append_one(struct qsi_container *container, struct qsi_chunk *chunk,
                            uint32_t record_at, uint32_t ram_bytes, bool journalled, bool stored)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_push_message(queue_of(container), chunk, record_at, ram_bytes, journalled,
                                   stored);

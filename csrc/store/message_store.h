@@ -30,6 +30,7 @@
 #include "buf.h"
 #include "message_format.h"
 #include "slice.h"
+#include "thread_safety.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -123,10 +124,10 @@ uint32_t qsi_message_store_settled_below(struct qsi_message_store *store);
  * it is for good: such a body is never given back, and never lost. */
 #define QSI_BODY_REFS_MAX 65534u
 
-/* REQUIRE the owner's lock.  Neither can fail: room for a body's counts is made when its place is
+/* Neither can fail: room for a body's counts is made when its place is
  * reserved, or by note.  A reference to a file that is gone, or to file 0, is ignored. */
 void qsi_message_store_add_refs(struct qsi_message_store *store, const struct qsi_body_ref *ref,
-                                uint32_t durable, uint32_t transient);
+                                uint32_t durable, uint32_t transient) QSI_REQUIRES(qsi_store_mutex);
 void qsi_message_store_drop_ref(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                                 bool transient);
 /* Recovery, for every reference that the journal brings, before it is added: makes room for its
@@ -146,11 +147,12 @@ qs_status qsi_message_store_note(struct qsi_message_store *store, const struct q
  *
  *   restore, note, retain_counted, trim_counted: at the next open, in this order */
 
-/* REQUIRES the owner's lock, and that nothing is sealed.  Appends a record of type
+/* REQUIRES that nothing is sealed.  Appends a record of type
  * QSI_RECORD_MESSAGE_FILE for each file with durable references, and adds their number to
  * *record_count_io.  QS_ENOMEM: nothing was appended and nothing sealed. */
 qs_status qsi_message_store_snapshot(struct qsi_message_store *store, struct qsi_buf *out,
-                                     uint32_t *record_count_io, qs_error *error) QS_MUST_CHECK;
+                                     uint32_t *record_count_io, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the owner's lock.  durable: removes what was sealed, except files that are being read or
  * synced at this moment, which wait for the next checkpoint; so does what could not be removed,
  * and the first failure is the one reported.  Else the checkpoint was given up, and nothing is
@@ -182,11 +184,11 @@ qs_status qsi_message_store_trim_counted(struct qsi_message_store *store,
  * hold: they name a slot, which a table in the new file leads to.  One job at a time per file, any
  * number of readers meanwhile. */
 
-/* REQUIRES the owner's lock.  A job for the file that it is worth most for: settled, more than half
+/* A job for the file that it is worth most for: settled, more than half
  * garbage, in no other job.  *job_out NULL: none is.  It must end in compact_end. */
 qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
-                                          struct qsi_compaction **job_out,
-                                          qs_error *error) QS_MUST_CHECK;
+                                          struct qsi_compaction **job_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without it: writes the new generation, and syncs it and its name.  Records are verified; one that
  * is damaged or not found is left out, and readers of it get QS_ECORRUPT as before.  A failure
  * leaves all as it was; after QS_ECORRUPT the file is not tried again. */
@@ -194,19 +196,19 @@ qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct 
                                         qs_error *error) QS_MUST_CHECK;
 /* How many live records the new generation lacks. */
 uint64_t qsi_compaction_lost(const struct qsi_compaction *job);
-/* REQUIRES the owner's lock.  done, and run answered QS_OK: the new generation takes over, readers
+/* Done, and run answered QS_OK: the new generation takes over, readers
  * under way go on with the old one, and that one goes with the next checkpoint.  Else the new file
  * is removed.  Frees the job; NULL is fine. */
 void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_compaction *job,
-                                   bool done);
+                                   bool done) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- writing ---- */
 
-/* REQUIRES the owner's lock.  Blocks for the creation of a file when none was made ahead.
+/* Blocks for the creation of a file when none was made ahead.
  * QS_ESTORE_FULL: no space, nothing changed; QS_EIO, QS_ENOMEM: likewise nothing changed. */
 qs_status qsi_message_store_reserve(struct qsi_message_store *store, uint32_t envelope_bytes,
                                     uint32_t body_bytes, struct qsi_place *place_out,
-                                    qs_error *error) QS_MUST_CHECK;
+                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* parts: the envelope followed by the body, envelope_bytes + body_bytes in all, in at most
  * QSI_BODY_PARTS_MAX parts.  Others may change them meanwhile: each byte is read once, and what is
  * written is what was checksummed.  A failure (QS_ESTORE_FULL, QS_EIO, QS_ENOMEM) leaves the place
@@ -250,8 +252,9 @@ bool qsi_message_store_written_name(struct qsi_message_store *store,
 qs_status qsi_message_store_sync_packs(struct qsi_message_store *store,
                                        qs_error *error) QS_MUST_CHECK;
 
-/* REQUIRES the owner's lock, and that no other set is out.  set_out must end in sync or release. */
-void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out);
+/* REQUIRES that no other set is out.  set_out must end in sync or release. */
+void qsi_message_store_dirty_take(struct qsi_message_store *store, struct qsi_dirty_set *set_out)
+    QSI_REQUIRES(qsi_store_mutex);
 /* fdatasync of each file of the set, which is empty afterwards.  A failure is final: bodies may
  * be gone that look fine, so every later call answers QS_ESTORE_FAILED. */
 qs_status qsi_message_store_sync(struct qsi_message_store *store, struct qsi_dirty_set *set,

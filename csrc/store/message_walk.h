@@ -4,6 +4,7 @@
 #define QSI_MESSAGE_WALK_H
 
 #include "message_file.h"
+#include "thread_safety.h"
 
 #define QSI_WALK_WINDOW_BYTES 65536u
 

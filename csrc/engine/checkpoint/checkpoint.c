@@ -30,9 +30,9 @@
 
 /* ---- before the snapshot: the bulk ---- */
 
-/* REQUIRES lock; releases it meanwhile.  The bulk: queues with more than could be carried, up to
- * where they are now. */
-static qs_status flush_bulk(struct qs_store *store, qs_error *error)
+/* Releases the lock meanwhile.  The bulk: queues with more than could be carried, up to where
+ * they are now. */
+static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor;
     struct store_queue *queue;
@@ -68,9 +68,9 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error)
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Bodies with several references leave the queues before
- * the snapshot, whatever their number. */
-static void share_all_bodies(struct qs_store *store)
+/* Releases the lock meanwhile.  Bodies with several references leave the queues before the
+ * snapshot, whatever their number. */
+static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     for (bool released = true; released;) { /* the map may be another one then */
         struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -95,11 +95,11 @@ static void give_up(struct checkpoint *checkpoint)
 {
     struct qs_store *store = checkpoint->store;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_seal_dead_files(store, false);
     qsi_checkpoint_want_syncs(checkpoint);
     store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (checkpoint->sealed) {
         (void)!qsi_message_store_unseal(store->messages, false, NULL);
     }
@@ -117,9 +117,9 @@ static void free_checkpoint(struct checkpoint *checkpoint)
     qsi_buf_fini(&checkpoint->states);
 }
 
-/* REQUIRES lock; releases it meanwhile.  Many keys of transactions go to a file of their own;
+/* Releases the lock meanwhile.  Many keys of transactions go to a file of their own;
  * without space the checkpoint carries them. */
-static qs_status spill_keys(struct qs_store *store, qs_error *error)
+static qs_status spill_keys(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = QS_OK;
 
@@ -129,8 +129,8 @@ static qs_status spill_keys(struct qs_store *store, qs_error *error)
     return qsi_is_shortage(status) || status == QS_ECORRUPT ? QS_OK : status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Everything before the snapshot that may take its time. */
-static qs_status prepare(struct qs_store *store, qs_error *error)
+/* Releases the lock meanwhile.  Everything before the snapshot that may take its time. */
+static qs_status prepare(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_TRY(qsi_store_check_failed(store, error));
     store->space.carried_max = qsi_space_carried_max(store);
@@ -162,6 +162,7 @@ static qs_status prepare(struct qs_store *store, qs_error *error)
 }
 
 static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     uint64_t last_number = store->manifest.checkpoint_number;
@@ -184,7 +185,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
         status = qsi_write_snapshot(checkpoint, &bytes, &crc, error);
     } else {
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         qsi_checkpoint_end_jobs(checkpoint);
     }
     if (status == QS_OK) {
@@ -194,17 +195,18 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     }
     if (status != QS_OK) {
         give_up(checkpoint);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         return status;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     store->stats.bytes_checkpointed += bytes;
     store->space.named_bytes = bytes;
     return qsi_checkpoint_clean_up(checkpoint, &start, last_number, error);
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct checkpoint checkpoint = {.store = store};
     qs_status status;
@@ -217,20 +219,20 @@ static qs_status try_checkpoint(struct qs_store *store, bool *left_file_out, qs_
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  For a checkpoint that found no space; false: there is
- * nothing that it could have. */
-static bool find_space(struct qs_store *store)
+/* Releases the lock meanwhile.  For a checkpoint that found no space; false: there is nothing
+ * that it could have. */
+static bool find_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     bool found;
 
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     found = qsi_space_lend(store);
     if (!found) { /* files that were only made ahead */
         uint32_t spares = qsi_journal_spare_count(store->journal);
         found = qsi_journal_release(store->journal, 0, 0, NULL) == QS_OK &&
                 qsi_journal_spare_count(store->journal) < spares;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     return found;
 }
 
@@ -252,9 +254,9 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     if (!qsi_space_is_whole(store)) {
         /* Before anybody else: what is free now must do for the next one, too. */
         uint64_t beyond = qsi_space_beyond_checkpoint(store);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         qsi_space_take_back(store, beyond);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
     }
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
     qsi_cond_broadcast(&store->paging.done);
@@ -292,7 +294,7 @@ void *qsi_run_checkpointer(void *argument)
 {
     struct qs_store *store = argument;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
         if (qsi_checkpoint_is_due(store)) {
             /* Without space it is tried again; a failed store says so to everybody. */
@@ -307,6 +309,6 @@ void *qsi_run_checkpointer(void *argument)
             qsi_cond_wait(&store->checkpoint.due, &store->mutex, LOOK_NS);
         }
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return NULL;
 }

@@ -3,10 +3,12 @@
 #define QSI_CHECKPOINT_H
 
 #include "store.h"
+#include "thread_safety.h"
 
-/* REQUIRES lock; releases it meanwhile.  What the journal says up to now is in other files when
- * this returns, and journal files behind it are used again. */
-qs_status qsi_checkpoint(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  What the journal says up to now is in other files when this
+ * returns, and journal files behind it are used again. */
+qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void *qsi_run_checkpointer(void *store);
 
 #endif

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "paging.h"
 #include "store.h"
+#include "thread_safety.h"
 
 struct carried_queue { /* and its entries */
     struct qsi_queue_state state;
@@ -65,26 +66,28 @@ struct checkpoint {
 /* ---- checkpoint_snapshot.c ---- */
 
 /* How many bytes of messages a checkpoint may carry itself. */
-uint64_t qsi_checkpoint_carried_max(const struct qs_store *store);
-/* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
-qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Sealed: the checkpoint that is made does not name these files any more. */
-void qsi_seal_dead_files(struct qs_store *store, bool sealed);
+uint64_t qsi_checkpoint_carried_max(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Does not release the lock: this is the moment that the checkpoint tells of. */
+qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Sealed: the checkpoint that is made does not name these files any more. */
+void qsi_seal_dead_files(struct qs_store *store, bool sealed) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- checkpoint_write.c ---- */
 
-/* REQUIRES lock; releases it.  Everything but naming the checkpoint: when it returns, all is
- * synced. */
+/* Releases the lock.  Everything but naming the checkpoint: when it returns, all is synced. */
 qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
-                             qs_error *error) QS_MUST_CHECK;
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+    QSI_RELEASES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the lock.  Ends the jobs that were begun and not done. */
 void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint);
 /* MANIFEST names the checkpoint.  start_out: where the journal begins from now on. */
 qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uint32_t crc,
                               struct qsi_session *start_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  What only the last one needed goes. */
+/* Releases the lock meanwhile.  What only the last one needed goes. */
 qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
-                                  uint64_t last_number, qs_error *error) QS_MUST_CHECK;
+                                  uint64_t last_number, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* ---- checkpoint_sync.c ---- */
 
 /* Without the lock.  A failed sync may have lost anything: the store has failed; after a
@@ -97,14 +100,15 @@ qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *err
 /* Will the next open find the checkpoint's file? */
 qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
                                     qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  The checkpoint came to nothing: what it was to sync the next one is to. */
-void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint);
-/* REQUIRES lock.  It counts. */
-void qsi_checkpoint_note_synced(struct checkpoint *checkpoint);
-/* REQUIRES lock.  How a checkpoint ended: with QS_ECORRUPT the journal grows until another one
- * goes well. */
-qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
-void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error);
+/* The checkpoint came to nothing: what it was to sync the next one is to. */
+void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex);
+/* It counts. */
+void qsi_checkpoint_note_synced(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex);
+/* How a checkpoint ended: with QS_ECORRUPT the journal grows until another one goes well. */
+qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex);
 
 static inline qs_status qsi_checkpoint_no_memory(qs_error *error)
 {

@@ -30,6 +30,7 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
 /* May the first message that is not flushed go to a segment later without sharing a page of
  * slots with one that is? */
 static bool ends_on_page(const struct qs_store *store, const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->shared.entries;
     const struct qsi_segment *segment =
@@ -100,7 +101,7 @@ static qs_status put_queue(struct checkpoint *checkpoint, const struct store_que
     return queue->mode_was_set ? put_topology(checkpoint, &mode) : QS_OK;
 }
 
-static qs_status put_all_topology(struct checkpoint *checkpoint)
+static qs_status put_all_topology(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     struct topology_visit visit = {checkpoint, QS_OK};
@@ -163,6 +164,7 @@ static bool is_told(const struct qsi_segment *segment, uint32_t end)
  * names. */
 static qs_status begin_state(struct checkpoint *checkpoint, struct store_queue *queue,
                              struct qsi_segment *segment, uint32_t end, uint32_t entry)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t end_seq = qsi_queue_first_seq(&queue->core, segment) + end;
     uint32_t entries = checkpoint->store->shared.entries;
@@ -204,6 +206,7 @@ static qs_status put_formers(struct checkpoint *checkpoint, struct qsi_segment *
 
 static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *queue,
                              struct qsi_segment *segment, uint64_t base_seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment_entry entry = {
         .file = segment->file,
@@ -244,6 +247,7 @@ static qs_status put_segment(struct checkpoint *checkpoint, struct store_queue *
 
 /* Jobs for everything from flushed_seq on. */
 static qs_status begin_flushes(struct store_queue *queue, struct qsi_buf *jobs)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t seq = queue->container.flushed_seq;
 
@@ -285,6 +289,7 @@ static void find_entries(struct checkpoint *checkpoint, uint32_t first_job, uint
 
 /* The next message gets a slot on a page of its own: those before are named from now on. */
 static qs_status end_page(struct checkpoint *checkpoint, struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t entries = checkpoint->store->shared.entries;
     uint64_t segment_end = (queue->container.next_seq / entries + 1) * entries;
@@ -299,6 +304,7 @@ static qs_status end_page(struct checkpoint *checkpoint, struct qsi_queue *queue
 }
 
 static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &queue->core;
     uint64_t bytes = qsi_container_unflushed_bytes(&core->container);
@@ -331,7 +337,7 @@ static qs_status put_messages(struct checkpoint *checkpoint, struct store_queue 
     return qsi_buf_append(&checkpoint->queues, &each, sizeof each);
 }
 
-static qs_status put_all_messages(struct checkpoint *checkpoint)
+static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -354,8 +360,9 @@ void qsi_seal_dead_files(struct qs_store *store, bool sealed)
     qsi_transactions_seal(store, sealed);
 }
 
-/* REQUIRES lock, which is not released: this is the moment that the checkpoint tells of. */
+/* Does not release the lock: this is the moment that the checkpoint tells of. */
 qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     qs_status status;

@@ -16,17 +16,19 @@
 
 /* ---- segments ---- */
 
-/* REQUIRES lock.  The segment of an entry; NULL: it has ended. */
+/* The segment of an entry; NULL: it has ended. */
 static struct qsi_segment *segment_of(struct qs_store *store, const struct qsi_segment_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
 
     return queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
 }
 
-/* REQUIRES lock.  The file was left since the snapshot; NULL: it was not. */
+/* The file was left since the snapshot; NULL: it was not. */
 static struct qsi_former_file *former_of(struct qsi_segment *segment,
                                          const struct qsi_segment_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
         struct qsi_former_file *former = &segment->formers[i];
@@ -80,7 +82,7 @@ static bool leave_state(struct checkpoint *checkpoint, uint32_t index)
     if (ITEMS(checkpoint->syncs, struct entry_sync)[index].has_content) {
         return false;
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     segment = segment_of(store, file);
     if (segment != NULL && segment->settled != NULL && segment->busy == 0 &&
         segment->file.generation == file->generation) {
@@ -91,7 +93,7 @@ static bool leave_state(struct checkpoint *checkpoint, uint32_t index)
                                       end < store->shared.entries ? (uint32_t)end
                                                                   : store->shared.entries) == QS_OK;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     checkpoint->left_file = checkpoint->left_file || left;
     return left;
 }
@@ -182,9 +184,9 @@ qs_status qsi_checkpoint_sync_failed(struct qs_store *store, qs_status status,
                                      const qs_error *error)
 {
     if (status != QS_OK && !qsi_is_shortage(status) && status != QS_ECORRUPT) {
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         qsi_store_fail(store, error);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
     }
     return status;
 }

@@ -24,13 +24,13 @@ static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool
 {
     struct qs_store *store = checkpoint->store;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     job->begun = false;
     qsi_flush_end(&job->flush, done);
     job->queue->jobs -= 1;
     qsi_free_queue_if_done(job->queue);
     qsi_cond_broadcast(&store->paging.done);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
 }
 
 /* What a segment is in does not change while a checkpoint tells of it: after all that could not be
@@ -39,9 +39,9 @@ static bool leave_flush(struct checkpoint *checkpoint, struct qsi_flush *flush)
 {
     bool left;
 
-    qsi_mutex_lock(&checkpoint->store->mutex);
+    qsi_store_lock(checkpoint->store);
     left = qsi_flush_leave_file(flush) == QS_OK;
-    qsi_mutex_unlock(&checkpoint->store->mutex);
+    qsi_store_unlock(checkpoint->store);
     checkpoint->left_file = checkpoint->left_file || left;
     return left;
 }
@@ -50,9 +50,9 @@ static bool leave_state(struct checkpoint *checkpoint, struct qsi_state_write *w
 {
     bool left;
 
-    qsi_mutex_lock(&checkpoint->store->mutex);
+    qsi_store_lock(checkpoint->store);
     left = qsi_state_write_leave_file(write) == QS_OK;
-    qsi_mutex_unlock(&checkpoint->store->mutex);
+    qsi_store_unlock(checkpoint->store);
     checkpoint->left_file = checkpoint->left_file || left;
     return left;
 }
@@ -71,10 +71,10 @@ static qs_status run_flushes(struct checkpoint *checkpoint, qs_error *error)
             end_flush(checkpoint, &jobs[i], false);
             continue;
         }
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         qsi_flush_refresh(&jobs[i].flush);
         store->stats.segments_written += jobs[i].flush.file.heap_end == 0 ? 1 : 0;
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = qsi_flush_run(&jobs[i].flush, store->index, store->transient_index, error);
         if (status == QS_OK && jobs[i].entry != UINT32_MAX) {
             entries[jobs[i].entry].file = jobs[i].flush.file;
@@ -110,12 +110,12 @@ static void end_state(struct checkpoint *checkpoint, struct state_job *job, bool
 {
     struct qs_store *store = checkpoint->store;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     job->begun = false;
     qsi_state_write_end(&job->write, done);
     job->queue->jobs -= 1;
     qsi_free_queue_if_done(job->queue);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
 }
 
 static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
@@ -280,15 +280,15 @@ void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
     }
 }
 
-/* REQUIRES lock; releases it. */
+/* Releases the lock. */
 qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
-                             qs_error *error)
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     size_t carried_at = checkpoint->records.bytes;
     qs_status status;
 
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = run_flushes(checkpoint, error);
     if (status == QS_OK) {
         status = run_states(checkpoint, error);
@@ -297,19 +297,19 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
         status = encode_carried(checkpoint, error);
     }
     qsi_checkpoint_end_jobs(checkpoint);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_SYNCS);
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE); /* paging goes on meanwhile */
     qsi_cond_broadcast(&store->paging.done);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (status == QS_OK) {
         status =
             qsi_checkpoint_sync_failed(store, qsi_checkpoint_sync_files(checkpoint, error), error);
     }
     if (status == QS_OK) {
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         status = qsi_commit_wait(store, checkpoint->lsn, QS_FOREVER, error);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
     }
     return status == QS_OK ? make_file(checkpoint, carried_at, bytes_out, crc_out, error) : status;
 }
@@ -335,9 +335,9 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     struct qsi_manifest manifest;
     qs_status status;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_journal_session_at(store->journal, checkpoint->lsn, start_out);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     qsi_mutex_lock(&store->manifest_mutex);
     status = copy_manifest(&manifest, &store->manifest);
     if (status != QS_OK) {
@@ -366,15 +366,16 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
 
 /* ---- afterwards: what only the last one needed goes ---- */
 
-/* REQUIRES lock; releases it meanwhile.  For want of memory it is tried again with the next
- * checkpoint; else the next open removes what no checkpoint names. */
+/* Releases the lock meanwhile.  For want of memory it is tried again with the next checkpoint;
+ * else the next open removes what no checkpoint names. */
 static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status;
 
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = qsi_segment_remove(store->index, &dead->file, NULL);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (qsi_is_shortage(status)) {
         qsi_list_push_back(&store->paging.dead_files, &dead->in_store);
         return;
@@ -383,8 +384,8 @@ static void remove_dead_file(struct qs_store *store, struct dead_file *dead)
     qsi_free(dead);
 }
 
-/* REQUIRES lock; releases it meanwhile. */
-static void remove_dead_files(struct qs_store *store)
+/* Releases the lock meanwhile. */
+static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list *node = store->paging.dead_files.next;
     struct qsi_list sealed;
@@ -408,8 +409,8 @@ static void remove_dead_files(struct qs_store *store)
     }
 }
 
-/* REQUIRES lock.  From now on these are the areas that must not be written. */
-static void note_durable_areas(struct qs_store *store)
+/* From now on these are the areas that must not be written. */
+static void note_durable_areas(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -423,6 +424,7 @@ static void note_durable_areas(struct qs_store *store)
 }
 
 static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t used = (lsn - store->checkpoint.lsn) / store->options.journal_file_bytes + 1;
     uint64_t most = store->options.checkpoint_bytes / store->options.journal_file_bytes + 1;
@@ -430,9 +432,10 @@ static uint32_t spares_to_keep(const struct qs_store *store, uint64_t lsn)
     return (uint32_t)(used < most ? used : most);
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qsi_session *start,
                                   uint64_t last_number, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
     uint32_t keep = qsi_space_is_tight(store) ? 0 : spares_to_keep(store, checkpoint->lsn);
@@ -452,7 +455,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     }
     remove_dead_files(store);
     qsi_transactions_remove_dead(store);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     checkpoint->sealed = false;
     status = qsi_message_store_unseal(store->messages, true, error);
     if (status == QS_OK) {
@@ -461,6 +464,6 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     if (status == QS_OK && last_number != 0) {
         status = remove_checkpoint(store, last_number, error);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     return status;
 }

@@ -92,10 +92,10 @@ void qsi_transactions_remove_dead(struct qs_store *store)
         store->paging.dead_bytes -= qsi_key_run_bytes(run);
         qsi_key_file_name(name, run->file.header.number);
         qsi_key_run_unref(store, run);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         /* If it fails, the next open removes what no checkpoint names. */
         (void)!qsi_env_remove(store->env, store->checkpoint_dir, name, NULL);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         node = dead->next; /* the list may be another one by now */
     }
 }

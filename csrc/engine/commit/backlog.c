@@ -67,6 +67,7 @@ bool qsi_checkpoint_is_behind(const struct qs_store *store)
 }
 
 static qs_status fail_held(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (error != NULL) {
         *error = store->checkpoint.held_by;

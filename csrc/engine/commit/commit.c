@@ -54,15 +54,15 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
         if (qsi_is_full(status) && qsi_space_give(store, QSI_ROOM_CHECKPOINT)) {
             continue;
         }
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         qsi_cond_wait(&store->commit.prepared, &store->mutex, FILE_NAP_NS);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
     }
 }
 
 /* Gives a bigger group the chance to form: those who waited for the last commit publish again as
  * soon as they run. */
-static void gather(struct qs_store *store)
+static void gather(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t deadline;
 
@@ -79,13 +79,14 @@ static void gather(struct qs_store *store)
     }
     for (int i = 0; i < GATHER_YIELDS && store->commit.durable_waiters < store->commit.group_size;
          i++) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         sched_yield();
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
     }
 }
 
 static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t sealed_ns)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
 
@@ -131,7 +132,7 @@ void qsi_commit_lead(struct qs_store *store)
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
     store->commit.began_ns = sealed_ns;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = write_journal(store, &error);
     if (status == QS_OK) {
         status = qsi_commit_sync(store, &set, &error);
@@ -143,7 +144,7 @@ void qsi_commit_lead(struct qs_store *store)
     if (status != QS_OK) {
         give_up(store);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_watch_commit_end(store);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
@@ -231,7 +232,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
 }
 
 /* Takes what is to be written; the deliveries among it need no commit of their own. */
-static bool seal_for_write(struct qs_store *store)
+static bool seal_for_write(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t open_bytes = qsi_journal_unsealed_bytes(store->journal);
     bool sealed = qsi_journal_seal(store->journal);
@@ -243,8 +244,8 @@ static bool seal_for_write(struct qs_store *store)
     return sealed;
 }
 
-/* REQUIRES lock and nobody leading; releases it meanwhile. */
-static void write_out(struct qs_store *store)
+/* REQUIRES nobody leading; releases it meanwhile. */
+static void write_out(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error error = {0};
     qs_status status;
@@ -255,12 +256,12 @@ static void write_out(struct qs_store *store)
     }
     qsi_lead_step(&store->commit.lead, QSI_LEAD_WRITES);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = write_journal(store, &error);
     if (status != QS_OK) {
         give_up(store);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_watch_commit_end(store);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
@@ -301,9 +302,9 @@ void qsi_commit_mark(struct qs_store *store)
     QS_ASSERT(!store->failed);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_MARKS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = qsi_journal_mark(store->journal, &error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_watch_commit_end(store);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
@@ -318,10 +319,10 @@ void qsi_commit_fill(struct qs_store *store)
     QS_ASSERT(!store->failed);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_FILLS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     /* If it fails the journal is as it was: the next commit finds out what it can still write. */
     (void)!qsi_journal_fill(store->journal, FILL_BYTES, NULL);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_watch_commit_end(store);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     qsi_journal_note_fill(store->journal);

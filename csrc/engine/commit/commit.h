@@ -3,32 +3,35 @@
 #define QSI_COMMIT_H
 
 #include "space.h"
+#include "thread_safety.h"
 
-/* REQUIRES lock. */
-qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_commit_join_threads(struct qs_store *store); /* without the lock, when it closes */
-/* REQUIRES lock; may release it meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT,
+/* May release the lock meanwhile.  Returns when durable up to lsn; QS_ETIMEDOUT,
  * QS_ESTORE_FAILED. */
 qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout_ns,
-                          qs_error *error) QS_MUST_CHECK;
+                          qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The same as far as written: what is survives the process, and not a power cut. */
-qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error) QS_MUST_CHECK;
-/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES the lock, nobody who
+qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES nobody who
  * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
-void qsi_commit_mark(struct qs_store *store);
-/* Some zeros ahead of the journal.  REQUIRES the lock, nobody who leads, and no failure;
+void qsi_commit_mark(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Some zeros ahead of the journal.  REQUIRES nobody who leads, and no failure;
  * releases the lock meanwhile. */
-void qsi_commit_fill(struct qs_store *store);
-/* REQUIRES lock; may release it meanwhile, and tells so.  Makes sure that bytes more can be
- * accepted. */
+void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* May release the lock meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                               enum qsi_room_use use, bool *released_out,
-                               qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  A place for a record of bytes in the open chunk of small records. */
+                               enum qsi_room_use use, bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* A place for a record of bytes in the open chunk of small records. */
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
-                          struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock and qsi_journal_reserve.  Appends a record and notes when the batch began. */
+                          struct qsi_chunk **chunk_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* REQUIRES qsi_journal_reserve.  Appends a record and notes when the batch began. */
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
-                          uint64_t bytes, uint32_t record_count, bool more);
+                          uint64_t bytes, uint32_t record_count, bool more)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -4,6 +4,7 @@
 #define QSI_COMMIT_INTERNAL_H
 
 #include "commit.h"
+#include "thread_safety.h"
 
 /* The thread that syncs message files while the leader syncs the journal. */
 void *qsi_run_sync_helper(void *argument);
@@ -12,10 +13,11 @@ qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
                           qs_error *error) QS_MUST_CHECK;
 /* Was something written and not synced yet? */
 bool qsi_commit_has_unsynced(const struct qs_store *store);
-/* REQUIRES lock and nobody leading; releases it meanwhile. */
-void qsi_commit_lead(struct qs_store *store);
+/* REQUIRES nobody leading; releases it meanwhile. */
+void qsi_commit_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES lock, releases it meanwhile. */
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                         uint64_t bytes_max, bool hurried, qs_error *error) QS_MUST_CHECK;
+                         uint64_t bytes_max, bool hurried, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

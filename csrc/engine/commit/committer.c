@@ -16,14 +16,14 @@
 
 /* ---- the committer ---- */
 
-static bool has_work(const struct qs_store *store)
+static bool has_work(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return !store->failed &&
            (qsi_journal_unsealed_bytes(store->journal) > 0 || store->commit.owes_sync);
 }
 
 /* How long the committer should nap before it looks again; 0: it should lead now. */
-static uint64_t committer_nap(struct qs_store *store, bool just_led)
+static uint64_t committer_nap(struct qs_store *store, bool just_led) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t age;
 
@@ -40,7 +40,7 @@ static void *run_committer(void *argument)
     uint64_t idle_ns = 0;
     bool just_led = false;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
         uint64_t nap_ns = committer_nap(store, just_led);
         just_led = nap_ns == 0;
@@ -62,7 +62,7 @@ static void *run_committer(void *argument)
             idle_ns = 0;
         }
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return NULL;
 }
 
@@ -88,11 +88,12 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet)
     return quiet->is_quiet;
 }
 
-/* REQUIRES lock; releases it meanwhile.  A step of zeros ahead of the journal, if it is quiet
+/* Releases the lock meanwhile.  A step of zeros ahead of the journal, if it is quiet
  * and there is space enough: on a file system that takes new blocks to overwrite old ones zeros
  * need some.  Returns when to come again.  While somebody leads, the leader does it behind the
  * commit. */
 static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     store->commit.looks_for_quiet = !store->failed && qsi_journal_wants_fill(store->journal);
     if (!store->commit.looks_for_quiet) {
@@ -114,7 +115,7 @@ static void *run_maintainer(void *argument)
     struct qs_store *store = argument;
     struct quiet quiet = {0};
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
         bool failed = false;
         if (!store->failed && !store->commit.preparing && qsi_journal_wants_spare(store->journal)) {
@@ -124,9 +125,9 @@ static void *run_maintainer(void *argument)
         }
         if (store->life < QSI_LIFE_STOPS && !failed &&
             qsi_message_store_needs_maintenance(store->messages)) {
-            qsi_mutex_unlock(&store->mutex);
+            qsi_store_unlock(store);
             failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
-            qsi_mutex_lock(&store->mutex);
+            qsi_store_lock(store);
         }
         /* A failure is no news to anybody yet: the next commit calls again, and publishers meet
          * it themselves. */
@@ -140,7 +141,7 @@ static void *run_maintainer(void *argument)
         }
     }
     store->commit.fill_is_due = false;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return NULL;
 }
 

@@ -17,9 +17,9 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
 
     store->commit.preparing = true;
     qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = qsi_journal_spare_make(store->journal, &spare, error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (status == QS_OK) {
         status = qsi_journal_spare_finish(store->journal, &spare);
         if (status != QS_OK) {
@@ -31,29 +31,30 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  A small file of what is kept for those who do not
- * publish. */
+/* Releases the lock meanwhile.  A small file of what is kept for those who do not publish. */
 static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                      enum qsi_room_use use, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool gave;
 
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     gave = qsi_space_give(store, use);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     return gave ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
 }
 
-/* REQUIRES lock; releases it meanwhile.  A file of what is free beside the reserve. */
+/* Releases the lock meanwhile.  A file of what is free beside the reserve. */
 static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                  enum qsi_room_use use, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_left;
     qs_status status;
 
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     is_left = qsi_space_is_left(store, use);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (!is_left || (use == QSI_ROOM_SETTLE && !qsi_space_settles_in_files(store))) {
         return QS_ENOSPC;
     }
@@ -61,10 +62,11 @@ static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_
     return status == QS_ENOSPC ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room
- * cannot have it. */
+/* Releases the lock meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot
+ * have it. */
 static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                    enum qsi_room_use use, bool may_regain, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_DEAD_LETTER;
     qs_status status =

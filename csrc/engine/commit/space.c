@@ -249,7 +249,7 @@ bool qsi_space_lend(struct qs_store *store)
 
 /* Of a segment file: what is in front of its slots, and what is left of pages.  Most of it is
  * never written in large ones. */
-static uint64_t segment_overhead(const struct qs_store *store)
+static uint64_t segment_overhead(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = qsi_segment_slots_at(store->shared.entries);
 
@@ -259,6 +259,7 @@ static uint64_t segment_overhead(const struct qs_store *store)
 /* What a checkpoint may write of the states of the queue's segments, when settles come to all of
  * them: areas that were not written to yet take space only then. */
 static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = 0;
 
@@ -278,6 +279,7 @@ static uint64_t states_cost(const struct qs_store *store, const struct qsi_queue
 
 /* About what a checkpoint would write of the queue: what is in no segment yet. */
 static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = 0, count = 0;
 
@@ -292,8 +294,7 @@ static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_qu
                             (count / store->shared.entries + 2) * segment_overhead(store);
 }
 
-/* REQUIRES lock. */
-static uint64_t checkpoint_cost(struct qs_store *store)
+static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     uint64_t bytes = 0;
@@ -319,14 +320,14 @@ static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
     return free_bytes > needs ? free_bytes - needs : 0;
 }
 
-/* REQUIRES lock.  What is free beyond what the store itself needs. */
-static uint64_t free_beyond_needs(struct qs_store *store)
+/* What is free beyond what the store itself needs. */
+static uint64_t free_beyond_needs(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return free_beyond(store, checkpoint_cost(store) + store->space.whole_bytes / SETTLE_KEEPS);
 }
 
-/* REQUIRES lock.  Publishing is open for a while if bytes more leave enough. */
-static bool open_publishing(struct qs_store *store, uint64_t bytes)
+/* Publishing is open for a while if bytes more leave enough. */
+static bool open_publishing(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t beyond = free_beyond_needs(store);
     uint64_t step = beyond / STEP_SHARE;
@@ -381,8 +382,8 @@ bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 
 /* ---- space that comes back ---- */
 
-/* REQUIRES lock.  It differs whenever there may be more space to be had than before. */
-static uint64_t changes(const struct qs_store *store)
+/* It differs whenever there may be more space to be had than before. */
+static uint64_t changes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_journal_appended_lsn(store->journal) + store->space.unjournalled +
            store->stats.acked + store->paging.dead_bytes;
@@ -409,9 +410,9 @@ bool qsi_space_regain(struct qs_store *store)
         restored = store->upcalls->checkpoint(store, NULL) == QS_OK;
     } else {
         beyond = qsi_space_beyond_checkpoint(store);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         restored = !qsi_space_is_whole(store) && restore_reserve(store, beyond);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
     }
     space->tried_changes = changes(store);
     return restored;

@@ -12,6 +12,7 @@
 #define QSI_SPACE_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 /* What room in the journal is for.  On a full disk publishers are refused first; what is kept
  * for the others lets them go on. */
@@ -31,7 +32,7 @@ void qsi_space_init(struct qs_store *store);
 /* Before recovery, which may need the reserve that an earlier session left. */
 void qsi_space_open(struct qs_store *store);
 /* After it: makes the reserve whole, if there is space for that. */
-void qsi_space_begin(struct qs_store *store);
+void qsi_space_begin(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_space_close(struct qs_store *store);
 
 /* ---- the reserve: without the lock ---- */
@@ -59,10 +60,11 @@ void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes);
 /* May bytes more be published?  With may_regain it may release the lock meanwhile to have space
  * back, and tells so: then it has to be asked again.  QS_ESTORE_FULL. */
 qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
-                         bool *released_out, qs_error *error) QS_MUST_CHECK;
+                         bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes,
                                                       bool may_regain, bool *released_out,
-                                                      qs_error *error)
+                                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     /* Most of the time nobody needs to look at the disk. */
     return qsi_space_is_whole(store) &&
@@ -72,23 +74,24 @@ static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, ui
 }
 /* How large a journal file that is made for publishers may be; less than the smallest there is:
  * none is to be made. */
-uint64_t qsi_space_file_max(struct qs_store *store);
+uint64_t qsi_space_file_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* What is free on the disk beyond what a checkpoint would write. */
-uint64_t qsi_space_beyond_checkpoint(struct qs_store *store);
+uint64_t qsi_space_beyond_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Is there space for a journal file of those who settle, without taking what a checkpoint would
  * write? */
-bool qsi_space_settles_in_files(struct qs_store *store);
+bool qsi_space_settles_in_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* May messages leave memory for the disk?  What publishers bring must not use up the reserve
  * that others opened. */
-bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue);
+bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 /* How much of the messages a checkpoint should carry itself, at most: it writes that again each
  * time. */
-uint64_t qsi_space_carried_max(struct qs_store *store);
+uint64_t qsi_space_carried_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Should files that are only made ahead go? */
-bool qsi_space_is_tight(struct qs_store *store);
-/* REQUIRES lock; releases it meanwhile.  A checkpoint, if one may bring space back that did not
- * the last time.  False: it did not. */
-bool qsi_space_regain(struct qs_store *store);
+bool qsi_space_is_tight(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Releases the lock meanwhile.  A checkpoint, if one may bring space back that did not the last
+ * time.  False: it did not. */
+bool qsi_space_regain(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 qs_status qsi_space_fail_full(qs_error *error);
 

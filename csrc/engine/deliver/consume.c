@@ -182,6 +182,7 @@ qs_status qs_channel_consume(qs_channel *channel, qs_slice queue, qs_slice consu
 
 /* An auto-delete queue goes with its last consumer; what is ready is somebody else's turn now. */
 static void leave_queue(struct store_queue *queue, struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = consumer->channel->store;
 
@@ -249,7 +250,7 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
 }
 
 /* Its room is another one: so may be what it leaves to the others. */
-static void ring_beside(struct qs_channel *channel)
+static void ring_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {

@@ -3,17 +3,18 @@
 #define QSI_CONSUME_H
 
 #include "store.h"
+#include "thread_safety.h"
 
-void qsi_drop_consumers(struct qs_channel *channel);
-/* REQUIRES lock.  Deliveries of a consumer were settled: it has room for others.  It may be
- * freed. */
-void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count);
+void qsi_drop_consumers(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* Deliveries of a consumer were settled: it has room for others.  It may be freed. */
+void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* A message for the consumer, or about it, tells its names for as long as it is held. */
 void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message *message);
 /* Behind the others of its priority, before those of lower ones. */
 void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *consumer);
 /* What it has unacked stays so, and counts in the channel's limit. */
-void qsi_drop_consumer(struct store_consumer *consumer);
+void qsi_drop_consumer(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -13,6 +13,7 @@
 
 /* A store that failed goes on delivering, and nothing in it is counted for good. */
 static bool is_journalled(const struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return (queue->flags & QS_DURABLE) != 0 && !queue->deleted && !store->failed;
 }
@@ -57,7 +58,7 @@ static uint32_t first_alike(const struct store_queue *queue, const struct qsi_st
 }
 
 static qs_status reserve(struct qs_store *store, const struct store_queue *queue,
-                         struct qsi_segment *segment)
+                         struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *chunk;
 
@@ -125,7 +126,7 @@ qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_q
  * the journal.  0: there is none. */
 static uint64_t append(struct qs_store *store, const struct store_queue *queue,
                        const struct qsi_segment *segment, uint32_t word, uint64_t mask,
-                       enum qsi_settle_kind kind)
+                       enum qsi_settle_kind kind) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *chunk = store->commit.arena;
     uint64_t from = chunk->used;

@@ -9,51 +9,59 @@
 #define QSI_DELIVERIES_H
 
 #include "priorities.h"
+#include "thread_safety.h"
 
 /* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them
  * counted. */
 bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
                      uint32_t slot);
 
-/* REQUIRES lock; may release it meanwhile, and tells so.  Room to count a stretch, where the
+/* May release the lock meanwhile, and tells so.  Room to count a stretch, where the
  * queue has a message. QS_ESTORE_FULL: no message can be delivered. */
 qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
-                                   bool *released_out, qs_error *error) QS_MUST_CHECK;
+                                   bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel *channel,
                                                                const struct store_queue *queue,
                                                                bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(!qsi_policy_counts_deliveries(&queue->policy))
                ? QS_OK
                : qsi_deliveries_find_room(channel, queue, released_out, error);
 }
 
-/* REQUIRES lock and a stretch that was just taken from a queue that counts.  Leaves of it what
+/* REQUIRES a stretch that was just taken from a queue that counts.  Leaves of it what
  * may be delivered, with memory to count it; count 0: what it began with was removed, and the next
  * may be taken.  A failure leaves nothing. */
 qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queue,
-                                struct qsi_stretch *stretch, qs_error *error) QS_MUST_CHECK;
+                                struct qsi_stretch *stretch, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* After recovery: what a crash left at the head of a queue that counts, delivered too often,
  * is removed before anybody asks for it.  What lies on the disk, or behind, does when it comes. */
 qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
                                           qs_error *error) QS_MUST_CHECK;
 /* REQUIRES a stretch that was screened, or the beginning of it. */
 void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
-                          const struct qsi_stretch *stretch);
-/* REQUIRES lock; may release it meanwhile.  What the channel took and counted may be handed out;
+                          const struct qsi_stretch *stretch) QSI_REQUIRES(qsi_store_mutex);
+/* May release the lock meanwhile.  What the channel took and counted may be handed out;
  * else it is the caller's to give back. */
-qs_status qsi_deliveries_write_now(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_deliveries_write_now(struct qs_channel *channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_deliveries_write(struct qs_channel *channel,
                                                            qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(channel->counted_lsn == 0) ? QS_OK : qsi_deliveries_write_now(channel, error);
 }
-/* REQUIRES lock; may release it meanwhile.  Room to take back so many messages of the channel,
+/* May release the lock meanwhile.  Room to take back so many messages of the channel,
  * which comes first.  False: the channel was closed meanwhile. */
-bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count) QS_MUST_CHECK;
+bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Messages of a word that were counted did not reach anybody.  Without room for the record a
  * crash leaves them counted. */
 void qsi_deliveries_take_back(struct qs_store *store, const struct store_queue *queue,
-                              const struct qsi_segment *segment, uint32_t word, uint64_t mask);
+                              const struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

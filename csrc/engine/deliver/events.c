@@ -74,7 +74,7 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 
 /* ---- events ---- */
 
-static bool next_confirm(struct qs_channel *channel, qs_event *event)
+static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     uint64_t count = 0;
@@ -92,7 +92,7 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event)
 }
 
 /* A consumer whose queue was deleted: told once, then forgotten. */
-static bool next_cancel(struct qs_channel *channel, qs_event *event)
+static bool next_cancel(struct qs_channel *channel, qs_event *event) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
@@ -110,6 +110,7 @@ static bool next_cancel(struct qs_channel *channel, qs_event *event)
 
 /* The next consumer in turn that may have a message; it goes to the end of the line. */
 static struct store_consumer *choose_consumer(struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     channel->deferred = false;
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
@@ -128,9 +129,9 @@ static struct store_consumer *choose_consumer(struct qs_channel *channel)
     return NULL;
 }
 
-/* REQUIRES lock.  The channel waits no longer, or has no room: who left messages to it looks
- * again, if it has left some, too. */
-static void hand_on(struct qs_channel *channel)
+/* The channel waits no longer, or has no room: who left messages to it looks again, if it has
+ * left some, too. */
+static void hand_on(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next;
          channel->store->events.deferred_waiters > 0 && node != &channel->consumers;
@@ -143,8 +144,8 @@ static void hand_on(struct qs_channel *channel)
     }
 }
 
-/* REQUIRES lock.  The consumer has a message: the others' turn comes first now. */
-static void note_delivery(struct store_consumer *consumer)
+/* The consumer has a message: the others' turn comes first now. */
+static void note_delivery(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = consumer->queue;
 
@@ -159,8 +160,9 @@ static void note_delivery(struct store_consumer *consumer)
     }
 }
 
-/* REQUIRES lock; releases it to read a stored body.  QS_EEMPTY: no consumer can have a message. */
+/* Releases the lock to read a stored body.  QS_EEMPTY: no consumer can have a message. */
 static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct store_consumer *consumer = NULL;
@@ -213,9 +215,9 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
     }
     if (event->message.hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = qsi_deliver_body(store, &event->message, &place, error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         qsi_reader_end(store, reader);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
@@ -229,7 +231,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
 }
 
 static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if ((kinds & QS_EVENT_RETURN) != 0 &&
         qsi_return_next(channel->store, &channel->returns, event)) {
@@ -244,8 +246,9 @@ static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event
     return (kinds & QS_EVENT_DELIVERY) != 0 ? next_delivery(channel, event, error) : QS_EEMPTY;
 }
 
-/* REQUIRES lock.  Without threads of its own, a store commits when somebody waits for it. */
+/* Without threads of its own, a store commits when somebody waits for it. */
 static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     uint64_t lsn = qsi_confirms_last_lsn(&channel->confirms);
@@ -266,14 +269,16 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
 }
 
 static qs_status closed_meanwhile(const struct qs_channel *channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_fail(error,
                     channel->store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                     "closed meanwhile");
 }
 
-/* REQUIRES lock, and that there is no event.  QS_EEMPTY. */
+/* REQUIRES that there is no event.  QS_EEMPTY. */
 static qs_status arm(struct qs_channel *channel, uint32_t kinds, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     QS_TRY(qsi_channel_arm(channel, kinds, error));
     return QS_EEMPTY;

@@ -193,6 +193,7 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
 
 static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack,
                           qs_message *message, struct qsi_stored_body *place_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue;
     qs_status status;
@@ -242,9 +243,9 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     }
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = qsi_deliver_body(store, message_out, &place, error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         qsi_reader_end(store, reader);
     }
     if (status != QS_OK) {

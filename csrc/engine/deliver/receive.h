@@ -3,20 +3,21 @@
 #define QSI_RECEIVE_H
 
 #include "store.h"
+#include "thread_safety.h"
 
-/* REQUIRES lock and qsi_unacked_reserve(1).  Delivers the first ready message; QS_EEMPTY.  The
- * body of a stored one is not read yet: message_out->hold is NULL then, and *place_out tells
- * where it is. */
+/* REQUIRES qsi_unacked_reserve(1).  Delivers the first ready message; QS_EEMPTY.  The body of a
+ * stored one is not read yet: message_out->hold is NULL then, and *place_out tells where it is. */
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
-                          struct qsi_stored_body *place_out, qs_error *error) QS_MUST_CHECK;
+                          struct qsi_stored_body *place_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Without the lock: reads what qsi_deliver_one left out.  Ends in qs_message_release. */
 qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
                            const struct qsi_stored_body *place, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; may release it meanwhile, and tells so.  Room to settle as many messages at
- * once. */
+/* May release the lock meanwhile, and tells so.  Room to settle as many messages at once. */
 qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
-                               bool *released_out, qs_error *error) QS_MUST_CHECK;
+                               bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* One row of a record in chunk, which the message holds; as below. */
 void qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row, qs_message *message,

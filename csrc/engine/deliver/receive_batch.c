@@ -104,7 +104,7 @@ static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *str
 
 /* Takes one stretch; false when there is no more to take. */
 static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_status *status_io,
-                         qs_error *error)
+                         qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
     uint64_t left = get->max_messages - get->batch.message_count;
@@ -158,9 +158,9 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     return true;
 }
 
-/* REQUIRES lock.  Waits for the first message if need be, then takes what is there. */
+/* Waits for the first message if need be, then takes what is there. */
 static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
@@ -384,9 +384,9 @@ qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *
     return status;
 }
 
-/* REQUIRES lock.  After a batch that could not be built, everything goes back as if nobody had
+/* After a batch that could not be built, everything goes back as if nobody had
  * taken it; a message that cannot be read is withheld, so that the next batch gets past it. */
-static void give_back(struct get_batch *get, uint64_t bad_tag)
+static void give_back(struct get_batch *get, uint64_t bad_tag) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
 
@@ -423,10 +423,10 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     }
     if (status == QS_OK) {
         uint32_t reader = qsi_reader_begin(channel->store);
-        qsi_mutex_unlock(&channel->store->mutex);
+        qsi_store_unlock(channel->store);
         status =
             qsi_taken_build(channel->store, &get.batch, &bad_tag, schema_out, array_out, error);
-        qsi_mutex_lock(&channel->store->mutex);
+        qsi_store_lock(channel->store);
         qsi_reader_end(channel->store, reader);
     }
     if (get.batch.message_count > 0 && status != QS_OK) {

@@ -3,6 +3,7 @@
 #define QSI_RETURNS_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 void qsi_returns_init(struct qs_channel *channel);
 void qsi_returns_fini(struct qs_channel *channel);
@@ -14,14 +15,14 @@ qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
                           struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
                           qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  So many came back, copied or not. */
-void qsi_note_returns(struct qs_channel *channel, uint64_t count);
+/* So many came back, copied or not. */
+void qsi_note_returns(struct qs_channel *channel, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
 /* The first of a list, as an event, out of the list.  Whether there is one. */
 bool qsi_return_next(struct qs_store *store, struct qsi_list *returns, qs_event *event);
 void qsi_free_return_list(struct qs_store *store, struct qsi_list *returns);
-/* REQUIRES lock.  Where this channel's returns go now: to the publisher, aside until the
+/* Where this channel's returns go now: to the publisher, aside until the
  * transaction commits, or to whoever asks for those that were ignored. */
-struct qsi_list *qsi_returns_of(struct qs_channel *channel);
+struct qsi_list *qsi_returns_of(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 void qsi_move_returns(struct qsi_list *from, struct qsi_list *to);
 
 #endif

@@ -122,7 +122,7 @@ static uint64_t take_for_removal(struct settling *settling, const struct qsi_ext
 
 /* Which of the messages leave another way. */
 static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
-                                    uint64_t tags)
+                                    uint64_t tags) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_queue *queue = qsi_queue_of_core(extent->queue);
 
@@ -139,6 +139,7 @@ static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_
 }
 
 static void settle_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
@@ -201,6 +202,7 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
 
 /* A place for so many bytes of records; NULL: there is none. */
 static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *chunk = NULL;
 
@@ -217,6 +219,7 @@ static struct qsi_chunk *place_records(struct qs_store *store, uint64_t bytes)
  * that was not durable promises. */
 static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     uint64_t from = chunk != NULL ? chunk->used : 0;
@@ -231,6 +234,7 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
 
 /* What has no record only a checkpoint makes durable. */
 static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     store->space.unjournalled += chunk == NULL && bytes > 0 && !store->failed ? 1 : 0;
 }
@@ -297,6 +301,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
 
 /* The caller does not have them, so they take no room of its prefetch. */
 static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t tags)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     (void)context;
     if (extent->consumer != NULL) {
@@ -311,6 +316,7 @@ void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 
 /* Ready again, as if nobody had taken them: nothing is journalled, and no delivery is counted. */
 static void hand_back_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = ((struct qs_channel *)context)->store;
     struct store_queue *queue = qsi_queue_of_core(extent->queue);
@@ -338,6 +344,7 @@ void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t
 }
 
 static void hand_back_one(void *context, const struct qsi_extent *extent, uint64_t tags)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     make_room_of_withheld(context, extent, tags);
     hand_back_extent(context, extent, tags);

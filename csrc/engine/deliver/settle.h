@@ -3,44 +3,50 @@
 #define QSI_SETTLE_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 /* The most bytes that settling these tags can add to the journal. */
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind);
-/* REQUIRES lock.  Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of
- * what is journalled go to chunk, which has that much room; NULL: nowhere.  due_us: of the kinds
- * that have it, else 0.  Returns their number. */
+/* Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled
+ * go to chunk, which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else
+ * 0.  Returns their number. */
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk);
+                         uint8_t kind, uint64_t due_us, struct qsi_chunk *chunk)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Room to delay what these tags are about: qsi_settle_into cannot fail. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error) QS_MUST_CHECK;
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                     uint8_t kind);
+                     uint8_t kind) QSI_REQUIRES(qsi_store_mutex);
 /* The same with room in the journal, or not at all.  May release the lock. */
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                               uint8_t kind, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  These were taken and do not reach the caller: they stay out, and nothing that
+                               uint8_t kind, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* These were taken and do not reach the caller: they stay out, and nothing that
  * settles a range of tags finds them, until they are handed back. */
-void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
-/* REQUIRES lock.  What is withheld, or what was taken just now, is ready again as if nobody had
+void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+    QSI_REQUIRES(qsi_store_mutex);
+/* What is withheld, or what was taken just now, is ready again as if nobody had
  * taken it. */
-void qsi_hand_back_withheld(struct qs_channel *channel);
-void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
-/* REQUIRES lock.  One message, which may be a consumer's. */
-void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag);
-/* REQUIRES lock; may release it meanwhile.  Acks what was delivered without ack, having made
- * room for it in the journal: what was free when the messages were taken may not be enough, or
- * somebody else's by now. */
-void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag);
+void qsi_hand_back_withheld(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+    QSI_REQUIRES(qsi_store_mutex);
+/* One message, which may be a consumer's. */
+void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag) QSI_REQUIRES(qsi_store_mutex);
+/* May release the lock meanwhile.  Acks what was delivered without ack, having made room for it
+ * in the journal: what was free when the messages were taken may not be enough, or somebody
+ * else's by now. */
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */
 qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                            uint8_t kind, uint64_t due_us, uint64_t bytes,
-                            qs_error *error) QS_MUST_CHECK;
+                            uint8_t kind, uint64_t due_us, uint64_t bytes, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* bytes: qsi_settle_bytes of the tags. */
 void qsi_settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                       uint8_t kind, uint64_t due_us, uint64_t bytes);
+                       uint8_t kind, uint64_t due_us, uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

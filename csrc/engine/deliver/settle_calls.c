@@ -87,7 +87,7 @@ qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag
 
 /* due_us: of the kinds that have it, else 0. */
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
-                        uint64_t due_us, qs_error *error)
+                        uint64_t due_us, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first = 0, last = 0, bytes = 0;
     bool released = true;
@@ -151,6 +151,7 @@ qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, ui
 
 static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                               uint8_t kind, uint64_t due_us, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, last = first_tag - 1;
     bool released = true;
@@ -213,7 +214,7 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
  * requeued at once. */
-static qs_status recover(struct qs_channel *channel, qs_error *error)
+static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, last = 0;
     bool released = true;

@@ -30,7 +30,7 @@ struct written {
 /* May release the lock.  The message of an outstanding tag, body and all; the caller's to
  * release.  QS_EEMPTY: it is not outstanding any more.  REQUIRES a job on its queue. */
 static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_message *message,
-                              qs_error *error)
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_stored_body place;
@@ -60,9 +60,9 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
         return QS_OK;
     }
     reader = qsi_reader_begin(store);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = qsi_deliver_body(store, message, &place, error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_reader_end(store, reader);
     return status;
 }
@@ -77,7 +77,7 @@ static const char *reason_name(enum qsi_reason reason)
 static qs_status publish_dead_letter(struct qs_channel *channel, const struct store_queue *queue,
                                      const qs_message *message, enum qsi_reason reason,
                                      uint32_t *queue_count_out, struct written *written_out,
-                                     qs_error *error)
+                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue_policy *policy = &queue->policy;
     struct qsi_buf properties = {NULL};
@@ -114,6 +114,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
 /* One that cannot be read stays, and blocks no other.  A transaction is tried again as long as
  * there is hope. */
 static bool is_unreadable(const struct qs_channel *channel, qs_status status)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return status == QS_ECORRUPT ||
            (status == QS_EIO && channel == channel->store->removals.internal_channel);
@@ -122,6 +123,7 @@ static bool is_unreadable(const struct qs_channel *channel, qs_status status)
 /* May release the lock.  REQUIRES a job on the queue. */
 static qs_status move_message(struct qs_channel *channel, struct store_queue *queue, uint64_t tag,
                               enum qsi_reason reason, struct written *written_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_message message;
     uint32_t queue_count = 0;
@@ -146,6 +148,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
  * transaction. */
 static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
                                    struct written *written_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
     struct store_queue *queue;
@@ -194,6 +197,7 @@ static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t la
 /* ---- removals ---- */
 
 static qs_status end_group(struct qs_channel *internal_channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t lsn;
     qs_status status = QS_OK;
@@ -280,7 +284,7 @@ static bool is_taken(const struct taken *taken, uint64_t tag)
  * to; the others are removed after the commit.  After a failure the rest are rejects still. */
 static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_settle *rejects,
                                     const struct taken *taken, struct qsi_buf *settles,
-                                    qs_error *error)
+                                    qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_unacked *unacked = &channel->unacked;
     uint64_t from = rejects->first_tag; /* what is settled before a tag may be told along with it */
@@ -323,7 +327,7 @@ static bool any_reject(const struct qsi_buf *settles)
 /* REQUIRES room for them.  Whatever fails, settles gets what is left to be done of all verbs:
  * the commit may be tried again. */
 static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *verbs,
-                           struct qsi_buf *settles, qs_error *error)
+                           struct qsi_buf *settles, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct taken taken = {.items = (const struct tx_settle *)(const void *)verbs->data,
                           .left = verbs->bytes / sizeof *taken.items};

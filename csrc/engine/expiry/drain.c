@@ -12,6 +12,7 @@
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure
  * the messages stay reserved, and go with a later try. */
 static qs_status drop(struct qs_store *store, const struct removal *removal)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
@@ -29,6 +30,7 @@ static qs_status drop(struct qs_store *store, const struct removal *removal)
  * fate.  Of dead letters so many at most. */
 static struct removal first_fate(struct qs_store *store, const struct removal *removal,
                                  uint64_t dead_letters_max, bool *dead_letters_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_unacked *unacked = &store->removals.internal_channel->unacked;
     struct removal first = *removal;
@@ -62,6 +64,7 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has
  * left.  Nor has it after QS_ENOMEM: there was none to note what could not leave. */
 static qs_status leave(struct qs_store *store, const struct removal *removal, bool dead_letters)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf *stuck = &store->removals.stuck;
     size_t before = stuck->bytes;
@@ -89,6 +92,7 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
  * it, which are counted; whatever fails is kept for a later try.  False: the rest is the
  * timer's. */
 static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
     size_t at = removals->leaving_at;
@@ -141,7 +145,7 @@ bool qsi_is_retry_due(const struct qs_store *store)
 
 /* How many dead letters the caller moves: a few where the timer can go on with the others, none
  * where the caller must not wait. */
-static uint64_t dead_letters_of_caller(const struct qs_store *store)
+static uint64_t dead_letters_of_caller(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return !store->removals.has_timer ? UINT64_MAX
            : store->must_not_wait     ? 0
@@ -150,6 +154,7 @@ static uint64_t dead_letters_of_caller(const struct qs_store *store)
 
 /* May release the lock.  False: nothing is left, or the rest is the timer's. */
 static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
 

@@ -121,6 +121,7 @@ static void unreserve_extent(void *context, const struct qsi_extent *extent, uin
 
 /* What no consumer had goes back as if nobody had: no delivery is counted. */
 static void unreserve(struct qs_store *store, const struct qsi_buf *removals)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
 

@@ -10,7 +10,7 @@
 #define TIMER_NAP_NS 50000u
 
 /* May release the lock.  Returns when to come again. */
-static uint64_t keep_time(struct qs_store *store)
+static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
     uint64_t now = qsi_clock_us(store), next = QSI_NEVER;
@@ -56,7 +56,7 @@ void *qsi_run_timer(void *argument)
     struct qs_store *store = argument;
     struct removals *removals = &store->removals;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
         uint64_t now, next, watch_us;
         removals->wakes_at_us = QSI_NEVER;
@@ -83,6 +83,6 @@ void *qsi_run_timer(void *argument)
                                               : (next - now) * NS_PER_US);
     }
     qsi_watch_tell(store); /* what happened last */
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return NULL;
 }

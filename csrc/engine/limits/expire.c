@@ -44,6 +44,7 @@ void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 
 /* Messages of the priority have become ready. */
 static void tell_ready(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_note_growth(store, queue);
     qsi_signal_consumers(store, qsi_owner_of(queue));
@@ -52,7 +53,7 @@ static void tell_ready(struct qs_store *store, struct store_queue *queue)
 
 /* Of one priority: what is due is ready. */
 static void release_due(struct qs_store *store, struct store_queue *queue,
-                        struct qsi_segment **lacks_state_out)
+                        struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_queue_release_due(&queue->core, qsi_clock_us(store), DUE_AT_ONCE, lacks_state_out) >
         0) {
@@ -64,7 +65,7 @@ static void release_due(struct qs_store *store, struct store_queue *queue,
  * segment whose state is wanted, if one is.  What has no dead letters ends at once, and is not
  * journalled: after a restart it has expired as well.  Who only reads moves none. */
 static qs_status expire(struct qs_store *store, struct store_queue *queue,
-                        struct qsi_segment **lacks_state_out)
+                        struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex)
 {
     bool dead_letters = qsi_has_dead_letters(queue) && !store->options.read_only;
     struct qsi_expiry_walk walk = {.now_us = qsi_clock_us(store)};
@@ -97,7 +98,7 @@ static qs_status expire(struct qs_store *store, struct store_queue *queue,
 /* Delayed messages of the segment, of which some are due, count as ready until its state is
  * read. */
 static void count_unread(struct qs_store *store, struct store_queue *subqueue,
-                         struct qsi_segment *segment)
+                         struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     if (segment->delayed_count > 0 && segment->earliest_due <= qsi_clock_us(store)) {
         qsi_queue_release_unread(&subqueue->core, segment);
@@ -128,6 +129,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
 /* Nothing is known of when its messages expire: never, if it is damaged, and looked at again in
  * a while if not. */
 static void put_off(struct qs_store *store, struct store_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t later_us = qsi_clock_us(store) + QSI_RETRY_US;
 
@@ -142,7 +144,7 @@ static void put_off(struct qs_store *store, struct store_queue *queue, struct qs
 
 /* Releases the lock.  Reads a state from the disk. */
 static void load_state(struct qs_store *store, struct store_queue *queue,
-                       struct qsi_segment *segment)
+                       struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t number = segment->number;
     struct qsi_page_in job;
@@ -166,6 +168,7 @@ static void load_state(struct qs_store *store, struct store_queue *queue,
 /* May release the lock.  waits: for others who are about to bring a state; else the timer comes
  * again. */
 static void expire_subqueue(struct qs_store *store, struct store_queue *queue, bool waits)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *lacks_state;
     qs_status status = expire(store, queue, &lacks_state); /* if it fails, the timer comes again */

@@ -67,7 +67,7 @@ static struct qsi_segment *find_head(struct store_queue *queue, struct store_que
 
 /* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
 static qs_status bring_state(struct qs_store *store, struct store_queue *subqueue,
-                             struct qsi_segment *segment)
+                             struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_page_in job;
     qs_status status;
@@ -84,6 +84,7 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *subqueu
 /* The head leaves, which is what would be delivered next, until the others are not too many.  What
  * cannot be read neither counts nor leaves: whoever comes for it learns why. */
 static qs_status trim(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     while (!queue->deleted && qsi_is_over(queue)) {
         struct store_queue *subqueue = queue;

@@ -9,6 +9,7 @@
 #define QSI_LIMITS_H
 
 #include "priorities.h"
+#include "thread_safety.h"
 
 #define QSI_RETRY_US QSI_US_PER_S /* what could not leave is tried again */
 
@@ -27,24 +28,26 @@ qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count) Q
 void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason);
 /* More messages of the priority are ready than before: some may be too many, or expire. */
-void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue);
+void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The queue is in use: it does not go for want of it. */
-void qsi_note_use(struct qs_store *store, struct store_queue *queue);
+void qsi_note_use(struct qs_store *store, struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* What has expired is removed, as far as its state is in memory.  Without memory for it,
  * QS_ENOMEM: it is there still, and nobody may have it. */
-qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue,
-                         qs_error *error) QS_MUST_CHECK;
+qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *queue,
-                                   qs_error *error)
+                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
 }
 /* What is too much leaves the queue: before others get the lock.  May release it, to read
  * what is on the disk. */
-void qsi_trim(struct qs_store *store);
+void qsi_trim(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* The same, and what is on the disk as well: before anybody is told how many messages there
  * are.  May release the lock. */
-void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue);
+void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- limits.c ---- */
 
@@ -84,9 +87,11 @@ bool qsi_is_over(const struct store_queue *queue);
 /* When the queue goes, if nobody uses it. */
 uint64_t qsi_idle_end_us(const struct store_queue *queue);
 /* Wakes the timer if it sleeps for too long. */
-void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest);
+void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
+    QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock: priorities may come meanwhile, and all may go.  REQUIRES a job of the
  * queue. */
-void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits);
+void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -11,7 +11,7 @@
 /* ---- compaction ---- */
 
 static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queue,
-                      const struct qsi_segment *segment)
+                      const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t end = (segment->number + 1) * store->shared.entries;
 
@@ -24,6 +24,7 @@ static bool is_sparse(const struct qs_store *store, const struct qsi_queue *queu
 }
 
 static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queue **queue_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -40,9 +41,9 @@ static struct qsi_segment *find_sparse(struct qs_store *store, struct store_queu
     return NULL;
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 static bool load_state(struct qs_store *store, struct store_queue *queue,
-                       struct qsi_segment *segment)
+                       struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_page_in job;
 
@@ -66,7 +67,7 @@ static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
 }
 
 static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
-                            struct qsi_segment *segment)
+                            struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_index *index = qsi_index_of(store, queue);
     uint32_t words = qsi_bitmap_words(store->shared.entries);
@@ -98,7 +99,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     store->paging.rewriting += 1;
     qsi_pager_job_begin(store, queue);
     status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     store->paging.rewriting -= 1;
     if (status != QS_OK || !segment->named || !queue->container.durable) {
         qsi_free(dead);
@@ -135,7 +136,7 @@ static bool is_much(struct qs_store *store)
            GARBAGE_SHARE * space.live_bytes + GARBAGE_FILES * store->options.message_file_bytes;
 }
 
-static bool compact_messages(struct qs_store *store, qs_error *error)
+static bool compact_messages(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_compaction *job = NULL;
     qs_error detail = {0};
@@ -146,9 +147,9 @@ static bool compact_messages(struct qs_store *store, qs_error *error)
         return false;
     }
     store->paging.garbage_is_much = is_much(store);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = qsi_message_store_compact_run(store->messages, job, &detail);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_message_store_compact_end(store->messages, job, status == QS_OK);
     if (status != QS_ECORRUPT && status != QS_EVERSION) { /* readers meet that */
         qsi_pager_note_failure(store, status, &detail);

@@ -37,11 +37,12 @@ static uint64_t high_mark(const struct qs_store *store)
     return store->options.memory_budget / 4 * 3;
 }
 
-/* REQUIRES lock.  Around a job: the queue stays while its count is above 0. */
+/* Around a job: the queue stays while its count is above 0. */
 void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     queue->jobs += 1;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
 }
 
 void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
@@ -69,16 +70,16 @@ void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_e
 
 /* Without the lock; takes it.  A segment whose file cannot be added to goes on in a new one. */
 static qs_status run_flush(struct qs_store *store, struct store_queue *queue,
-                           struct qsi_flush *flush, qs_error *error)
+                           struct qsi_flush *flush, qs_error *error) QSI_ACQUIRES(qsi_store_mutex)
 {
     struct qsi_index *index = qsi_index_of(store, queue);
     qs_status status = qsi_flush_run(flush, index, store->transient_index, error);
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (status == QS_ECORRUPT && qsi_flush_leave_file(flush) == QS_OK) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = qsi_flush_run(flush, index, store->transient_index, error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
     }
     return status;
 }
@@ -86,7 +87,7 @@ static qs_status run_flush(struct qs_store *store, struct store_queue *queue,
 /* A queue that cannot be paged, because its directory is gone, is left alone for a while: others
  * can. */
 static void note_paged(struct qs_store *store, struct store_queue *queue, qs_status status,
-                       const qs_error *error)
+                       const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_pager_note_failure(store, status, error);
     queue->unpaged_ns = status == QS_ECORRUPT ? store->env->monotonic_ns(store->env) : 0;
@@ -152,9 +153,10 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
 /* ---- out of memory ---- */
 
-/* REQUIRES lock; releases it meanwhile.  Changed states of segments that are on the disk
- * otherwise.  Not while a checkpoint is made: it names the areas. */
+/* Releases the lock meanwhile.  Changed states of segments that are on the disk otherwise.  Not
+ * while a checkpoint is made: it names the areas. */
 static bool write_state(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_state_write job;
     struct qsi_segment *segment = store->checkpoint.state != QSI_CHECKPOINT_NONE
@@ -169,12 +171,12 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     store->paging.rewriting += 1;
     qsi_pager_job_begin(store, queue);
     status = qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (status == QS_ECORRUPT && qsi_state_write_leave_file(&job) == QS_OK) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status =
             qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
     }
     store->paging.rewriting -= 1;
     qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
@@ -184,9 +186,9 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
     return status == QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  The state of any queue: one whose content has left
+/* Releases the lock meanwhile.  The state of any queue: one whose content has left
  * memory is chosen by nobody, and its states may be all that is left to go. */
-static bool write_any_state(struct qs_store *store)
+static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -202,6 +204,7 @@ static bool write_any_state(struct qs_store *store)
 /* The queue that has most bytes beyond what it is to keep; all of them count if none does and
  * by_size is set. */
 static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     struct store_queue *chosen = NULL;
@@ -220,9 +223,9 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
     return chosen;
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t keep_count,
-                     uint64_t bytes)
+                     uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_container_drop_content(&queue->container, keep_count, bytes) > 0) {
         qsi_container_drop_states(&queue->container);
@@ -244,6 +247,7 @@ static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t
 }
 
 static uint64_t keep_count(struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     double target = queue->target_ram_count;
     uint64_t ahead = qsi_pager_is_read(store, queue) ? qsi_pager_ahead_count(store, queue) : 0;
@@ -366,8 +370,8 @@ bool qsi_pager_page_lazy(struct qs_store *store)
 
 /* ---- the thread ---- */
 
-/* REQUIRES lock; releases it meanwhile.  False: there is nothing to do. */
-static bool work(struct qs_store *store)
+/* Releases the lock meanwhile.  False: there is nothing to do. */
+static bool work(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     bool progress = qsi_pager_read_ahead(store) || qsi_pager_page_lazy(store);
     uint64_t now;
@@ -391,7 +395,7 @@ void *qsi_run_pager(void *argument)
 {
     struct qs_store *store = argument;
 
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     while (store->life < QSI_LIFE_STOPS) {
         bool progress = work(store);
         qsi_sample_rates(store);
@@ -404,6 +408,6 @@ void *qsi_run_pager(void *argument)
             store->paging.space_is_short = false; /* perhaps there is some by now */
         }
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return NULL;
 }

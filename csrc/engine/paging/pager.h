@@ -5,88 +5,96 @@
 
 #include "paging.h"
 #include "store.h"
+#include "thread_safety.h"
 
 /* Delivering: the next message has to be brought from the disk first (a status that means
  * nothing else there). */
 #define QSI_EPAGED QS_EEXIST
 
-/* REQUIRES lock; releases it meanwhile.  Brings what the head of the queue lacks next, or waits for
+/* Releases the lock meanwhile.  Brings what the head of the queue lacks next, or waits for
  * whoever does.  The queue may be gone afterwards.  A segment whose state cannot be read is set
  * aside for the channel (NULL: for nobody), who is told: the next call brings what lies behind. */
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
-                      qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Segments that were set aside for this channel are everybody's again. */
-void qsi_bring_back_aside(struct qs_channel *channel);
-/* REQUIRES lock; releases it meanwhile.  Brings the content of a message that is out, or waits
- * for whoever does. */
+                      qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Segments that were set aside for this channel are everybody's again. */
+void qsi_bring_back_aside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
+/* Releases the lock meanwhile.  Brings the content of a message that is out, or waits for
+ * whoever does. */
 qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
-                          struct qsi_segment *segment, uint32_t slot,
-                          qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Somebody takes messages: the next segment is read ahead. */
-void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue);
-/* REQUIRES lock; may release it meanwhile, and tells so.  Returns when memory is within the
- * budget, or cannot be brought there. */
-qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out,
-                              qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  After something came into a queue. */
-void qsi_pager_kick(struct qs_store *store);
-/* REQUIRES lock; releases it meanwhile.  One step towards less memory; false: there is none to
- * be made. */
-bool qsi_pager_step(struct qs_store *store);
-/* REQUIRES lock; releases it meanwhile.  A lazy queue: all to the disk.  What its last flush
- * came to. */
-qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue);
-/* REQUIRES lock; releases it meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to
- * flush. */
-qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue,
-                          qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; may release it meanwhile, and sets *released_io then.  Looks at the next bytes
- * of content that are to be flushed: bodies that other queues have as well move to the message
+                          struct qsi_segment *segment, uint32_t slot, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Somebody takes messages: the next segment is read ahead. */
+void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* May release the lock meanwhile, and tells so.  Returns when memory is within the budget, or
+ * cannot be brought there. */
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* After something came into a queue. */
+void qsi_pager_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Releases the lock meanwhile.  One step towards less memory; false: there is none to be made. */
+bool qsi_pager_step(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Releases the lock meanwhile.  A lazy queue: all to the disk.  What its last flush came to. */
+qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Releases the lock meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
+qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* May release the lock meanwhile, and sets *released_io then.  Looks at the next bytes of
+ * content that are to be flushed: bodies that other queues have as well move to the message
  * store, a chunk at a time.  QS_EEMPTY: there are none (more). */
 qs_status qsi_share_bodies(struct qs_store *store, struct store_queue *queue, uint64_t bytes,
-                           bool *released_io, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  References of settled messages that were on the disk
- * are dropped, and files of segments that ended are seen to. */
-qs_status qsi_pager_release(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  Rewrites one sparse segment or compacts one message
- * file; false: there is none. */
-bool qsi_pager_compact(struct qs_store *store, qs_error *error);
+                           bool *released_io, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  References of settled messages that were on the disk are
+ * dropped, and files of segments that ended are seen to. */
+qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  Rewrites one sparse segment or compacts one message file; false:
+ * there is none. */
+bool qsi_pager_compact(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 void *qsi_run_pager(void *store);
-void qsi_forget_dead_files(struct qs_store *store);
+void qsi_forget_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- among the files of the pager, and who runs its jobs ---- */
 
-/* REQUIRES lock.  Around a job: the queue stays while its count is above 0.  begin releases the
- * lock; end REQUIRES it. */
-void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue);
+/* Around a job: the queue stays while its count is above 0.  begin releases the lock; end
+ * REQUIRES it. */
+void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex) QSI_RELEASES(qsi_store_mutex);
 void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue);
-/* REQUIRES lock.  A file could not be written.  Without space the store goes on with what is in
- * memory; anything else is the end of it. */
-void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error);
+/* A file could not be written.  Without space the store goes on with what is in memory; anything
+ * else is the end of it. */
+void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- pager_load.c ---- */
 
-/* REQUIRES lock; releases it meanwhile.  Runs and ends a job that was begun.  The queue may be
- * gone afterwards. */
-qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
-                                struct qsi_page_in *job, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  Until some job has ended.  The queue may be gone
+/* Releases the lock meanwhile.  Runs and ends a job that was begun.  The queue may be gone
  * afterwards. */
-qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue) QS_MUST_CHECK;
-/* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be
- * made. */
-bool qsi_pager_read_ahead(struct qs_store *store);
-/* REQUIRES lock.  Is there a consumer who comes for what was paged? */
-bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue);
-/* REQUIRES lock.  How many messages are kept ready in memory in front of a consumer. */
-uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue);
-/* REQUIRES lock.  Of a message in memory; 0: there is none. */
-double qsi_pager_average_bytes(const struct store_queue *queue);
+qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queue,
+                                struct qsi_page_in *job, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  Until some job has ended.  The queue may be gone
+ * afterwards. */
+qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Releases the lock meanwhile.  One load for a queue that is read; false: none is to be made. */
+bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+/* Is there a consumer who comes for what was paged? */
+bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* How many messages are kept ready in memory in front of a consumer. */
+uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Of a message in memory; 0: there is none. */
+double qsi_pager_average_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
-/* REQUIRES lock; releases it meanwhile.  The file goes at once, unless a checkpoint names it:
- * then there is memory to note it. */
+/* Releases the lock meanwhile.  The file goes at once, unless a checkpoint names it: then there
+ * is memory to note it. */
 void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
-                   const struct qsi_segment_file *file, struct dead_file *dead);
+                   const struct qsi_segment_file *file, struct dead_file *dead)
+    QSI_REQUIRES(qsi_store_mutex);
 
 static inline uint64_t qsi_pager_memory_used(const struct qs_store *store)
 {
@@ -97,8 +105,7 @@ static inline uint64_t qsi_pager_low_mark(const struct qs_store *store)
 {
     return store->options.memory_budget / 2;
 }
-/* REQUIRES lock; releases it meanwhile.  A step for lazy queues; false: there is none to be
- * made. */
-bool qsi_pager_page_lazy(struct qs_store *store);
+/* Releases the lock meanwhile.  A step for lazy queues; false: there is none to be made. */
+bool qsi_pager_page_lazy(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

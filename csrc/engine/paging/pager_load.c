@@ -44,7 +44,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     if (is_unreadable(status) && !of_state) {
         status = qsi_page_in_damaged(job);
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     count = job->load.count;
     if (status == QS_OK) {
         status = qsi_page_in_end(job, true);
@@ -77,9 +77,10 @@ qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Goes on with a job as its begin said. */
+/* Releases the lock meanwhile.  Goes on with a job as its begin said. */
 static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
                            struct qsi_page_in *job, qs_status status, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (status == QS_EEMPTY) {
         return QS_OK;
@@ -185,6 +186,7 @@ bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
 }
 
 static bool wants_more(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ahead = qsi_pager_ahead_count(store, queue);
     bool missing;
@@ -207,9 +209,8 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     }
 }
 
-/* REQUIRES lock; releases it meanwhile.  One load for a queue that is read; false: none is to be
- * made. */
-bool qsi_pager_read_ahead(struct qs_store *store)
+/* Releases the lock meanwhile.  One load for a queue that is read; false: none is to be made. */
+bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     while (!qsi_list_is_empty(&store->paging.ahead)) {
         struct store_queue *queue =

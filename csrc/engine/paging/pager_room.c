@@ -26,7 +26,7 @@ static bool is_over_budget(const struct qs_store *store)
 }
 
 /* Could commits, or the pager, still bring memory down? */
-static bool may_shrink(const struct qs_store *store)
+static bool may_shrink(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_journal_appended_lsn(store->journal) > qsi_journal_durable_lsn(store->journal) ||
            !store->paging.is_stuck;
@@ -34,6 +34,7 @@ static bool may_shrink(const struct qs_store *store)
 
 /* Without threads, whoever publishes pages, and makes the checkpoint that is due. */
 static qs_status make_room_alone(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_checkpoint_is_due(store) && store->upcalls->checkpoint(store, NULL) != QS_OK) {
         QS_TRY(qsi_store_check_failed(store, error));
@@ -54,6 +55,7 @@ static qs_status make_room_alone(struct qs_store *store, qs_error *error)
 }
 
 static qs_status check_open(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     QS_TRY(qsi_store_check_failed(store, error));
     return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
@@ -61,6 +63,7 @@ static qs_status check_open(const struct qs_store *store, qs_error *error)
 }
 
 static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (error != NULL) {
         *error = store->paging.unpaged;
@@ -71,9 +74,10 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
     return QS_ECORRUPT;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Until there is memory, or commits and the pager can do
- * no more for it. */
+/* Releases the lock meanwhile.  Until there is memory, or commits and the pager can do no more
+ * for it. */
 static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     while (is_over_budget(store) && may_shrink(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);

@@ -13,7 +13,7 @@
 /* Takes the memory for it, which was made sure of before the file was of no more use: nobody
  * else knows of it. */
 static void add_dead_file(struct qs_store *store, struct dead_file *dead,
-                          const struct qsi_segment_file *file)
+                          const struct qsi_segment_file *file) QSI_REQUIRES(qsi_store_mutex)
 {
     dead->file = *file;
     qsi_list_push_back(&store->paging.dead_files, &dead->in_store);
@@ -66,14 +66,14 @@ static qs_status pass_over(const struct qs_store *store, qs_status status)
 }
 
 /* Which messages of a retired segment were settled without their state in memory. */
-static qs_status add_rest(struct qs_store *store, struct qsi_index *index,
+static qs_status add_rest(struct qs_store *store, struct qsi_index *index, uint32_t entries,
                           const struct qsi_segment_file *file, uint32_t given_end, uint64_t *wanted,
                           qs_error *error)
 {
-    uint32_t words = qsi_bitmap_words(store->shared.entries);
+    uint32_t words = qsi_bitmap_words(entries);
     struct qsi_segment_state state = {.settled = qsi_zalloc(words * sizeof(uint64_t)),
                                       .seen = qsi_zalloc(words * sizeof(uint64_t))};
-    uint32_t end = given_end > 0 ? given_end : store->shared.entries;
+    uint32_t end = given_end > 0 ? given_end : entries;
     uint32_t columns;
     qs_status status = QS_ENOMEM;
 
@@ -191,13 +191,14 @@ static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint
     segment->has_releases = true;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Reads the references of settled messages of a segment, and
+/* Releases the lock meanwhile.  Reads the references of settled messages of a segment, and
  * drops them: all or none. */
 static qs_status release_segment(struct qs_store *store, struct qsi_segment *segment,
-                                 bool is_durable, qs_error *error)
+                                 bool is_durable, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_index *index = is_durable ? store->index : store->transient_index;
-    uint32_t words = qsi_bitmap_words(store->shared.entries);
+    uint32_t entries = store->shared.entries;
+    uint32_t words = qsi_bitmap_words(entries);
     struct release release = {.store = store};
     struct segment_files files;
     uint32_t durable_count = 0;
@@ -221,12 +222,13 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     store->paging.releasing += 1;
     rest = segment->release_rest;
     transients = segment->release_transients;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (rest) {
-        status = add_rest(store, index, &files.file, given_end, wanted, error);
+        status = add_rest(store, index, entries, &files.file, given_end, wanted, error);
     }
     if (status == QS_OK && transients) {
-        status = add_rest(store, store->transient_index, &files.transient_file, 0, wanted, error);
+        status = add_rest(store, store->transient_index, entries, &files.transient_file, 0, wanted,
+                          error);
     }
     if (status == QS_OK) {
         status = read_refs(index, &files, false, wanted, words, &release, error);
@@ -236,7 +238,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
         status = read_refs(store->transient_index, &files, true, wanted, words, &release, error);
     }
     qsi_free(files.formers);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     segment->busy -= 1;
     store->paging.releasing -= 1;
     qsi_cond_broadcast(&store->paging.done);
@@ -266,15 +268,16 @@ void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
         add_dead_file(store, dead, file);
         return;
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     if (qsi_segment_remove(index, file, NULL) != QS_OK) {
         /* The next open removes what no checkpoint names. */
     }
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
 }
 
-/* REQUIRES lock; releases it meanwhile.  Of segments that have live messages still. */
+/* Releases the lock meanwhile.  Of segments that have live messages still. */
 static qs_status release_settled(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list *releasing = &store->shared.releasing;
     qs_status status = QS_OK;
@@ -322,9 +325,9 @@ static struct dead_file *take_reserved(struct qsi_list *reserve)
     return dead;
 }
 
-/* REQUIRES lock; releases it meanwhile. */
+/* Releases the lock meanwhile. */
 static void bury_all(struct qs_store *store, const struct qsi_segment *segment,
-                     struct qsi_list *reserve)
+                     struct qsi_list *reserve) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_index *index = segment->is_durable ? store->index : store->transient_index;
     bool is_named = segment->named && segment->file.heap_end > 0;
@@ -339,8 +342,9 @@ static void bury_all(struct qs_store *store, const struct qsi_segment *segment,
     }
 }
 
-/* REQUIRES lock; releases it meanwhile.  Without memory all stays as it is, to be tried again. */
+/* Releases the lock meanwhile.  Without memory all stays as it is, to be tried again. */
 static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list reserve;
     qs_status status;
@@ -362,8 +366,9 @@ static qs_status retire(struct qs_store *store, struct qsi_segment *segment, qs_
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  Of segments that have none, whose files go. */
+/* Releases the lock meanwhile.  Of segments that have none, whose files go. */
 static qs_status release_retired(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_list *retired = &store->shared.retired;
     qs_status status = QS_OK;

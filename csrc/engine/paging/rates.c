@@ -51,6 +51,7 @@ static bool has_moved(const struct store_queue *queue)
 
 /* The store's last sample found nothing new in a queue that was not sampled then. */
 static void sample(const struct qs_store *store, struct store_queue *queue, uint64_t now)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *core = &queue->core;
     uint64_t from = queue->rate_at_ns;
@@ -80,7 +81,7 @@ void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
 }
 
 /* All that moves a queue, summed up. */
-static uint64_t movement(const struct qs_store *store)
+static uint64_t movement(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->stats.routed + store->stats.delivered + store->stats.acked +
            store->stats.requeued + store->stats.expired + qsi_journal_appended_lsn(store->journal);
@@ -121,7 +122,7 @@ static double duration_of(const struct store_queue *queue)
     return rates < IDLE_RATE ? INFINITY : (double)queue->container.ram_count / (4 * rates);
 }
 
-static double target_duration(struct qs_store *store)
+static double target_duration(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     double ratio = (double)qsi_budget_bytes(store->budget) / (double)store->options.memory_budget;
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);

@@ -391,6 +391,7 @@ static const struct moved_record *find_record(const struct sharing *sharing, uin
 }
 
 static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_chunk *old = run->messages.chunk;
     uint64_t bytes = run->ram_bytes * sharing->new_chunk->used / (old->used + 1) + 1;
@@ -419,7 +420,7 @@ static void move_run(struct sharing *sharing, struct qsi_queue *queue, struct qs
 /* The runs of a destination's messages.  A run of single records goes over with the first of
  * them. */
 static void move_destination(struct sharing *sharing, const struct qsi_messages *view,
-                             uint32_t destination)
+                             uint32_t destination) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue =
         queue_of(sharing, qsi_messages_destination_queue(view, destination));
@@ -438,7 +439,7 @@ static void move_destination(struct sharing *sharing, const struct qsi_messages 
     }
 }
 
-static void move_all(struct sharing *sharing)
+static void move_all(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct moved_record *records = ITEMS(sharing->records, struct moved_record);
 
@@ -498,9 +499,9 @@ static bool has_other_destinations(const struct qsi_run *run)
     return false;
 }
 
-/* REQUIRES lock and that nobody flushes; releases it meanwhile. */
+/* REQUIRES that nobody flushes; releases it meanwhile. */
 static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
-                              qs_error *error)
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct sharing sharing = {.store = store, .chunk = qsi_chunk_ref(chunk)};
     qs_error detail = {0};
@@ -510,12 +511,12 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
     if (status == QS_OK && wants_sharing(&sharing)) {
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_SHARES);
         *released_io = true;
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = write_bodies(&sharing, &detail);
         if (status == QS_OK) {
             status = build_chunk(&sharing);
         }
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         if (status == QS_OK) {
             qsi_chunk_charge(sharing.new_chunk, store->budget);
             move_all(&sharing);

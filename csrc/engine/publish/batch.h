@@ -8,6 +8,7 @@
 #include "error.h"
 #include "properties.h"
 #include "publish.h"
+#include "thread_safety.h"
 
 /* A distinct (exchange, routing key) of the batch and where it leads. */
 struct batch_route {
@@ -84,11 +85,11 @@ qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST
 /* A route behind the others. */
 qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
                               uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Where the route leads with these headers, and with the defaults' carbon copies
- * if it is to have them. */
+/* Where the route leads with these headers, and with the defaults' carbon copies if it is to
+ * have them. */
 qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
-                            struct qsi_slice headers, bool has_copies,
-                            qs_error *error) QS_MUST_CHECK;
+                            struct qsi_slice headers, bool has_copies, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* A queue or a priority of one, known already or not. */
 qs_status qsi_batch_add_destination(struct batch *batch,

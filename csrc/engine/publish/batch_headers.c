@@ -140,9 +140,8 @@ static qs_status finish(struct refining *refining, uint32_t base, struct batch_r
                        (void *)((uintptr_t)*code_out + 1));
 }
 
-/* REQUIRES lock. */
 static qs_status look_up_variant(struct refining *refining, struct variant *variant,
-                                 qs_error *error)
+                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct batch_route *base = &refining->batch->routes[variant->base];
     struct batch_route route = {

@@ -106,6 +106,7 @@ static qs_status no_memory(const struct store_queue *queue, qs_error *error)
 /* Levels that nobody used before. */
 static qs_status make_priorities(struct qs_store *store,
                                  const struct pending_records *pending_records, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < pending_records->count; i++) {
         const struct pending_record *pending_record = &pending_records->items[i];
@@ -168,7 +169,7 @@ static void stamp(struct qs_store *store, const struct pending_record *pending_r
 
 /* refusals NULL: no queue refuses any.  Returns how many records refusals have got. */
 static uint32_t push(struct qs_store *store, struct pending_record *pending_record,
-                     struct refusals *refusals)
+                     struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t refused = 0;
 
@@ -204,7 +205,7 @@ static void mark_bodies(struct qs_store *store, const struct pending_record *pen
     }
 }
 
-static void tell(struct qs_store *store, uint64_t lsn)
+static void tell(struct qs_store *store, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
 {
     if (lsn != 0) {
         qsi_commit_kick(store);

@@ -268,6 +268,7 @@ static void encode(const struct publishing *publishing, uint8_t *record)
 
 /* Into its queues.  Nothing can fail any more. */
 static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk, uint64_t from)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_route *route = publishing->route;
     struct qs_store *store = publishing->channel->store;
@@ -293,7 +294,7 @@ static void enqueue(const struct publishing *publishing, struct qsi_chunk *chunk
 }
 
 static qs_status reserve_memory(const struct publishing *publishing, struct qsi_chunk **chunk_out,
-                                qs_error *error)
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
     bool journalled = is_journalled(publishing);
@@ -321,6 +322,7 @@ static qs_status reserve_memory(const struct publishing *publishing, struct qsi_
 }
 
 static qs_status return_unroutable(const struct publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
     struct qsi_list *returns = qsi_returns_of(channel);
@@ -396,9 +398,9 @@ static qs_status buffer(struct publishing *publishing, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock, a route and room.  To queues of which one refuses it. */
+/* REQUIRES a route and room.  To queues of which one refuses it. */
 static qs_status offer(struct publishing *publishing, struct refusals *refusals, uint64_t *lsn_out,
-                       qs_error *error)
+                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
     struct pending_records pending_records = {0};
@@ -422,8 +424,9 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     return status;
 }
 
-/* REQUIRES lock, a route and room.  *lsn_out 0: nothing to wait for. */
+/* REQUIRES a route and room.  *lsn_out 0: nothing to wait for. */
 static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
     struct qsi_chunk *chunk = NULL;
@@ -452,8 +455,9 @@ static qs_status accept(struct publishing *publishing, uint64_t *lsn_out, qs_err
     return QS_OK;
 }
 
-/* REQUIRES lock; releases it while it writes.  Puts the body into the message store. */
+/* Releases the lock while it writes.  Puts the body into the message store. */
 static qs_status store_body(struct publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
     uint32_t envelope_bytes =
@@ -471,11 +475,11 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     if (status == QS_OK) {
         qsi_envelope_encode(envelope, publishing->exchange, publishing->routing.key,
                             publishing->properties);
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = (publishing->is_body_constant ? qsi_message_store_write_constant
                                                : qsi_message_store_write)(
             store->messages, &publishing->place, parts, 2, &publishing->ref, error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         publishing->stored = status == QS_OK;
         if (status != QS_OK) {
             qsi_message_store_abandon(store->messages, &publishing->place);
@@ -485,10 +489,9 @@ static qs_status store_body(struct publishing *publishing, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  QS_OK without a body: space was had back, to be looked
- * at again. */
+/* Releases the lock meanwhile.  QS_OK without a body: space was had back, to be looked at again. */
 static qs_status store_body_if_there_is_space(struct publishing *publishing, bool may_regain,
-                                              qs_error *error)
+                                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = publishing->channel->store;
     bool released = false;
@@ -500,9 +503,10 @@ static qs_status store_body_if_there_is_space(struct publishing *publishing, boo
     return qsi_is_full(status) && may_regain && qsi_space_regain(store) ? QS_OK : status;
 }
 
-/* REQUIRES lock.  Routes, stores the body if it is large, and makes room; whenever the lock was
- * released on the way, all of it is looked at again. */
+/* Routes, stores the body if it is large, and makes room; whenever the lock was released on the
+ * way, all of it is looked at again. */
 static qs_status prepare(struct publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
     struct qs_store *store = channel->store;
@@ -554,7 +558,7 @@ static qs_status prepare(struct publishing *publishing, qs_error *error)
 }
 
 static qs_status take(struct publishing *publishing, struct refusals *refusals, qs_receipt *receipt,
-                      qs_error *error)
+                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (publishing->route->count > 0 && publishing->channel->tx_selected) {
         return buffer(publishing, error);
@@ -565,6 +569,7 @@ static qs_status take(struct publishing *publishing, struct refusals *refusals, 
 }
 
 static qs_status publish(struct publishing *publishing, qs_receipt *receipt, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = publishing->channel;
     struct refusals refusals = {NULL};
@@ -599,7 +604,7 @@ static bool may_have_copies(struct qsi_slice properties)
 }
 
 static qs_status send_dead_letter(struct publishing *dead_letter, uint32_t *queue_count_out,
-                                  qs_error *error)
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = prepare(dead_letter, error);
 
@@ -659,7 +664,7 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
 }
 
 static qs_status publish_with_copies(struct publishing *publishing, qs_receipt *receipt,
-                                     qs_error *error)
+                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_copies copies;
     qs_status status;

@@ -4,6 +4,7 @@
 
 #include "record.h"
 #include "store.h"
+#include "thread_safety.h"
 
 /* Left free for acks and deletions when publishers fill the disk. */
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
@@ -45,19 +46,21 @@ void qsi_pending_records_note_bytes(struct pending_records *pending_records,
 /* Frees them, and abandons their places. */
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages);
-/* REQUIRES lock and room.  Memory for accepting all of them: accept cannot fail then.
- * extra_entries: other appends. */
+/* REQUIRES room.  Memory for accepting all of them: accept cannot fail then.  extra_entries:
+ * other appends. */
 qs_status qsi_pending_records_reserve(struct qs_store *store,
                                       const struct pending_records *pending_records,
-                                      uint32_t extra_entries, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Pushes and appends all as one atomic group; goes_on: which the caller's next
- * append belongs to.  Returns the LSN they end at, 0 if nothing was journalled. */
+                                      uint32_t extra_entries, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs
+ * to.  Returns the LSN they end at, 0 if nothing was journalled. */
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
-                                          struct pending_records *pending_records, bool goes_on);
+                                          struct pending_records *pending_records, bool goes_on)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The same, each record for itself.  Messages that their queue refuses are not in it afterwards,
  * and in *refusals. */
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
-                                    struct refusals *refusals);
+                                    struct refusals *refusals) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- messages that a queue refuses because it is full (refuse.c) ---- */
 
@@ -68,19 +71,20 @@ struct refusals {
     struct qsi_chunk *settles; /* room for their records */
     uint64_t count;            /* rows that are in the bitmap */
 };
-/* REQUIRES lock.  What refusing may add to the journal. */
-uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records);
-/* REQUIRES lock.  Room for whatever may be refused of these messages, row_count in the call:
- * neither take nor accept can fail then. */
+/* What refusing may add to the journal. */
+uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records *pending_records)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Room for whatever may be refused of these messages, row_count in the call: neither take nor
+ * accept can fail then. */
 qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store,
                                const struct pending_records *pending_records, uint64_t row_count,
-                               qs_error *error) QS_MUST_CHECK;
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* REQUIRES that room.  Of the messages just pushed as a destination of the pending record, takes
  * out what the queue refuses; their records are in refusals->settles.  Returns the number of
  * records. */
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                            struct store_queue *queue, const struct pending_record *pending_record,
-                           const struct qsi_run *run);
+                           const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex);
 /* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead
  * letters.  REQUIRES room for a stretch to be removed. */
 void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
@@ -94,10 +98,10 @@ static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt
     }
 }
 void qsi_refusals_fini(struct refusals *refusals);
-/* REQUIRES lock and qsi_pending_records_reserve.  A transaction is refused as a whole:
+/* REQUIRES qsi_pending_records_reserve.  A transaction is refused as a whole:
  * QS_PRECONDITION_FAILED. */
 qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
-                             qs_error *error) QS_MUST_CHECK;
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- dead letters (publish.c) ---- */
 
@@ -105,12 +109,12 @@ struct dead_letter {
     struct qsi_slice exchange, key, properties, body;
     bool may_go_round; /* also to queues where the message has died before */
 };
-/* REQUIRES lock; may release it.  Publishes in the channel's open transaction; *queue_count_out:
- * 0 when it went nowhere.  *may_be_refused_out: one of its queues refuses messages when it is
- * full, which it is judged by as it is now. */
+/* May release the lock.  Publishes in the channel's open transaction; *queue_count_out: 0 when
+ * it went nowhere.  *may_be_refused_out: one of its queues refuses messages when it is full,
+ * which it is judged by as it is now. */
 qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
                                   uint32_t *queue_count_out, bool *may_be_refused_out,
-                                  qs_error *error) QS_MUST_CHECK;
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
                                qs_error *error) QS_MUST_CHECK;

@@ -78,6 +78,7 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
 
 /* Room for what full queues refuse, and for the confirms of what they take. */
 static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = qsi_refusals_reserve(refusals, batch->store, &batch->pending_records,
                                             batch->row_count, error);
@@ -93,8 +94,8 @@ static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals
     return status;
 }
 
-/* REQUIRES lock. */
 static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
     struct qs_store *store = batch->store;

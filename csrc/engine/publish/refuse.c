@@ -15,6 +15,7 @@
 /* Destinations that may refuse, and the stretches that may be reserved at once. */
 static void measure(struct qs_store *store, const struct pending_records *pending_records,
                     uint32_t *destinations_out, uint32_t *stretches_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->shared.entries;
     uint32_t stretch_most = entries < QSI_WORD_BITS ? entries : QSI_WORD_BITS;

@@ -163,9 +163,9 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
             return QS_OK;
         }
         *released_out = true;
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         status = search_files(keys, candidates, count, &wanted, &found, error);
-        qsi_mutex_lock(&store->mutex);
+        qsi_store_lock(store);
         for (uint32_t i = 0; i < count; i++) {
             qsi_key_run_unref(store, candidates[i]);
         }
@@ -242,7 +242,7 @@ static qs_status check_key(qs_slice key, qs_error *error)
 }
 
 static qs_status is_known(struct qs_store *store, struct qsi_slice key, bool *known_out,
-                          qs_error *error)
+                          qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct key_search search = {0};
     bool released = true;
@@ -277,7 +277,7 @@ qs_status qs_store_transaction_known(qs_store *store, qs_slice key, bool *known_
 
 /* Room in the journal; the lock may be released on the way. */
 static qs_status make_room(struct qs_store *store, const struct qsi_topology *record,
-                           bool *released_out, qs_error *error)
+                           bool *released_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = QSI_TOPOLOGY_ROOM + qsi_topology_bytes(record);
 
@@ -287,7 +287,7 @@ static qs_status make_room(struct qs_store *store, const struct qsi_topology *re
 }
 
 static qs_status forget_key(struct qs_store *store, struct qsi_slice key, uint64_t *count_out,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .strings = {key}};
     struct key_search search = {0};
@@ -329,7 +329,7 @@ qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *c
 
 /* The count is made first: whoever is told of damage has lost nothing. */
 static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
-                               qs_error *error)
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct transactions *keys = &store->transactions;
     struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .number = before_us};

@@ -11,6 +11,7 @@
 
 #include "record.h"
 #include "store.h"
+#include "thread_safety.h"
 
 void qsi_transactions_init(struct qs_store *store);
 void qsi_transactions_free(struct qs_store *store);
@@ -28,33 +29,34 @@ struct key_search {
  * that may have it is damaged. */
 qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
                                 struct key_search *search, uint64_t *lsn_out, bool *released_out,
-                                qs_error *error) QS_MUST_CHECK;
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A place for what is to be noted of the key, made before anything changes. */
 qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
                                    qs_error *error) QS_MUST_CHECK;
 void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
 /* REQUIRES the place. */
 void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
-                           uint64_t time_us, bool forgotten);
+                           uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
 /* The time to journal for a commit now: none is forgotten by an age that was told before. */
-uint64_t qsi_transactions_time(struct qs_store *store);
+uint64_t qsi_transactions_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- the disk (transactions_spill.c) ---- */
 
 /* May release the lock, and tells so.  Returns when the table has room. */
-qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
-                                     qs_error *error) QS_MUST_CHECK;
+qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for
  * the pager, and for a checkpoint. */
 bool qsi_transactions_want_spill(const struct qs_store *store);
-qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Does the table hold more than a checkpoint should carry? */
 bool qsi_transactions_are_many(const struct qs_store *store);
 /* Releases the lock meanwhile.  How many keys that are known are older than this; afterwards nobody
  * else is at the files until qsi_transactions_end_count. */
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
-                                 qs_error *error) QS_MUST_CHECK;
-void qsi_transactions_end_count(struct qs_store *store);
+                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_transactions_end_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- among those files ---- */
 

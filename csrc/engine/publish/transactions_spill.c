@@ -92,8 +92,7 @@ static qs_status collect(struct spill *spill, qs_error *error)
     return QS_OK;
 }
 
-/* REQUIRES lock. */
-static void choose_runs(struct spill *spill)
+static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct transactions *keys = &spill->store->transactions;
     uint64_t count = keys->frozen.notes.count;
@@ -197,9 +196,9 @@ static qs_status run_spill(struct spill *spill, qs_error *error)
     return status;
 }
 
-/* REQUIRES lock; releases it meanwhile.  What no checkpoint knows of goes at once, the others with
+/* Releases the lock meanwhile.  What no checkpoint knows of goes at once, the others with
  * the next one. */
-static void drop_run(struct qs_store *store, struct key_run *run)
+static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     char name[QSI_KEY_NAME_BYTES];
 
@@ -210,14 +209,14 @@ static void drop_run(struct qs_store *store, struct key_run *run)
         return;
     }
     qsi_key_file_name(name, run->file.header.number);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     (void)!qsi_env_remove(store->env, store->checkpoint_dir, name, NULL); /* else the next open */
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     qsi_key_run_unref(store, run);
 }
 
-/* REQUIRES lock; may release it meanwhile. */
-static void install(struct spill *spill, struct key_run *run)
+/* May release the lock meanwhile. */
+static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = spill->store;
     struct transactions *keys = &store->transactions;
@@ -246,8 +245,8 @@ static uint64_t appended_lsn(const struct qs_store *store)
     return store->journal != NULL ? qsi_journal_appended_lsn(store->journal) : 0;
 }
 
-/* REQUIRES lock and that nobody is at it; releases it meanwhile. */
-static qs_status spill_once(struct qs_store *store, qs_error *error)
+/* REQUIRES that nobody is at it; releases it meanwhile. */
+static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct transactions *keys = &store->transactions;
     struct spill *spill = qsi_zalloc(sizeof *spill);
@@ -272,9 +271,9 @@ static qs_status spill_once(struct qs_store *store, qs_error *error)
         qsi_free(spill);
         return qsi_fail(error, QS_ECORRUPT, "too many key files are damaged");
     }
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = run_spill(spill, error);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (status == QS_OK && spill->has_file) {
         run = qsi_key_run_create(store, &spill->file);
         if (run == NULL) { /* the file is a leftover: its number is not given again */
@@ -387,10 +386,10 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
     keys->is_busy = true;
     spill->store = store;
     spill->forgotten_before_us = keys->forgotten_before_us;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     status = count_merged(spill, before_us, count_out, error);
     qsi_free(spill);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (status != QS_OK) {
         qsi_transactions_end_count(store);
     }

@@ -135,7 +135,7 @@ static void measure(struct commit *commit)
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
 }
 
-static enum qsi_room_use use_of(const struct commit *commit)
+static enum qsi_room_use use_of(const struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
 {
     if (commit->channel == commit->channel->store->removals.internal_channel) {
         return QSI_ROOM_DEAD_LETTER;
@@ -143,7 +143,7 @@ static enum qsi_room_use use_of(const struct commit *commit)
     return commit->pending_records->count > 0 ? QSI_ROOM_PUBLISH : QSI_ROOM_REMOVE;
 }
 
-static qs_status make_room(struct commit *commit, qs_error *error)
+static qs_status make_room(struct commit *commit, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     bool released = true;
 
@@ -186,7 +186,7 @@ static qs_status reserve_rejects(const struct commit *commit, qs_error *error)
 }
 
 /* Memory for all that apply does, and whether full queues take it. */
-static qs_status reserve(struct commit *commit, qs_error *error)
+static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
     struct qs_store *store = channel->store;
@@ -218,6 +218,7 @@ static qs_status reserve(struct commit *commit, qs_error *error)
 /* REQUIRES room.  The settles and the key lie behind each other in one chunk, which ends the
  * group. */
 static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
     struct qs_store *store = channel->store;
@@ -275,6 +276,7 @@ qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *
 
 /* *lsn_out 0: no transaction was committed with that key. */
 static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = commit->channel->store;
     struct qsi_slice key = commit->key.strings[0];
@@ -295,6 +297,7 @@ static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, qs
 }
 
 static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
     uint64_t lsn;

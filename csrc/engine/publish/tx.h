@@ -5,6 +5,7 @@
 
 #include "key_file.h"
 #include "publish.h"
+#include "thread_safety.h"
 
 #define QSI_TRANSACTION_KEY_BYTES_MAX 1024
 _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
@@ -13,9 +14,9 @@ _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
                       qs_error *error) QS_MUST_CHECK;
 void qsi_tx_drop(struct qs_channel *channel);
-/* REQUIRES lock; may release it meanwhile.  The channel's open transaction as one group of the
- * journal; *lsn_out: durable when that is. */
-qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out,
-                       qs_error *error) QS_MUST_CHECK;
+/* May release the lock meanwhile.  The channel's open transaction as one group of the journal;
+ * *lsn_out: durable when that is. */
+qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

@@ -113,32 +113,26 @@ static qs_status enter_session(struct replay *replay, uint32_t session, qs_error
 /* A journal that holds more than the budget is replayed all the same: what is behind goes to
  * segments. */
 static qs_status relieve_memory(struct replay *replay, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = replay->store;
     bool is_much = qsi_budget_bytes(store->budget) > store->options.memory_budget / 2;
-    qs_status status = QS_OK;
 
     if (store->options.read_only || (!is_much && !qsi_transactions_want_spill(store))) {
         return QS_OK;
     }
     QS_TRY(check_journal(replay, error));
-    qsi_mutex_lock(&store->mutex);
     if (qsi_transactions_want_spill(store)) {
-        status = qsi_transactions_spill(store, error);
+        QS_TRY(qsi_transactions_spill(store, error));
     }
-    qsi_mutex_unlock(&store->mutex);
-    if (status != QS_OK) {
-        return status;
-    }
-    qsi_mutex_lock(&store->mutex);
     while (qsi_budget_bytes(store->budget) > store->options.memory_budget / 2 &&
            qsi_pager_step(store)) {
     }
-    qsi_mutex_unlock(&store->mutex);
     return qsi_store_check_failed(store, error);
 }
 
 static qs_status apply(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = replay->store;
     uint64_t at = block->from;
@@ -174,6 +168,7 @@ static void drop_held(struct replay *replay, uint32_t count)
 
 /* Applies the held blocks before lsn. */
 static qs_status apply_before(struct replay *replay, uint64_t lsn, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
     qs_status status = QS_OK;
@@ -203,6 +198,7 @@ static qs_status hold(struct replay *replay, const struct qsi_scan_block *block,
 }
 
 static qs_status visit_block(void *context, const struct qsi_scan_block *block, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct replay *replay = context;
     uint64_t proven = replay->store->checkpoint.lsn; /* it was made when all before was durable */
@@ -291,6 +287,7 @@ static bool is_decided(const struct replay *replay)
 
 /* Applies what is whole and truncates the rest. */
 static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *result, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (is_decided(replay)) {
         return apply_before(replay, UINT64_MAX, error);
@@ -320,6 +317,7 @@ static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *resu
 /* References of what the replay settled are dropped; the message files that live messages need
  * are synced: what was read may be in the page cache only. */
 static qs_status retain_bodies(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     qs_status status;
@@ -327,9 +325,7 @@ static qs_status retain_bodies(struct qs_store *store, qs_error *error)
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         QS_TRY(qsi_load_head(store, cursor.value, error));
     }
-    qsi_mutex_lock(&store->mutex);
     status = qsi_pager_release(store, error);
-    qsi_mutex_unlock(&store->mutex);
     if (status != QS_OK) {
         return status;
     }
@@ -376,14 +372,14 @@ static qs_status sync_tail(struct qs_store *store, const struct qsi_scan_result 
     return sync_journal_file(store, result->last_file, error);
 }
 
-static void lock_store(void *context)
+static void lock_store(void *context) QSI_ACQUIRES(qsi_store_mutex)
 {
-    qsi_mutex_lock(&((struct qs_store *)context)->mutex);
+    qsi_store_lock(context);
 }
 
-static void unlock_store(void *context)
+static void unlock_store(void *context) QSI_RELEASES(qsi_store_mutex)
 {
-    qsi_mutex_unlock(&((struct qs_store *)context)->mutex);
+    qsi_store_unlock(context);
 }
 
 static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result,
@@ -422,7 +418,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
 }
 
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,
-                                qs_error *error)
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct replay replay = {.store = store};
     struct qsi_scan_options options = {
@@ -461,7 +457,7 @@ static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *
     return status;
 }
 
-static void count_recovered(struct qs_store *store)
+static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -473,7 +469,7 @@ static void count_recovered(struct qs_store *store)
 
 /* Nothing is removed, truncated or renamed before all that could refuse the store was read. */
 static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
-                         struct qsi_buf *leftovers, qs_error *error)
+                         struct qsi_buf *leftovers, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_TRY(qsi_restore(store, error));
     QS_TRY(qsi_note_leftovers(store, leftovers, error));

@@ -4,14 +4,16 @@
 
 #include "record.h"
 #include "store.h"
+#include "thread_safety.h"
 
-qs_status qsi_recover(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_recover(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Which rows of a checked record go to a destination: NULL for all, else the caller's.
  * QS_ECORRUPT when they are not as many as it says. */
 qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,
                                uint32_t **rows_out, qs_error *error) QS_MUST_CHECK;
 /* One record of the journal or of a checkpoint, at data[at] of chunk. */
 qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
-                            qs_error *error) QS_MUST_CHECK;
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

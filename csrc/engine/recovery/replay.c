@@ -117,7 +117,7 @@ static qs_status note_refs(struct qs_store *store, const struct qsi_messages *vi
 
 /* NULL: messages for it need not be there. */
 static qs_status require_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                               qs_error *error)
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_UNLIKELY(store->recovery.has_lost_records)
                ? qsi_salvage_queue(store, id, queue_out, error)
@@ -127,7 +127,7 @@ static qs_status require_queue(struct qs_store *store, uint64_t id, struct store
 /* Messages that were added to a segment after the checkpoint have no place where it cannot be
  * read. */
 static qs_status refuse_sequence(const struct qs_store *store, const struct store_queue *queue,
-                                 uint64_t seq, qs_error *error)
+                                 uint64_t seq, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->shared.entries;
     const struct qsi_segment *segment = qsi_queue_find_segment(&queue->core, seq / entries);
@@ -146,7 +146,7 @@ static qs_status refuse_sequence(const struct qs_store *store, const struct stor
 }
 
 static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
-                                 qs_error *error)
+                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const uint8_t *record = chunk->data + at;
     struct qsi_messages view;

@@ -32,7 +32,7 @@ static qs_status bad_state(const struct store_queue *queue, const char *what, ui
 
 static qs_status restore_segments(struct qs_store *store, struct store_queue *queue,
                                   const struct qsi_queue_state *state, const uint8_t *record,
-                                  qs_error *error)
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = store->shared.entries;
     uint64_t next_number = 0;
@@ -69,7 +69,7 @@ static qs_status restore_segments(struct qs_store *store, struct store_queue *qu
 
 /* Messages will be added to it, which takes its state; without that the queue goes on behind it. */
 static qs_status load_last_segment(struct qs_store *store, struct store_queue *queue,
-                                   qs_error *error)
+                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *core = &queue->core;
     struct qsi_segment *last =
@@ -84,6 +84,7 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
 }
 
 static qs_status replay_queue_state(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue_state state;
     struct store_queue *queue;
@@ -160,6 +161,7 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
 }
 
 static qs_status replay_former(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment_file file;
     struct store_queue *queue;
@@ -184,6 +186,7 @@ static qs_status replay_former(struct qs_store *store, const uint8_t *record, qs
 
 /* Messages are kept in memory that they share with nothing else. */
 static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t bytes = qsi_record_length(record);
     struct qsi_chunk *chunk = NULL;
@@ -211,6 +214,7 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
 
 static qs_status replay_records(struct qs_store *store, const char *path, const uint8_t *data,
                                 size_t bytes, uint32_t record_count, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
     uint32_t count = 0;
@@ -318,6 +322,7 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *fil
 /* Which segments and message files count is lost with it: what would be written could take their
  * names.  So the store is only read, as far as the journal goes. */
 static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf segments = {0};
     qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);

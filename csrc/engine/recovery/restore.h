@@ -4,9 +4,11 @@
 
 #include "checkpoint_format.h"
 #include "store.h"
+#include "thread_safety.h"
 
 /* Loads the checkpoint that the manifest names, if it does. */
-qs_status qsi_restore(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_restore(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Which segment files the checkpoint does not name.  Asked right after it was restored. */
 qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
                              qs_error *error) QS_MUST_CHECK;

@@ -61,7 +61,7 @@ static struct qsi_slice name_recovered(struct qs_store *store, uint64_t id,
 }
 
 static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     char name[NAME_BYTES];
     qs_status status;

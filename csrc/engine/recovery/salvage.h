@@ -4,6 +4,7 @@
 #define QSI_SALVAGE_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 static inline bool qsi_is_salvage(const struct qs_store *store)
 {
@@ -12,16 +13,17 @@ static inline bool qsi_is_salvage(const struct qs_store *store)
 
 /* Goes through the restored segments of a queue and drops those that cannot be read, with the
  * messages that they held; their files stay.  The states of the others are read and let go. */
-qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue,
-                               qs_error *error) QS_MUST_CHECK;
+qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* The queue with that id.  If records were lost before, and perhaps its declaration with them,
  * it is made: durable, without bindings, as "recovered.<id>"; a priority of one that had
  * priorities as "recovered.<id>.<priority>".  NULL: there is none, and none is missing. */
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                            qs_error *error) QS_MUST_CHECK;
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A record that makes no sense where it stands: salvage passes over it and counts.  Else returns
  * status. */
-qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes);
+qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -30,7 +30,7 @@ qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
     return qsi_channel_leave(channel, status);
 }
 
-static void clear_kinds(struct qs_channel *channel)
+static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     if (channel->armed_kinds != 0) {
         channel->armed_kinds = 0;

@@ -9,6 +9,7 @@
 #include "lock.h"
 #include "message_store.h"
 #include "phases.h"
+#include "thread_safety.h"
 
 #include <pthread.h>
 
@@ -24,34 +25,38 @@ struct sync_helper { /* fdatasyncs the message files while the leader syncs the 
     qs_error error;
 };
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_commit {
-    enum qsi_lead lead;
-    bool preparing; /* somebody makes a spare, without the lock */
-    bool committer_sleeps;
-    bool looks_for_quiet; /* the maintainer, to fill what is ahead of the journal with zeros, */
-    bool fill_is_due;     /* and would now: whoever leads does a step of it behind the commit */
-    bool is_awaited;      /* somebody waits for a commit without leading it */
-    bool owes_sync;       /* what was written and not synced is not deliveries alone */
-    uint32_t durable_waiters;
-    uint32_t group_size;     /* waiters that the last commit served */
-    uint64_t count_bytes;    /* of what waits to be written: counts of deliveries */
-    uint64_t batch_began_ns; /* first append of the open batch */
+    enum qsi_lead lead GUARDED;
+    bool preparing GUARDED; /* somebody makes a spare, without the lock */
+    bool committer_sleeps GUARDED;
+    bool looks_for_quiet
+        GUARDED;              /* the maintainer, to fill what is ahead of the journal with zeros, */
+    bool fill_is_due GUARDED; /* and would now: whoever leads does a step of it behind the commit */
+    bool is_awaited GUARDED;  /* somebody waits for a commit without leading it */
+    bool owes_sync GUARDED;   /* what was written and not synced is not deliveries alone */
+    uint32_t durable_waiters GUARDED;
+    uint32_t group_size GUARDED;     /* waiters that the last commit served */
+    uint64_t count_bytes GUARDED;    /* of what waits to be written: counts of deliveries */
+    uint64_t batch_began_ns GUARDED; /* first append of the open batch */
     /* The commit under way, or the last one, went to the disk; 0: not yet. */
-    uint64_t began_ns;
-    struct qsi_cond durable;           /* a commit ended */
-    struct qsi_cond prepared;          /* a spare was made, or not */
-    struct qsi_cond work;              /* for the committer */
-    struct qsi_cond chores;            /* for the maintainer */
-    struct qsi_chunk *arena;           /* open chunk for journalled records */
-    struct qsi_chunk *transient_arena; /* and for those that are not */
-    struct qsi_histogram latency;
-    struct qsi_histogram confirm_latency;
+    uint64_t began_ns GUARDED;
+    struct qsi_cond durable;                   /* a commit ended */
+    struct qsi_cond prepared;                  /* a spare was made, or not */
+    struct qsi_cond work;                      /* for the committer */
+    struct qsi_cond chores;                    /* for the maintainer */
+    struct qsi_chunk *arena GUARDED;           /* open chunk for journalled records */
+    struct qsi_chunk *transient_arena GUARDED; /* and for those that are not */
+    struct qsi_histogram latency GUARDED;
+    struct qsi_histogram confirm_latency GUARDED;
     pthread_t committer, maintainer;
     bool committer_running, maintainer_running;
     struct sync_helper helper;
 };
+#undef GUARDED
 
 /* Space on the disk: space.h. */
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct space {
     struct qsi_mutex mutex; /* over the reserve's file; taken alone */
     qs_file *reserve;       /* NULL: it is not there, or could not be opened */
@@ -60,14 +65,15 @@ struct space {
     bool is_lent;           /* a checkpoint is using it up: nobody fills it meanwhile */
     bool is_whole;          /* atomic */
     /* under the lock */
-    uint64_t open_upto;     /* an LSN: up to there publishing needs no look at the disk */
-    uint64_t tried_at_ns;   /* when space was last tried to be had back; 0: never */
-    uint64_t tried_changes; /* what had changed in the store until then */
-    uint64_t carried_max;   /* what a checkpoint may carry itself */
-    uint64_t named_bytes;   /* of the last checkpoint's file: the next is about as long */
-    bool settles_in_memory; /* there is no room to journal them */
-    uint64_t unjournalled;  /* settles that are in memory alone, ever */
-    uint64_t covered;       /* of those: in a checkpoint */
+    uint64_t open_upto GUARDED;     /* an LSN: up to there publishing needs no look at the disk */
+    uint64_t tried_at_ns GUARDED;   /* when space was last tried to be had back; 0: never */
+    uint64_t tried_changes GUARDED; /* what had changed in the store until then */
+    uint64_t carried_max GUARDED;   /* what a checkpoint may carry itself */
+    uint64_t named_bytes GUARDED;   /* of the last checkpoint's file: the next is about as long */
+    bool settles_in_memory GUARDED; /* there is no room to journal them */
+    uint64_t unjournalled GUARDED;  /* settles that are in memory alone, ever */
+    uint64_t covered GUARDED;       /* of those: in a checkpoint */
 };
+#undef GUARDED
 
 #endif

@@ -54,9 +54,9 @@ static qs_status check_usable(const struct qs_store *store, qs_error *error)
 qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
 {
     QS_TRY(check_usable(store, error));
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
     if (store->life >= QSI_LIFE_SHUT) {
-        qsi_mutex_unlock(&store->mutex);
+        qsi_store_unlock(store);
         return qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
     }
     return QS_OK;
@@ -75,7 +75,7 @@ qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
 {
     QS_TRY(qsi_store_enter(channel->store, error));
     if (channel->closed) {
-        qsi_mutex_unlock(&channel->store->mutex);
+        qsi_store_unlock(channel->store);
         return qsi_fail(error, QS_ECHANNEL_CLOSED,
                         "the channel is closed: an earlier error ended it, open another");
     }
@@ -91,7 +91,7 @@ qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_er
 
 void qsi_store_leave(struct qs_store *store)
 {
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
 }
 
 static bool ends_channel(qs_status status)
@@ -121,7 +121,7 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
         store->upcalls->drain(store);
     }
     store->must_not_wait = false;
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     return status;
 }
 

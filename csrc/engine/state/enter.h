@@ -3,38 +3,44 @@
 #define QSI_ENTER_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 /* Locks, after checking that the store may be used here; QS_OK means locked. */
-qs_status qsi_store_enter(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_store_enter(struct qs_store *store, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 /* The same; QS_ESTORE_READ_ONLY for a store that was opened for reading only, which has no journal.
  */
-qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
-qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 /* The same for a caller who, with QS_NO_WAIT among its flags, must not wait. */
-qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags,
-                               qs_error *error) QS_MUST_CHECK;
-void qsi_store_leave(struct qs_store *store);
+qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_store_leave(struct qs_store *store) QSI_RELEASES(qsi_store_mutex);
 /* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.
  * Returns status. */
-qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status);
-/* REQUIRES lock.  Once: nothing is accepted any more, everything unconfirmed is nacked. */
-void qsi_store_fail(struct qs_store *store, const qs_error *cause);
+qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
+    QSI_RELEASES(qsi_store_mutex);
+/* Once: nothing is accepted any more, everything unconfirmed is nacked. */
+void qsi_store_fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex);
 /* QS_ESTORE_FAILED when it has. */
-qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 bool qsi_store_is_forked(const struct qs_store *store);
 /* The process that opens the store is the one that may use it. */
 void qsi_store_note_process(struct qs_store *store);
 /* Is anything on the removal list?  What could not leave is the timer's business, if there is
  * one. */
-static inline bool qsi_has_removals(const struct qs_store *store)
+static inline bool qsi_has_removals(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->removals.leaving_at < store->removals.leaving.bytes ||
            store->removals.fresh.bytes > 0 || !qsi_list_is_empty(&store->removals.trimming) ||
            (store->removals.stuck.bytes > 0 && !store->removals.has_timer);
 }
-/* REQUIRES lock.  QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let
- * go. */
+/* QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */
 static inline qs_status qsi_check_may_wait(const struct qs_store *store)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return store->must_not_wait ? QS_EWOULDBLOCK : QS_OK;
 }

@@ -78,7 +78,7 @@ struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priorit
 }
 
 static qs_status make_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                               struct store_queue **subqueue_out)
+                               struct store_queue **subqueue_out) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_priorities *priorities = queue->priorities;
     uint32_t index = find_index(priorities, priority);

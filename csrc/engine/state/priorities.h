@@ -12,6 +12,7 @@
 #define QSI_PRIORITIES_H
 
 #include "queue_life.h"
+#include "thread_safety.h"
 
 struct store_priorities {
     struct qsi_queue_sum sum; /* of all sub-queues, by sub-queue */
@@ -88,14 +89,14 @@ static inline struct store_queue *qsi_subqueue_of(struct store_queue *queue, uin
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_subqueue(queue, priority);
 }
 /* Of a queue that has sub-queues: makes it if need be; QS_ENOMEM. */
-qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue,
-                               uint8_t priority) QS_MUST_CHECK;
+qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue, uint8_t priority)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* A queue or a sub-queue; NULL: it is gone, or was never used. */
 struct store_queue *qsi_find_by_id(struct qs_store *store, uint64_t id);
 /* The same, and makes a sub-queue that was never used; *queue_out NULL: its queue is gone.
  * QS_ECORRUPT  a sub-queue that the queue does not have */
 qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
-                            qs_error *error) QS_MUST_CHECK;
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

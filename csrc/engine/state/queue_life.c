@@ -194,7 +194,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
 }
 
 /* The consumers learn of it through an event; they hold the queue no longer. */
-static void cancel_consumers(struct store_queue *queue)
+static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     while (!qsi_list_is_empty(&queue->consumers)) {
         struct store_consumer *consumer =
@@ -219,6 +219,7 @@ void qsi_free_queue_if_done(struct store_queue *queue)
 
 /* Takes the queue, or a priority, from those that have messages. */
 static void abandon_queue(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_map_remove_number(&store->queues_by_id, queue->container.id);
     qsi_list_remove(&queue->in_owner);
@@ -234,6 +235,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
 
 /* From here on each priority lives as long as its own messages are out. */
 static void abandon_priorities(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i + 1 < qsi_subqueue_count(queue); i++) {
         struct store_queue *subqueue = qsi_subqueue_at(queue, i);

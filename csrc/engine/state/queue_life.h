@@ -4,6 +4,7 @@
 #define QSI_QUEUE_LIFE_H
 
 #include "store.h"
+#include "thread_safety.h"
 
 #define QSI_NAME(slice) (int)(slice).bytes, (const char *)(slice).data
 
@@ -13,13 +14,15 @@ struct store_queue *qsi_queue_of_core(struct qsi_queue *core);
 /* QS_NOT_FOUND, QS_RESOURCE_LOCKED */
 qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
                             struct store_queue **queue_out, qs_error *error) QS_MUST_CHECK;
-/* REQUIRES lock.  Removes the queue from everything; journals nothing. */
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue);
+/* Removes the queue from everything; journals nothing. */
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 void qsi_free_queue_if_done(struct store_queue *queue);
-void qsi_free_all_queues(struct qs_store *store);
+void qsi_free_all_queues(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* A priority of the queue, known by its id; for priorities.c, which notes it.  QS_ENOMEM */
 qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue, uint8_t priority,
-                              struct store_queue **subqueue_out) QS_MUST_CHECK;
+                              struct store_queue **subqueue_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 static inline bool qsi_is_journalled(const struct store_queue *queue)
 {
@@ -33,8 +36,8 @@ qs_status qsi_check_owner(const struct qs_channel *channel, const struct store_q
 qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
                         struct qsi_slice arguments, struct store_queue **queue_out,
                         qs_error *error) QS_MUST_CHECK;
-qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue,
-                        qs_error *error) QS_MUST_CHECK;
+qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_free_queue(struct store_queue *queue);
 /* What the next sample is compared with. */
 void qsi_note_rate_counts(struct store_queue *queue, uint64_t now);

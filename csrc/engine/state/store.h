@@ -25,6 +25,7 @@
 #include "route.h"
 #include "store_channel.h"
 #include "store_queue.h"
+#include "thread_safety.h"
 #include "transaction_keys.h"
 #include "watch.h"
 
@@ -101,6 +102,8 @@ struct qsi_recovery {
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
+
 struct qs_store {
     const struct qsi_upcalls *upcalls;
     qs_env *env;
@@ -131,33 +134,52 @@ struct qs_store {
         _Atomic uint64_t offset_us; /* from the monotonic clock to the store's */
     } clock;
 
-    struct qsi_mutex mutex; /* over all that follows */
-    uint32_t references;    /* the handle and each channel */
-    enum qsi_life life;
-    bool failed;
+    struct qsi_mutex mutex;      /* over all that follows */
+    uint32_t references GUARDED; /* the handle and each channel */
+    enum qsi_life life GUARDED;
+    bool failed GUARDED;
     /* The caller who has the lock must not let go of it, so nobody else meets this. */
-    bool must_not_wait;
-    qs_error failure;
-    struct qsi_queue_shared shared;
-    struct qsi_router router;
-    struct qsi_map queues_by_id; /* u64 -> store_queue */
-    uint64_t next_queue_id;
-    uint64_t next_server_name;
-    struct qsi_list connections;
-    struct qsi_list channels;
-    struct qsi_list deleted_queues;
+    bool must_not_wait GUARDED;
+    qs_error failure GUARDED;
+    struct qsi_queue_shared shared GUARDED;
+    struct qsi_router router GUARDED;
+    struct qsi_map queues_by_id GUARDED; /* u64 -> store_queue */
+    uint64_t next_queue_id GUARDED;
+    uint64_t next_server_name GUARDED;
+    struct qsi_list connections GUARDED;
+    struct qsi_list channels GUARDED;
+    struct qsi_list deleted_queues GUARDED;
 
-    struct qsi_events events;
+    struct qsi_events events GUARDED;
     struct qsi_commit commit;
     struct space space;
-    struct qsi_paging paging;
-    struct removals removals;
-    struct transactions transactions; /* keys of those that were committed */
-    struct qsi_checkpoints checkpoint;
-    struct qsi_recovery recovery;
-    struct qsi_watch watch;
-    struct store_stats stats;
+    struct qsi_paging paging GUARDED;
+    struct removals removals GUARDED;
+    struct transactions transactions GUARDED; /* keys of those that were committed */
+    struct qsi_checkpoints checkpoint GUARDED;
+    struct qsi_recovery recovery GUARDED;
+    struct qsi_watch watch GUARDED;
+    struct store_stats stats GUARDED;
 };
+#undef GUARDED
+
+static inline void qsi_store_lock(struct qs_store *store)
+    QSI_ACQUIRES(qsi_store_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_lock(&store->mutex);
+}
+
+static inline void qsi_store_unlock(struct qs_store *store)
+    QSI_RELEASES(qsi_store_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_unlock(&store->mutex);
+}
+
+/* No other thread knows of the store: it is being opened, or freed. */
+static inline void qsi_store_is_private(const struct qs_store *store) QSI_ASSUMES(qsi_store_mutex)
+{
+    (void)store;
+}
 
 static inline struct qsi_slice qsi_slice_of(qs_slice slice)
 {

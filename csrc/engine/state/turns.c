@@ -53,7 +53,7 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
     return true;
 }
 
-static bool has_delivery(struct qs_channel *channel)
+static bool has_delivery(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {

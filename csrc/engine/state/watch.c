@@ -24,6 +24,7 @@ void qsi_watch_wake(struct qs_store *store)
 /* Releases the lock meanwhile. */
 __attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, uint32_t level,
                                                        const char *format, ...)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     char text[TEXT_BYTES];
     int bytes = snprintf(text, sizeof text, "%s: ", store->path);
@@ -35,9 +36,9 @@ __attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, u
     va_start(arguments, format);
     (void)vsnprintf(text + bytes, sizeof text - (size_t)bytes, format, arguments);
     va_end(arguments);
-    qsi_mutex_unlock(&store->mutex);
+    qsi_store_unlock(store);
     store->options.note(store->options.note_context, level, text);
-    qsi_mutex_lock(&store->mutex);
+    qsi_store_lock(store);
 }
 
 /* ---- a disk that does not answer ---- */
@@ -49,14 +50,14 @@ uint64_t qsi_commit_running_ns(const struct qs_store *store)
                : 0;
 }
 
-static bool is_stall_untold(const struct qs_store *store)
+static bool is_stall_untold(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->commit.lead != QSI_LEAD_NONE &&
            store->watch.stall_told_ns != store->commit.began_ns &&
            qsi_commit_running_ns(store) >= STALL_NS;
 }
 
-static void count_stall(struct qs_store *store)
+static void count_stall(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->watch.stall_told_ns = store->commit.began_ns;
     store->stats.commit_stalls += 1;
@@ -70,7 +71,7 @@ void qsi_watch_commit_end(struct qs_store *store)
     }
 }
 
-static void tell_stall(struct qs_store *store)
+static void tell_stall(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (is_stall_untold(store)) {
         count_stall(store);
@@ -82,7 +83,7 @@ static void tell_stall(struct qs_store *store)
 
 /* ---- a clock that is set ---- */
 
-static void tell_jump(struct qs_store *store)
+static void tell_jump(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     int64_t ahead_us = qsi_clock_ahead_us(store);
     int64_t moved_us = ahead_us - store->watch.ahead_told_us;
@@ -115,7 +116,7 @@ void qsi_watch_admitted(struct qs_store *store)
     }
 }
 
-static void tell_space(struct qs_store *store)
+static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_watch *watch = &store->watch;
 
@@ -146,7 +147,7 @@ void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
     qsi_watch_wake(store);
 }
 
-static void tell_checkpoint(struct qs_store *store)
+static void tell_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_watch *watch = &store->watch;
 
@@ -159,7 +160,7 @@ static void tell_checkpoint(struct qs_store *store)
     }
 }
 
-static void tell_held(struct qs_store *store)
+static void tell_held(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->checkpoint.is_held_up && !store->watch.is_held_told) {
         qs_error held_by = store->checkpoint.held_by;
@@ -173,7 +174,7 @@ static void tell_held(struct qs_store *store)
     }
 }
 
-static void tell_failure(struct qs_store *store)
+static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->failed && !store->watch.is_failure_told) {
         qs_error failure = store->failure;

@@ -7,6 +7,8 @@
 
 #include "qstore/qstore.h"
 
+#include "thread_safety.h"
+
 struct qsi_watch {
     int64_t ahead_told_us;  /* how far the wall clock was ahead when that was last told */
     uint64_t stall_told_ns; /* of the last commit that was told to stall: its commit_began_ns */
@@ -23,19 +25,20 @@ struct qsi_watch {
 /* All of them REQUIRE the lock. */
 
 /* Releases the lock while somebody is told. */
-void qsi_watch_tell(struct qs_store *store);
+void qsi_watch_tell(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long it may sleep: what goes on is told in time. */
-uint64_t qsi_watch_again_us(const struct qs_store *store);
+uint64_t qsi_watch_again_us(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long the commit under way has been at the disk; 0: none is. */
-uint64_t qsi_commit_running_ns(const struct qs_store *store);
+uint64_t qsi_commit_running_ns(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* By the leader.  A stall that ends before anybody told of it counts all the same. */
-void qsi_watch_commit_end(struct qs_store *store);
-void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns);
+void qsi_watch_commit_end(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
+    QSI_REQUIRES(qsi_store_mutex);
 /* A publisher was refused for want of space; is admitted. */
-void qsi_watch_full(struct qs_store *store);
-void qsi_watch_admitted(struct qs_store *store);
+void qsi_watch_full(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_watch_admitted(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Something that wants telling has happened. */
-void qsi_watch_wake(struct qs_store *store);
+void qsi_watch_wake(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

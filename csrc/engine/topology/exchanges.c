@@ -44,6 +44,7 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
 
 static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_topology *topology,
                                   struct qsi_slice type, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_chunk *chunk = NULL;
@@ -96,7 +97,7 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
 }
 
 static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice name, bool if_unused,
-                                 uint64_t *lsn_out, qs_error *error)
+                                 uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_EXCHANGE_DELETE, .strings = {name}};
@@ -183,7 +184,7 @@ static qs_status find_ends(struct qs_channel *channel, const struct binding_call
 }
 
 static qs_status change_binding(struct qs_channel *channel, const struct binding_call *call,
-                                uint64_t *lsn_out, qs_error *error)
+                                uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_exchange *source;

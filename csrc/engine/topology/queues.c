@@ -50,6 +50,7 @@ static qs_status check_equivalent(const struct store_queue *queue, uint32_t flag
 }
 
 static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t random;
 
@@ -61,7 +62,7 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
 
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
                               struct qsi_slice arguments, struct store_queue **queue_out,
-                              uint64_t *lsn_out, qs_error *error)
+                              uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
@@ -100,7 +101,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 
 static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
                                struct qsi_slice arguments, struct store_queue **queue_out,
-                               uint64_t *lsn_out, qs_error *error)
+                               uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     char server_name[32];
 
@@ -154,7 +155,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
 }
 
 static qs_status delete_queue(struct qs_channel *channel, struct store_queue *queue,
-                              uint64_t *lsn_out, qs_error *error)
+                              uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
@@ -275,7 +276,7 @@ static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *v
 }
 
 static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, uint64_t *count_out,
-                             uint64_t *lsn_out, qs_error *error)
+                             uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct purge purge = {0};
     struct qsi_chunk *chunk = NULL;
@@ -301,6 +302,7 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
 /* Finds the queue and makes room for the purge's records, which may take turns. */
 static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name,
                                struct store_queue **queue_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool released = true;
 

@@ -47,10 +47,10 @@ qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error)
 
 /* ---- journalling ---- */
 
-/* REQUIRES lock.  A place for the record, made before anything changes: qsi_append_topology
- * cannot fail then. */
+/* A place for the record, made before anything changes: qsi_append_topology cannot fail then. */
 qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
                                struct qsi_chunk **chunk_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
@@ -70,7 +70,6 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     return qsi_store_append(store, chunk, from, bytes, 1, false);
 }
 
-/* REQUIRES lock; may release it meanwhile. */
 qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
 {
     bool released;
@@ -91,7 +90,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
 /* ---- replay ---- */
 
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
-                                      qs_error *error)
+                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = qsi_find_queue(store, topology->strings[0]);
     qs_status status;
@@ -175,7 +174,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
 }
 
 /* The queue with that id was deleted: priorities that salvage made without it go, too. */
-static void drop_salvaged_levels(struct qs_store *store, uint64_t id)
+static void drop_salvaged_levels(struct qs_store *store, uint64_t id) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t priority = 1; store->recovery.queues > 0 && priority <= UINT8_MAX; priority++) {
         struct store_queue *queue = qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
@@ -186,7 +185,7 @@ static void drop_salvaged_levels(struct qs_store *store, uint64_t id)
 }
 
 static qs_status replay(struct qs_store *store, const struct qsi_topology *topology,
-                        qs_error *error)
+                        qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue;
     struct qsi_exchange *exchange;

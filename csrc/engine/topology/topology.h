@@ -6,6 +6,7 @@
 #include "priorities.h"
 #include "queue_life.h"
 #include "record.h"
+#include "thread_safety.h"
 
 #define QSI_TOPOLOGY_ROOM 4096 /* more than any such record, but for one with large arguments */
 
@@ -23,28 +24,30 @@ qs_status qsi_check_new_argument(struct qsi_slice arguments, const char *name,
 qs_status qsi_check_table(struct qsi_slice arguments, qs_error *error) QS_MUST_CHECK;
 /* Takes the lock, and makes room for a record with so many bytes of names and arguments; without
  * it on failure. */
-qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes,
-                             qs_error *error) QS_MUST_CHECK;
+qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)
+    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 /* A place for the record, made before anything changes: append cannot fail then. */
 qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology *topology,
                                struct qsi_chunk **chunk_out, qs_error *error) QS_MUST_CHECK;
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
-                             struct qsi_chunk *chunk);
+                             struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex);
 
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
-                              qs_error *error) QS_MUST_CHECK;
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- queues.c ---- */
 
-/* REQUIRES lock.  A queue that goes with its channel or its last consumer. */
-void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue);
+/* A queue that goes with its channel or its last consumer. */
+void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 
-void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy);
+void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- exchanges.c ---- */
 
-void qsi_journal_exchange_deleted(void *context,
-                                  const struct qsi_exchange *exchange); /* the router's callback */
+void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exchange)
+    QSI_REQUIRES(qsi_store_mutex); /* the router's callback */
 /* The record that makes the binding again; false: one of its ends does not survive a restart. */
 bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out);
 
