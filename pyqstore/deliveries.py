@@ -35,7 +35,7 @@ class Backlog(Generic[_M]):
     def __init__(self) -> None:
         self._messages: deque[_M] = deque()
         self._bytes = 0
-        self.is_paused = False
+        self.is_paused: bool = False
         """For whoever pauses the consumer to note."""
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._held: dict[int, int] = {}  # first tag: last tag; they come in ascending order
-        self.last = 0
+        self.last: int = 0
         """The highest tag that came."""
 
     def came(self, first: int, last: int) -> None:

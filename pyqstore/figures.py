@@ -28,11 +28,37 @@ class Figures(dict[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _of, (type(self), dict(self))
 
-    def _refuse(self, *_arguments: object, **_named: object) -> NoReturn:
+    def _refuse(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} is read only; to_dict() gives a dict of your own")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    def __setitem__(self, key: str, value: Any) -> NoReturn:
+        self._refuse()
+
+    def __delitem__(self, key: str) -> NoReturn:
+        self._refuse()
+
+    def __ior__(self, value: Any) -> NoReturn:  # type: ignore[misc]
+        self._refuse()
+
+    def clear(self) -> NoReturn:
+        """Raises TypeError: figures can only be read."""
+        self._refuse()
+
+    def pop(self, *_arguments: Any) -> NoReturn:
+        """Raises TypeError: figures can only be read."""
+        self._refuse()
+
+    def popitem(self) -> NoReturn:
+        """Raises TypeError: figures can only be read."""
+        self._refuse()
+
+    def setdefault(self, *_arguments: Any) -> NoReturn:
+        """Raises TypeError: figures can only be read."""
+        self._refuse()
+
+    def update(self, *_arguments: Any, **_named: Any) -> NoReturn:
+        """Raises TypeError: figures can only be read."""
+        self._refuse()
 
 
 def _of(kind: type[Figures], values: dict[str, Any]) -> Figures:

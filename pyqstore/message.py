@@ -31,8 +31,8 @@ class Transaction:
 
     def __init__(self, channel: _core.Channel) -> None:
         self._channel = weakref.ref(channel)
-        self.is_committed = False
-        self.is_over = False
+        self.is_committed: bool = False
+        self.is_over: bool = False
 
     def end(self, committed: bool) -> None:
         """It was committed, or rolled back."""

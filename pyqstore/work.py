@@ -57,7 +57,7 @@ class Plan:
         self._queue = queue
         self._retries = retries
         self._backoff = backoff
-        self.dead = check_name(f"{queue}.dead" if dead is None else dead)
+        self.dead: str = check_name(f"{queue}.dead" if dead is None else dead)
         """Where dead letters go."""
 
     def heed_limit(self, store: Store) -> None:

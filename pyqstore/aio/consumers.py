@@ -21,9 +21,9 @@ class Consumer:
     __slots__ = ("auto_ack", "cancelled", "error", "held", "tag", "task", "waiter")
 
     def __init__(self, tag: str, auto_ack: bool) -> None:
-        self.tag = tag
-        self.auto_ack = auto_ack
-        self.cancelled = False
+        self.tag: str = tag
+        self.auto_ack: bool = auto_ack
+        self.cancelled: bool = False
         self.error: BaseException | None = None
         self.held: Backlog[Message] = Backlog()
         self.task: asyncio.Task[None] | None = None

@@ -43,11 +43,11 @@ class Events:
         self._consumers = consumers
         self._failed = failed
         self._report = report
-        self.looks_soon = False
+        self.looks_soon: bool = False
         """It will look in the loop's next turn."""
         self._is_armed = False
         self._changes: list[asyncio.Future[None]] = []
-        self.count = 0
+        self.count: int = 0
         """Of all events so far."""
         self.confirms: Confirms | None = None
         """In confirm mode."""

@@ -64,7 +64,7 @@ class Lane:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[_Job] = deque()
-        self.free = True
+        self.free: bool = True
         """No call is under way or waits for its turn."""
         self.end: BaseException | None = None
         """What whoever waits gets once the channel is closed."""

@@ -19,6 +19,8 @@ __all__ = ["Message", "Receipt"]
 class Message(synchronous.Message):
     """A message as the synchronous channel has it; only its verbs are awaited."""
 
+    settled: bool
+
     # Other signatures on purpose: the verbs of a channel that is asynchronous.
 
     async def ack(self) -> None:  # type: ignore[override]

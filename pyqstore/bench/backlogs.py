@@ -25,12 +25,14 @@ class Subject:
     """A store in this process, a channel on its queue, and what the process had in memory idle."""
 
     def __init__(self, path: str, **options: Any) -> None:
-        self.path = Path(path)
-        self.idle = gauges.rss_bytes()
+        self.path: Path = Path(path)
+        self.idle: int = gauges.rss_bytes()
         start = time.perf_counter()
-        self.store = pyqstore.open(self.path, **{"memory_budget": BUDGET, **options})
-        self.open_seconds = time.perf_counter() - start
-        self.channel = self.store.channel()
+        self.store: pyqstore.Store = pyqstore.open(
+            self.path, **{"memory_budget": BUDGET, **options}
+        )
+        self.open_seconds: float = time.perf_counter() - start
+        self.channel: pyqstore.Channel = self.store.channel()
         self.channel.queue_declare(QUEUE, durable=True)
         self.channel.confirm_select()
 

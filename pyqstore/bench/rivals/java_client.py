@@ -48,7 +48,7 @@ class JavaClient:
         self, port: int, prefetch: int, queue_arguments: Mapping[str, str | int], log: Path
     ) -> None:
         self._log = log
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         java = [str(find_java()), "-XX:-UsePerfData", "-cp", str(jars.folder() / "*"), str(SOURCE)]
         given = [str(port), str(prefetch), str(round(ANSWER_SECONDS))]
         given += [f"{name}={value}" for name, value in queue_arguments.items()]

@@ -33,7 +33,7 @@ class RabbitMq(Rival):
     def __init__(self, name: str, queue_arguments: Mapping[str, str | int]) -> None:
         self.name = name
         self.queue_arguments = queue_arguments
-        self.port = 0
+        self.port: int = 0
         self._server: Server | None = None
         self._client: JavaClient | None = None
         self._versions = ""
