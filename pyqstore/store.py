@@ -436,7 +436,7 @@ class Store(_core.Store):
         given = ", ".join(f"{name}={value!r}" for name, value in sorted(options.items()))
         _log.info("%s: opened%s", self._path, f" with {given}" if given else "")
         lost = {name: report[name] for name in _LOSSES if report[name]}
-        if report.records or lost:
+        if report.records or report.messages or report.checkpoint_lsn or lost:  # it is not new
             _log.log(
                 logging.WARNING if lost.keys() - {"torn_bytes"} else logging.INFO,
                 "%s: recovered %d records of %d bytes, %d messages, in %.0f ms%s",
