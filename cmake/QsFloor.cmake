@@ -1,5 +1,6 @@
-# A floor is one folder of csrc/, or those named after FOLDERS, built as one static library.  It sees the public
-# headers, its own folders and the floors named after USES; anything else does not compile or does not link.
+# A floor is one folder of csrc/, or those named after FOLDERS, built as one static library.  It
+# sees the public headers, its own folders and the floors named after USES; anything else does not
+# compile or does not link.
 set(QS_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
     -Wold-style-definition -Wundef -Wvla -Wwrite-strings -Werror=implicit-function-declaration
     -Werror=incompatible-pointer-types -Werror=int-conversion -Werror=return-type)
@@ -47,7 +48,8 @@ function(qs_floor path)
     file(CONFIGURE OUTPUT ${alone} CONTENT "int main(void)\n{\n    return 0;\n}\n")
     add_executable(floor_${name} ${alone} $<TARGET_OBJECTS:qs_${name}>)
     target_link_libraries(floor_${name} PRIVATE ${ARG_USES} ${ARG_LIBRARIES})
-    set_target_properties(floor_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/floors)
+    set_target_properties(floor_${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/floors)
     file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/native/unit/${path}/test_*.c)
     set(environments qs_sim)
     if(name MATCHES "^(base|codec|route)$") # they do not see io, on which the environments stand
