@@ -38,6 +38,7 @@ from .errors import (
     NotAllowed,
     NotFound,
     NotImplementedByBroker,
+    OffsetOutOfRange,
     PreconditionFailed,
     PublishRefused,
     ResourceLocked,
@@ -53,7 +54,7 @@ from .errors import (
     UnsafeFilesystem,
 )
 from .fields import FieldTable, FieldValue
-from .figures import Latency, QueueStatus, Stats
+from .figures import Latency, QueueStatus, Stats, StreamStatus
 from .iteration import Messages
 from .message import DeclareOk, Message, Receipt, ReturnedMessage
 from .properties import Properties
@@ -69,7 +70,10 @@ from .store import (
     open,  # noqa: A004 - the one shadowing that is meant
     verify,
 )
+from .stream import Committed, Stream
+from .stream_consumer import StreamConsumer
 from .threadsafe import Settler
+from .transaction import Transaction
 
 _logging.getLogger("pyqstore").addHandler(_logging.NullHandler())
 
@@ -81,6 +85,7 @@ __all__ = [
     "ChannelError",
     "ClockJump",
     "Codec",
+    "Committed",
     "Connection",
     "Damage",
     "DeclareOk",
@@ -97,6 +102,7 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotImplementedByBroker",
+    "OffsetOutOfRange",
     "PreconditionFailed",
     "Properties",
     "PublishRefused",
@@ -118,6 +124,10 @@ __all__ = [
     "StoreNotFound",
     "StoreOptions",
     "StoreReadOnly",
+    "Stream",
+    "StreamConsumer",
+    "StreamStatus",
+    "Transaction",
     "UnknownArgument",
     "UnsafeFilesystem",
     "Verification",

@@ -22,6 +22,7 @@ cdef extern from "qstore/status.h" nogil:
         QS_EEMPTY
         QS_EWOULDBLOCK
         QS_ETIMEDOUT
+        QS_EOFFSET
         QS_ESTORE_CLOSED
         QS_ECHANNEL_CLOSED
     ctypedef struct qs_error:
@@ -255,6 +256,8 @@ cdef extern from "qstore/qstore.h" nogil:
 
     # Transactions.
     qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
+    qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error)
+    qs_status qs_channel_tx_end(qs_channel *channel, qs_error *error)
     qs_status qs_channel_tx_commit(qs_channel *channel, qs_slice key, c_bool *repeated_out,
                                    qs_error *error)
     qs_status qs_channel_tx_rollback(qs_channel *channel, qs_error *error)
@@ -324,3 +327,68 @@ cdef extern from "qstore/qstore.h" nogil:
     qs_status qs_channel_take_ignored(qs_channel *channel, qs_event *first_out, uint64_t *count_out,
                                       qs_error *error)
     qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
+
+cdef extern from "qstore/stream.h" nogil:
+    ctypedef struct qs_stream_status:
+        uint64_t first
+        uint64_t next
+        uint64_t last_time_us
+        uint64_t segments
+        uint64_t disk_bytes
+        uint64_t ram_bytes
+        uint64_t flushed
+        uint64_t cursors
+    qs_status qs_store_stream_status(qs_store *store, qs_slice stream,
+                                     qs_stream_status *status_out, qs_error *error)
+    qs_status qs_store_stream_offset_at(qs_store *store, qs_slice stream, uint64_t time_us,
+                                        uint64_t *offset_out, qs_error *error)
+
+    ctypedef struct qs_stream_reader
+    enum:
+        QS_STREAM_FIRST
+        QS_STREAM_LAST
+        QS_STREAM_NEXT
+        QS_STREAM_OFFSET
+        QS_STREAM_TIME
+        QS_STREAM_COLUMN_TIMESTAMP
+        QS_STREAM_COLUMN_EXCHANGE
+        QS_STREAM_COLUMN_ROUTING_KEY
+        QS_STREAM_COLUMN_BODY
+        QS_STREAM_COLUMN_PROPERTIES
+    ctypedef struct qs_stream_start:
+        uint32_t at
+        uint64_t offset
+        uint64_t time_us
+    ctypedef struct qs_stream_read:
+        qs_stream_start start
+        uint32_t columns
+        const qs_slice *routing_keys
+        size_t routing_key_count
+        c_bool clamps
+    qs_status qs_stream_reader_open(qs_stream_reader **reader_out, qs_store *store,
+                                    qs_slice stream, const qs_stream_read *read, qs_error *error)
+    qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max,
+                                    uint64_t bytes_max, uint64_t timeout_ns,
+                                    ArrowSchema *schema_out, ArrowArray *array_out,
+                                    qs_error *error)
+    qs_status qs_stream_reader_schema(const qs_stream_reader *reader, ArrowSchema *schema_out,
+                                      qs_error *error)
+    uint64_t qs_stream_reader_position(const qs_stream_reader *reader)
+    qs_status qs_stream_reader_seek(qs_stream_reader *reader, const qs_stream_start *start,
+                                    qs_error *error)
+    void qs_stream_reader_close(qs_stream_reader *reader)
+
+    ctypedef struct qs_cursor:
+        uint64_t offset
+    ctypedef struct qs_cursor_info:
+        qs_slice group
+        uint64_t offset
+    qs_status qs_channel_commit_offset(qs_channel *channel, qs_slice stream, qs_slice group,
+                                       uint64_t offset, qs_slice own, uint32_t flags,
+                                       uint64_t *lsn_out, qs_error *error)
+    qs_status qs_store_cursor(qs_store *store, qs_slice stream, qs_slice group,
+                              qs_cursor *cursor_out, qs_error *error)
+    qs_status qs_store_visit_cursors(
+        qs_store *store, qs_slice stream,
+        void (*visit)(void *context, const qs_cursor_info *info) noexcept nogil, void *context,
+        qs_error *error)

@@ -24,6 +24,7 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotImplementedByBroker",
+    "OffsetOutOfRange",
     "PreconditionFailed",
     "PublishRefused",
     "ResourceLocked",
@@ -110,6 +111,24 @@ class ChannelClosed(Error):
 
 class Empty(Error, queue.Empty):
     """No message came in time."""
+
+
+class OffsetOutOfRange(Error):
+    """Reading was to go on at an offset that the stream does not keep any more.
+
+    It keeps those from ``first`` on, and ``next`` is the one that is published next.
+    """
+
+    first: int
+    next: int
+
+    def __init__(self, first: int, next: int) -> None:  # noqa: A002 - as Stream.next
+        super().__init__(first, next)
+        self.first = first
+        self.next = next
+
+    def __str__(self) -> str:
+        return f"the offset was dropped by retention: there are {self.first} to {self.next - 1}"
 
 
 class PublishRefused(Error):

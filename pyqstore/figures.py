@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import Field, asdict, dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-__all__ = ["Figures", "Latency", "QueueStatus", "Stats"]
+__all__ = ["Figures", "Latency", "QueueStatus", "Stats", "StreamStatus"]
 
 
 class Figures(dict[str, Any]):
@@ -91,6 +91,22 @@ class QueueStatus(Figures):
     exclusive: bool
     auto_delete: bool
     lazy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamStatus(Figures):
+    """What ``Stream.status`` tells: offsets ``first`` to ``next``, without the latter; when the
+    last message was published, in us since 1970; files and bytes; ``flushed``, below which
+    messages are in files; how many groups have committed an offset."""
+
+    first: int
+    next: int
+    last_time_us: int
+    segments: int
+    disk_bytes: int
+    ram_bytes: int
+    flushed: int
+    cursors: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from . import _core
 from .figures import Figures
+from .options import checked_path
 
-__all__ = ["Damage", "RecoveryReport", "Verification"]
+__all__ = ["Damage", "RecoveryReport", "Verification", "verify"]
+
+_DAMAGE_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,3 +83,26 @@ class Verification:
     """Bodies of the message store, one that several queues have counted several times."""
     body_bytes: int
     """Their bytes."""
+
+
+def verify(
+    path: str | os.PathLike[str], *, progress: Callable[[int, int], object] | None = None
+) -> Verification:
+    """Read everything that the store in ``path`` needs of its files, and check it.
+
+    MANIFEST, the checkpoint, the journal behind it, the segments it names, the bodies of messages
+    in queues: whatever opening or a consumer would come to.  Nothing is repaired, and nothing is
+    written; the store must not be open elsewhere, but to be read.  ``progress`` is called now and
+    then with bytes read and about how many there are; what it raises ends the verification.
+
+    Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
+    damage is what is returned.
+    """
+    damage: list[Damage] = []
+
+    def add(name: str, offset: int, text: str) -> None:
+        if len(damage) < _DAMAGE_MOST:
+            damage.append(Damage(name, offset, text))
+
+    counts = _core.verify_store(os.fsencode(checked_path(path)), progress, add)
+    return Verification(damage=tuple(damage), **counts)

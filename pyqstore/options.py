@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
-__all__ = ["SYNC", "StoreOptions", "decoded", "encoded", "number_of", "signature_of", "word_of"]
+__all__ = [
+    "SYNC",
+    "StoreOptions",
+    "checked_path",
+    "decoded",
+    "encoded",
+    "number_of",
+    "signature_of",
+    "word_of",
+]
 
 
 class StoreOptions(TypedDict, total=False):
@@ -202,3 +212,13 @@ def _size(name: str, value: str) -> int:
             " MiB, GiB, TiB"
         )
     return math.floor(Fraction(match[1]) * _UNITS[match[2]])
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as str; TypeError, ValueError: it is none."""
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+    if not name or "\0" in name:
+        raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
+    return name

@@ -6,23 +6,36 @@ import atexit
 import logging
 import operator
 import os
-import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _core
 from .channel import Channel
 from .connection import Connection
-from .errors import ClockJump, Error, StoreCorrupt, UnsafeFilesystem
-from .fields import FieldValue, decode_table
+from .errors import Error, StoreCorrupt
+from .fields import FieldValue
 from .figures import Latency, QueueStatus, Stats
-from .findings import Damage, RecoveryReport, Verification
-from .options import SYNC, StoreOptions, decoded, encoded, number_of, signature_of, word_of
-from .queue import Codec, Queue, warn_of_slips
+from .findings import Damage, RecoveryReport, Verification, verify
+from .listings import Binding, ExchangeInfo, bindings_of, exchanges_of, text_of
+from .opening import filesystem_of, log_opened, report_of, warn_of_surroundings
+from .options import (
+    SYNC,
+    StoreOptions,
+    checked_path,
+    decoded,
+    encoded,
+    number_of,
+    signature_of,
+    word_of,
+)
+from .queue import Codec, Queue, Seconds, warn_of_slips
+from .stream import Start, Stream, stream_arguments
+from .stream_consumer import StreamConsumer
+from .stream_group import Groups
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
@@ -40,35 +53,10 @@ __all__ = [
 ]
 
 
-class ExchangeInfo(NamedTuple):
-    """An exchange, as it was declared."""
-
-    name: str
-    type: str
-    durable: bool
-    auto_delete: bool
-    internal: bool
-    arguments: dict[str, Any]
-
-
-class Binding(NamedTuple):
-    """A binding.  ``destination`` is a queue, or an exchange if ``to_exchange``."""
-
-    source: str
-    destination: str
-    routing_key: str
-    arguments: dict[str, Any]
-    to_exchange: bool
-
-
 _log = logging.getLogger("pyqstore")
-_LOSSES = ("torn_bytes", "lost_ranges", "lost_bytes", "lost_segments", "lost_messages")
-_DAMAGE_MOST = 10_000
 _BROWSE_ROWS = 65_536
 _BROWSE_BYTES = 16 << 20
 _U64_MAX = 2**64 - 1
-_CLOCK_JUMP_S = 3600
-_FILESYSTEM_KINDS = {"local": 0, "volatile": 1, "network": 2, "unknown": 3}
 _MODES = {"default": 0, "lazy": 1}
 
 
@@ -109,29 +97,6 @@ def open(  # noqa: A001 - pyqstore.open
 open.__signature__ = signature_of(open)  # type: ignore[attr-defined]
 
 
-def verify(
-    path: str | os.PathLike[str], *, progress: Callable[[int, int], object] | None = None
-) -> Verification:
-    """Read everything that the store in ``path`` needs of its files, and check it.
-
-    MANIFEST, the checkpoint, the journal behind it, the segments it names, the bodies of messages
-    in queues: whatever opening or a consumer would come to.  Nothing is repaired, and nothing is
-    written; the store must not be open elsewhere, but to be read.  ``progress`` is called now and
-    then with bytes read and about how many there are; what it raises ends the verification.
-
-    Raises StoreNotFound, StoreLocked, StoreFailed (an input/output error), but not StoreCorrupt:
-    damage is what is returned.
-    """
-    damage: list[Damage] = []
-
-    def add(name: str, offset: int, text: str) -> None:
-        if len(damage) < _DAMAGE_MOST:
-            damage.append(Damage(name, offset, text))
-
-    counts = _core.verify_store(os.fsencode(_checked_path(path)), progress, add)
-    return Verification(damage=tuple(damage), **counts)
-
-
 class Store(_core.Store):
     """An open store: one directory, one owner.  Thread-safe.  From :func:`open`.
 
@@ -142,21 +107,23 @@ class Store(_core.Store):
     _path: str
     _create: bool
     _recovery_report: RecoveryReport
+    _groups: Groups
     _faces: weakref.WeakSet[Any]  # what asynchronous stores have open on this one
 
     def __new__(cls, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Self:
         """See :func:`open`."""
         arguments = encoded(options)
-        name = _checked_path(path)
+        name = checked_path(path)
         self = super().__new__(cls, os.fsencode(name), **arguments)
         self._path = name
         self._create = arguments["create"]
+        self._groups = Groups()
         self._faces = weakref.WeakSet()
-        self._recovery_report = self._report()
-        self._log_open(options)
+        self._recovery_report = report_of(self)
+        log_opened(name, options, self._recovery_report)
         _open_stores.add(self)
         if not arguments["read_only"]:
-            self._warn()
+            warn_of_surroundings(name, self, self._recovery_report.clock_ahead_s)
         return self
 
     def __enter__(self) -> Self:
@@ -189,27 +156,17 @@ class Store(_core.Store):
         open recovers it, as after a crash.  The store is closed all the same.
         """
         if self._forked or self.closed:
-            super().close()
+            self._close()
             return
         for face in list(getattr(self, "_faces", ())):
             face.close()
         try:
-            super().close()
+            self._close()
         except Error as error:
             _log.error("%s: closed: %s", self._path, error)
             raise
         if hasattr(self, "_recovery_report"):
             _log.info("%s: closed", self._path)
-
-    def checkpoint(self) -> None:
-        """Make a checkpoint: the journal's files are used again, and opening begins here.
-
-        What queues and messages are comes to stand in other files; publishers and consumers go on
-        meanwhile. Space of messages that were consumed comes back.  Blocks until everything
-        published before is on the disk.  Raises StoreFull (no space: the journal still has
-        everything), StoreFailed.
-        """
-        super().checkpoint()
 
     def channel(self) -> Channel:
         """Open a channel that is a connection of its own.  Raises StoreClosed, ForkedStore."""
@@ -242,6 +199,65 @@ class Store(_core.Store):
         warn_of_slips(name, arguments, stacklevel=2)
         return queue
 
+    def stream(
+        self,
+        name: str,
+        *,
+        max_age: str | Seconds | None = None,
+        max_length_bytes: int | None = None,
+        max_messages: int | None = None,
+        segment_bytes: int | None = None,
+        codec: Codec | None = None,
+    ) -> Stream:
+        """The stream ``name``, declared: a log of messages that stay, for any number of readers.
+
+        Without any limit a stream that is there is taken as it is.  What lies behind a limit goes
+        by whole segments of ``segment_bytes`` (500,000,000), and the last one stays: ``max_age``,
+        seconds, a timedelta or RabbitMQ's form ("7D"), after it was published;
+        ``max_length_bytes`` of its files; ``max_messages``.  ``codec``: as of ``Store.queue``.
+
+        PreconditionFailed: it is there with other limits, or a queue.
+        """
+        arguments = stream_arguments(max_age, max_length_bytes, max_messages, segment_bytes)
+        return Stream(self, name, codec, arguments)
+
+    def stream_consumer(
+        self,
+        streams: str | Sequence[str],
+        group: str,
+        *,
+        instance: str | None = None,
+        start: Start = "first",
+        reset: Literal["first", "next"] | None = None,
+        columns: Sequence[str] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        on_assign: Callable[[list[str]], object] | None = None,
+        on_revoke: Callable[[list[str]], object] | None = None,
+    ) -> StreamConsumer:
+        """A consumer of ``streams``, one of ``group``, whose consumers divide the streams.
+
+        The name of an exchange stands for the streams that are bound to it.  ``instance``: its
+        name in the group.  Where the group has committed nothing it begins at ``start``, as of
+        ``Stream.read``.  Where its offset was dropped meanwhile it goes on at ``reset``; None:
+        OffsetOutOfRange.  ``columns``, ``routing_keys``: as of ``Stream.read``.
+        ``on_assign(streams)`` and ``on_revoke(streams)`` are called in ``poll`` and the like, when
+        streams come and before they go.
+
+        NotFound, PreconditionFailed (a queue), ValueError.
+        """
+        return StreamConsumer(
+            self,
+            [streams] if isinstance(streams, str) else list(streams),
+            group,
+            instance=instance,
+            start=start,
+            reset=reset,
+            columns=columns,
+            routing_keys=routing_keys,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+        )
+
     @property
     def path(self) -> str:
         """The directory, as it was given to :func:`open`."""
@@ -257,36 +273,15 @@ class Store(_core.Store):
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
-        return sorted(_text(row[0]) for row in self._queues())
+        return sorted(text_of(row[0]) for row in self._queues())
 
     def exchanges(self) -> dict[str, ExchangeInfo]:
         """All exchanges by name, sorted, those that are there from the start among them."""
-        infos = [
-            ExchangeInfo(
-                _text(name),
-                _text(kind),
-                bool(durable),
-                bool(auto_delete),
-                bool(internal),
-                decode_table(arguments),
-            )
-            for name, kind, durable, auto_delete, internal, arguments in self._exchanges()
-        ]
-        return {info.name: info for info in sorted(infos, key=lambda info: info.name)}
+        return exchanges_of(self._exchanges())
 
     def bindings(self) -> list[Binding]:
         """All bindings, sorted by source, destination and routing key."""
-        bindings = [
-            Binding(
-                _text(source),
-                _text(destination),
-                _text(routing_key),
-                decode_table(arguments),
-                bool(to_exchange),
-            )
-            for source, destination, routing_key, arguments, to_exchange in self._bindings()
-        ]
-        return sorted(bindings, key=lambda binding: binding[:3])
+        return bindings_of(self._bindings())
 
     def queue_status(self, name: str) -> QueueStatus:
         """Counts and rates of one queue.  Raises NotFound.
@@ -422,7 +417,9 @@ class Store(_core.Store):
             )
         numbers["recovery_ms"] = numbers.pop("recovery_us") / 1000
         numbers["clock_ahead_s"] = numbers.pop("clock_ahead_us") / 1e6
-        numbers["filesystem"], numbers["filesystem_kind"] = _filesystem(numbers.pop("file_system"))
+        numbers["filesystem"], numbers["filesystem_kind"] = filesystem_of(
+            numbers.pop("file_system")
+        )
         numbers["sync"] = word_of(SYNC, numbers["sync"])
         return Stats(**numbers)
 
@@ -430,80 +427,6 @@ class Store(_core.Store):
     def recovery_report(self) -> RecoveryReport:
         """What opening the store found; always the same object."""
         return self._recovery_report
-
-    def _log_open(self, options: StoreOptions) -> None:
-        report = self._recovery_report
-        given = ", ".join(f"{name}={value!r}" for name, value in sorted(options.items()))
-        _log.info("%s: opened%s", self._path, f" with {given}" if given else "")
-        lost = {name: report[name] for name in _LOSSES if report[name]}
-        if report.records or report.messages or report.checkpoint_lsn or lost:  # it is not new
-            _log.log(
-                logging.WARNING if lost.keys() - {"torn_bytes"} else logging.INFO,
-                "%s: recovered %d records of %d bytes, %d messages, in %.0f ms%s",
-                self._path,
-                report.records,
-                report.bytes,
-                report.messages,
-                report.ms,
-                "".join(f", {name} {count}" for name, count in lost.items()),
-            )
-
-    def _warn(self) -> None:
-        """Of what surrounds the store."""
-        name, kind = _filesystem(self._stats()["file_system"])
-        ahead_s = self._recovery_report.clock_ahead_s
-        if kind in {"network", "unknown"}:
-            warnings.warn(
-                f"{self._path}: file system {name or '?'}: what survives a power cut, and whether "
-                "another machine can open the store at the same time, is up to it",
-                UnsafeFilesystem,
-                stacklevel=4,
-            )
-        if abs(ahead_s) > _CLOCK_JUMP_S:
-            warnings.warn(
-                f"{self._path}: the machine's clock is {abs(ahead_s):.0f} s "
-                f"{'ahead of' if ahead_s > 0 else 'behind'} the store's, by which messages go on "
-                "to expire; accept_clock() sets it",
-                ClockJump,
-                stacklevel=4,
-            )
-
-    def _report(self) -> RecoveryReport:
-        numbers = self._stats()
-        ready = {_text(row[0]): int.from_bytes(row[5], sys.byteorder) for row in self._queues()}
-        return RecoveryReport(
-            records=numbers["recovered_records"],
-            bytes=numbers["recovered_bytes"],
-            torn_bytes=numbers["torn_bytes"],
-            lost_ranges=numbers["lost_ranges"],
-            lost_bytes=numbers["lost_bytes"],
-            lost_segments=numbers["lost_segments"],
-            lost_messages=numbers["lost_messages"],
-            recovered_queues=numbers["recovered_queues"],
-            clock_ahead_s=numbers["clock_ahead_us"] / 1e6,
-            checkpoint_lsn=numbers["recovered_lsn"],
-            messages=numbers["recovered_messages"],
-            queues=dict(sorted(ready.items())),
-            ms=numbers["recovery_us"] / 1000,
-        )
-
-
-def _checked_path(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise TypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
-    if not name or "\0" in name:
-        raise ValueError(f"path must not be empty or contain a NUL character: {name!r}")
-    return name
-
-
-def _filesystem(told: dict[str, Any]) -> tuple[str, str]:
-    """Name and kind."""
-    return told["name"].rstrip(b"\0").decode(), word_of(_FILESYSTEM_KINDS, told["kind"])
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
 
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()

@@ -38,6 +38,7 @@ static void text_fini(struct qsi_arrow_text *text)
 void qsi_arrow_builder_fini(struct qsi_arrow_builder *builder)
 {
     qsi_free(builder->tags);
+    qsi_free(builder->times);
     qsi_free(builder->redelivered);
     qsi_free(builder->unacked);
     qsi_free(builder->delayed);
@@ -114,7 +115,10 @@ static qs_status reserve_rows(struct qsi_arrow_builder *builder, uint64_t count)
     QS_TRY(grow(&builder->codes[QSI_ARROW_ROUTING_KEY], capacity * sizeof(int32_t)));
     QS_TRY(grow(&builder->body_offsets, (capacity + 1) * sizeof(int32_t)));
     QS_TRY(grow_bits(&builder->redelivered, builder->capacity, capacity));
-    if (builder->is_browsed) {
+    if (builder->shape == QSI_ARROW_STREAM) {
+        QS_TRY(grow(&builder->times, capacity * sizeof *builder->times));
+    }
+    if (builder->shape == QSI_ARROW_BROWSED) {
         QS_TRY(grow_bits(&builder->unacked, builder->capacity, capacity));
         QS_TRY(grow_bits(&builder->delayed, builder->capacity, capacity));
     }

@@ -1,7 +1,8 @@
 /* Building the record batch that a batch of deliveries comes back as, for the Arrow C Data
  * interface.
  *
- * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed),
+ * Columns: delivery_tag (sequence, unacked and delayed, of a batch that was browsed; of a batch of
+ * a stream offset, and of those that follow the chosen ones, with the time of each row),
  * redelivered, exchange, routing_key, body, headers, message_id, correlation_id, type, app_id,
  * content_type, content_encoding, reply_to, user_id, priority, delivery_mode, expiration_ms,
  * timestamp, delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration
@@ -26,6 +27,17 @@
 
 #define QSI_ARROW_BODY_BYTES_MAX INT32_MAX /* of a batch: its body offsets are 32-bit */
 #define QSI_ARROW_ROWS_MAX INT32_MAX
+
+enum qsi_arrow_shape { QSI_ARROW_DELIVERED, QSI_ARROW_BROWSED, QSI_ARROW_STREAM };
+
+/* Columns of a batch of a stream, beside the offset.  As in stream.h. */
+enum {
+    QSI_ARROW_HAS_TIME = 1,
+    QSI_ARROW_HAS_EXCHANGE = 2,
+    QSI_ARROW_HAS_ROUTING_KEY = 4,
+    QSI_ARROW_HAS_BODY = 8,
+    QSI_ARROW_HAS_PROPERTIES = 16,
+};
 
 enum qsi_arrow_dictionary { QSI_ARROW_EXCHANGE, QSI_ARROW_ROUTING_KEY, QSI_ARROW_DICTIONARY_COUNT };
 
@@ -63,9 +75,11 @@ struct qsi_arrow_recent_name {
 /* Zeroed memory is an empty one. */
 struct qsi_arrow_builder {
     uint64_t rows;
-    bool is_browsed;   /* set it before the first row */
-    uint64_t capacity; /* rows there is room for in the next seven */
+    enum qsi_arrow_shape shape; /* set it before the first row */
+    uint32_t columns;           /* QSI_ARROW_HAS_*; QSI_ARROW_STREAM: set it likewise */
+    uint64_t capacity;          /* rows there is room for in the next seven */
     uint64_t *tags;
+    int64_t *times; /* us since 1970; QSI_ARROW_STREAM: each is written by who appends the row */
     uint8_t *redelivered; /* bits */
     uint8_t *unacked;     /* bits */
     uint8_t *delayed;     /* bits */
@@ -115,6 +129,17 @@ qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t 
 qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                                  const uint8_t *offsets, const uint8_t *data, uint64_t count,
                                  qs_error *error) QS_MUST_CHECK;
+
+/* When the rows from first on were published: us since 1970, for who fills them in.  REQUIRES
+ * QSI_ARROW_STREAM, and rows that were appended. */
+static inline int64_t *qsi_arrow_builder_times(struct qsi_arrow_builder *builder, uint64_t first)
+{
+    return builder->times + first;
+}
+
+/* The schema of batches of this shape and these columns, without any rows.  QS_ENOMEM. */
+qs_status qsi_arrow_schema(enum qsi_arrow_shape shape, uint32_t columns,
+                           struct ArrowSchema *schema_out, qs_error *error) QS_MUST_CHECK;
 
 /* Appends one row. */
 qs_status qsi_arrow_builder_row(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,

@@ -13,6 +13,7 @@
 
 enum node {
     NODE_DELIVERY_TAG, /* the columns first, in their order */
+    NODE_TIME,         /* only a batch of a stream has it */
     NODE_REDELIVERED,
     NODE_EXCHANGE,
     NODE_ROUTING_KEY,
@@ -20,8 +21,9 @@ enum node {
     NODE_HEADERS,
     NODE_TEXTS,
     NODE_NUMBERS = NODE_TEXTS + QSI_ARROW_TEXT_COUNT,
-    NODE_DELIVERY_COUNT = NODE_NUMBERS + QSI_ARROW_NUMBER_COUNT,
-    NODE_UNACKED, /* the last two: only a batch that was browsed has them */
+    NODE_MESSAGE_TIME = NODE_NUMBERS + QSI_ARROW_NUMBER_COUNT - 1, /* of the properties */
+    NODE_DELIVERY_COUNT,
+    NODE_UNACKED, /* only a batch that was browsed has these two */
     NODE_DELAYED,
     COLUMN_COUNT,
     NODE_ENTRIES = COLUMN_COUNT, /* inside headers */
@@ -41,6 +43,7 @@ static const struct {
     int64_t buffer_count;
 } node_types[NODE_COUNT] = {
     [NODE_DELIVERY_TAG] = {"delivery_tag", "L", ARROW_FLAG_NULLABLE, 2},
+    [NODE_TIME] = {"timestamp", "tsu:UTC", ARROW_FLAG_NULLABLE, 2},
     [NODE_REDELIVERED] = {"redelivered", "b", ARROW_FLAG_NULLABLE, 2},
     [NODE_EXCHANGE] = {"exchange", "i", ARROW_FLAG_NULLABLE, 2},
     [NODE_ROUTING_KEY] = {"routing_key", "i", ARROW_FLAG_NULLABLE, 2},
@@ -128,18 +131,54 @@ static void release_array(struct ArrowArray *array)
     }
 }
 
-static uint32_t node_count(bool is_browsed)
+static uint32_t chosen_column(enum node column)
 {
-    return is_browsed ? NODE_COUNT : NODE_COUNT - 2;
+    switch (column) {
+    case NODE_TIME:
+        return QSI_ARROW_HAS_TIME;
+    case NODE_EXCHANGE:
+        return QSI_ARROW_HAS_EXCHANGE;
+    case NODE_ROUTING_KEY:
+        return QSI_ARROW_HAS_ROUTING_KEY;
+    case NODE_BODY:
+        return QSI_ARROW_HAS_BODY;
+    default:
+        return column >= NODE_HEADERS && column < NODE_DELIVERY_COUNT ? QSI_ARROW_HAS_PROPERTIES
+                                                                      : 0;
+    }
 }
 
-/* The shape of the tree, the same for types and for values. */
-#define LINK_NODES(export, browsed)                                                              \
+static bool has_column(enum qsi_arrow_shape shape, uint32_t columns, enum node column)
+{
+    if (column == NODE_DELIVERY_TAG) {
+        return true;
+    }
+    if (shape == QSI_ARROW_STREAM) {
+        return (columns & chosen_column(column)) != 0;
+    }
+    return column != NODE_TIME && (shape == QSI_ARROW_BROWSED || column < NODE_UNACKED);
+}
+
+/* Nodes below a column. */
+static uint32_t inner_count(enum node column)
+{
+    return column == NODE_HEADERS                                  ? 3
+           : column == NODE_EXCHANGE || column == NODE_ROUTING_KEY ? 1
+                                                                   : 0;
+}
+
+/* The shape of the tree, the same for types and for values; refs: all that are in it. */
+#define LINK_NODES(export, shape, chosen)                                                        \
     do {                                                                                         \
+        uint32_t column_count = 0;                                                               \
+        (export)->refs = 1;                                                                      \
         for (int i = 0; i < COLUMN_COUNT; i++) {                                                 \
-            (export)->columns[i] = &(export)->nodes[i];                                          \
+            if (has_column(shape, chosen, (enum node)i)) {                                       \
+                (export)->columns[column_count++] = &(export)->nodes[i];                         \
+                (export)->refs += 1 + inner_count((enum node)i);                                 \
+            }                                                                                    \
         }                                                                                        \
-        (export)->nodes[NODE_ROOT].n_children = COLUMN_COUNT - ((browsed) ? 0 : 2);              \
+        (export)->nodes[NODE_ROOT].n_children = column_count;                                    \
         (export)->nodes[NODE_ROOT].children = (export)->columns;                                 \
         (export)->entries[0] = &(export)->nodes[NODE_ENTRIES];                                   \
         (export)->nodes[NODE_HEADERS].n_children = 1;                                            \
@@ -152,14 +191,13 @@ static uint32_t node_count(bool is_browsed)
         (export)->nodes[NODE_ROUTING_KEY].dictionary = &(export)->nodes[NODE_ROUTING_KEY_NAMES]; \
     } while (0)
 
-static struct schema_export *create_schema(bool is_browsed)
+static struct schema_export *create_schema(enum qsi_arrow_shape shape, uint32_t columns)
 {
     struct schema_export *export = qsi_zalloc(sizeof *export);
 
     if (export == NULL) {
         return NULL;
     }
-    export->refs = node_count(is_browsed);
     for (int i = 0; i < NODE_COUNT; i++) {
         export->nodes[i].format = node_types[i].format;
         export->nodes[i].name = node_types[i].name;
@@ -167,11 +205,26 @@ static struct schema_export *create_schema(bool is_browsed)
         export->nodes[i].release = release_schema;
         export->nodes[i].private_data = export;
     }
-    if (is_browsed) {
+    if (shape == QSI_ARROW_BROWSED) {
         export->nodes[NODE_DELIVERY_TAG].name = "sequence";
+    } else if (shape == QSI_ARROW_STREAM) {
+        export->nodes[NODE_DELIVERY_TAG].name = "offset";
+        export->nodes[NODE_MESSAGE_TIME].name = "message_timestamp";
     }
-    LINK_NODES(export, is_browsed);
+    LINK_NODES(export, shape, columns);
     return export;
+}
+
+qs_status qsi_arrow_schema(enum qsi_arrow_shape shape, uint32_t columns,
+                           struct ArrowSchema *schema_out, qs_error *error)
+{
+    struct schema_export *schema = create_schema(shape, columns);
+
+    if (schema == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "a schema");
+    }
+    *schema_out = schema->nodes[NODE_ROOT];
+    return QS_OK;
 }
 
 /* Fills in a node without nulls; buffers that were never needed become zeros. */
@@ -235,6 +288,7 @@ static void set_nodes(struct array_export *export)
 
     set_node(export, NODE_ROOT, rows, NULL, NULL);
     set_node(export, NODE_DELIVERY_TAG, rows, builder->tags, NULL);
+    set_node(export, NODE_TIME, rows, builder->times, NULL);
     set_node(export, NODE_REDELIVERED, rows, builder->redelivered, NULL);
     set_node(export, NODE_UNACKED, rows, builder->unacked, NULL);
     set_node(export, NODE_DELAYED, rows, builder->delayed, NULL);
@@ -255,10 +309,9 @@ static struct array_export *create_array(const struct qsi_arrow_builder *builder
     struct array_export *export = qsi_zalloc(sizeof *export + (length_max + 1) * sizeof(int64_t));
 
     if (export != NULL) {
-        export->refs = node_count(builder->is_browsed);
         export->builder = *builder;
         set_nodes(export);
-        LINK_NODES(export, builder->is_browsed);
+        LINK_NODES(export, builder->shape, builder->columns);
     }
     return export;
 }
@@ -272,7 +325,7 @@ qs_status qsi_arrow_builder_finish(struct qsi_arrow_builder *builder,
     qs_status status = qsi_arrow_builder_fill(builder);
 
     if (status == QS_OK) {
-        schema = create_schema(builder->is_browsed);
+        schema = create_schema(builder->shape, builder->columns);
         array = schema == NULL ? NULL : create_array(builder);
         status = array == NULL ? QS_ENOMEM : QS_OK;
     }

@@ -43,11 +43,13 @@ static qs_status reserve(struct qsi_number_ranges *ranges, uint64_t more)
 
 static struct qsi_number_range *front(const struct qsi_number_ranges *ranges)
 {
+    QS_DCHECK(ranges->count > 0);
     return &ranges->items[ranges->first];
 }
 
 static void pop_front(struct qsi_number_ranges *ranges)
 {
+    QS_DCHECK(ranges->count > 0);
     ranges->first += 1;
     ranges->count -= 1;
     if (ranges->count == 0) {
@@ -61,6 +63,7 @@ static void push(struct qsi_number_ranges *ranges, uint64_t first, uint64_t last
     struct qsi_number_range *tail =
         ranges->count > 0 ? &ranges->items[ranges->first + ranges->count - 1] : NULL;
 
+    QS_DCHECK(first <= last && (tail == NULL || (tail->last < first && tail->lsn <= lsn)));
     if (tail != NULL && tail->last + 1 == first && tail->lsn == lsn) {
         tail->last = last;
         return;
@@ -106,6 +109,7 @@ static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
     }
     if (at > kept + 1) {
         memmove(items + kept + 1, items + at, (pending->count - at) * sizeof *items);
+        QS_DCHECK(pending->count >= at - (kept + 1));
         pending->count -= at - (kept + 1);
     }
 }
@@ -258,6 +262,7 @@ enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durab
     if (count == 0) {
         return QSI_VERDICT_NONE;
     }
+    QS_DCHECK(*number_out > confirms->reported && *number_out <= confirms->last_number);
     *multiple_out = *number_out > confirms->reported + 1;
     *count_out = count;
     confirms->reported = *number_out;

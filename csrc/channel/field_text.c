@@ -87,6 +87,7 @@ static struct qsi_slice next_character(struct qsi_slice *text)
         valid ? qsi_slice_make(text->data, bytes) : QSI_SLICE_LITERAL(REPLACEMENT);
 
     text->data += bytes;
+    QS_DCHECK(text->bytes >= bytes);
     text->bytes -= bytes;
     return character;
 }

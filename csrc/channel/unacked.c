@@ -43,28 +43,32 @@ qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count
     }
     unacked->extents = extents;
     unacked->capacity = capacity;
+    QS_DCHECK(unacked->first + unacked->count + extent_count <= unacked->capacity);
     return QS_OK;
 }
 
-static bool extends_last(const struct qsi_extent *last, const struct qsi_queue *queue,
+static bool extends_last(const struct qsi_extent *last, const struct qsi_container *container,
                          const struct qsi_stretch *stretch, uint64_t first_tag,
                          const void *consumer)
 {
-    return last->queue == queue && last->segment == stretch->segment &&
+    return last->container == container && last->segment == stretch->segment &&
            last->consumer == consumer && last->first_tag + last->count == first_tag &&
            last->first_slot + last->count == stretch->slot &&
            last->first_slot / QSI_WORD_BITS == stretch->slot / QSI_WORD_BITS;
 }
 
-uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *container,
                          const struct qsi_stretch *stretch, void *consumer)
 {
     uint64_t first_tag = qsi_unacked_skip(unacked, stretch->count);
     struct qsi_extent *last = unacked->count > 0 ? extent_at(unacked, unacked->count - 1) : NULL;
 
+    QS_DCHECK(stretch->count > 0 &&
+              stretch->slot % QSI_WORD_BITS + stretch->count <= QSI_WORD_BITS);
+    QS_DCHECK(last == NULL || last->first_tag + last->count <= first_tag);
     unacked->outstanding_count += stretch->count;
     if (last != NULL && last->outstanding != 0 &&
-        extends_last(last, queue, stretch, first_tag, consumer)) {
+        extends_last(last, container, stretch, first_tag, consumer)) {
         last->outstanding |= qsi_low_bits(stretch->count) << last->count;
         last->count += stretch->count;
         return first_tag;
@@ -73,7 +77,7 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
     *extent_at(unacked, unacked->count++) = (struct qsi_extent){
         .first_tag = first_tag,
         .outstanding = qsi_low_bits(stretch->count),
-        .queue = queue,
+        .container = container,
         .segment = stretch->segment,
         .consumer = consumer,
         .first_slot = stretch->slot,
@@ -125,6 +129,9 @@ bool qsi_unacked_has(const struct qsi_unacked *unacked, uint64_t tag)
 static uint64_t bits_within(const struct qsi_extent *extent, uint64_t first_tag, uint64_t last_tag)
 {
     uint64_t bits = extent->outstanding;
+
+    QS_DCHECK((extent->outstanding & extent->withheld) == 0);
+    QS_DCHECK((extent->pending_in_tx & ~extent->outstanding) == 0);
 
     if (first_tag > extent->first_tag) {
         bits &= ~qsi_low_bits(first_tag - extent->first_tag);
@@ -210,11 +217,14 @@ static void drop_empty(struct qsi_unacked *unacked)
     uint32_t kept = 0;
 
     while (unacked->count > 0 && is_empty(extent_at(unacked, 0))) {
+        QS_DCHECK(unacked->empty_count > 0);
         unacked->first += 1;
+        QS_DCHECK(unacked->count > 0);
         unacked->count -= 1;
         unacked->empty_count -= 1;
     }
     if (unacked->count == 0) {
+        QS_DCHECK(unacked->outstanding_count == 0 && unacked->withheld_count == 0);
         unacked->first = 0;
     }
     if (unacked->empty_count < COMPACT_MIN || unacked->empty_count < unacked->count / 2) {
@@ -242,6 +252,7 @@ void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t 
         if (bits == 0) {
             continue;
         }
+        QS_DCHECK(unacked->outstanding_count >= qsi_popcount(bits));
         extent->outstanding &= ~bits;
         extent->pending_in_tx &= ~bits;
         unacked->outstanding_count -= qsi_popcount(bits);
@@ -264,6 +275,7 @@ void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint6
         if (bits == 0) {
             continue;
         }
+        QS_DCHECK(unacked->outstanding_count >= qsi_popcount(bits));
         extent->outstanding &= ~bits;
         extent->withheld |= bits;
         unacked->outstanding_count -= qsi_popcount(bits);
@@ -281,6 +293,7 @@ void qsi_unacked_take_withheld(struct qsi_unacked *unacked, qsi_extent_visitor *
         if (bits == 0) {
             continue;
         }
+        QS_DCHECK(unacked->withheld_count >= qsi_popcount(bits));
         extent->withheld = 0;
         unacked->withheld_count -= qsi_popcount(bits);
         unacked->empty_count += is_empty(extent) ? 1 : 0;
@@ -305,6 +318,13 @@ uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag,
     return runs;
 }
 
+static bool counts_deliveries(const struct qsi_extent *extent)
+{
+    const struct qsi_queue *queue = qsi_container_queue(extent->container);
+
+    return queue != NULL && queue->counts_deliveries;
+}
+
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag, bool requeued)
 {
@@ -323,9 +343,8 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
                    (extent->first_slot % QSI_WORD_BITS);
         }
         of_extent = qsi_popcount(bits & ~(bits << 1)); /* bits that begin a stretch */
-        if (requeued && bits != 0 &&
-            extent->queue
-                ->counts_deliveries) { /* at worst, each second one was delivered too often */
+        if (requeued && bits != 0 && counts_deliveries(extent)) {
+            /* at worst, each second one was delivered too often */
             of_extent = (of_extent + qsi_popcount(bits)) / 2;
         }
         stretches += of_extent;

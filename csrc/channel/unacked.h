@@ -18,7 +18,7 @@ struct qsi_extent {
     uint64_t outstanding;   /* bit i: tag first_tag + i */
     uint64_t pending_in_tx; /* of those: settled in a transaction that is open */
     uint64_t withheld;      /* beside those: never reached the caller */
-    struct qsi_queue *queue;
+    struct qsi_container *container;
     struct qsi_segment *segment;
     void *consumer; /* to which the messages were delivered; NULL: they were got */
     uint32_t first_slot;
@@ -50,7 +50,7 @@ static inline uint32_t qsi_extent_word(const struct qsi_extent *extent)
 void qsi_unacked_fini(struct qsi_unacked *unacked);
 qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count) QS_MUST_CHECK;
 /* Hands out tags for a stretch; returns the first.  REQUIRES room for one extent. */
-uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_queue *queue,
+uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *container,
                          const struct qsi_stretch *stretch, void *consumer);
 /* Tags for messages that need no ack. */
 static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t count)

@@ -45,13 +45,19 @@ static struct qsi_body_damage decode_damage(const uint8_t *bytes)
     };
 }
 
-void qsi_stored_body_decode(struct qsi_stored_body *stored_out, struct qsi_slice cell)
+bool qsi_is_body_ref(struct qsi_slice cell)
 {
-    QS_ASSERT(cell.bytes == QSI_BODY_REF_BYTES || cell.bytes == QSI_BODY_DAMAGE_BYTES);
-    stored_out->is_damaged = cell.bytes == QSI_BODY_DAMAGE_BYTES;
-    if (stored_out->is_damaged) {
-        stored_out->damage = decode_damage(cell.data);
-    } else {
-        stored_out->ref = decode_ref(cell.data);
+    return cell.bytes == QSI_BODY_REF_BYTES;
+}
+
+void qsi_body_decode(struct qsi_body *body_out, struct qsi_slice cell)
+{
+    if (qsi_is_body_ref(cell)) {
+        body_out->kind = QSI_BODY_STORED;
+        body_out->ref = decode_ref(cell.data);
+        return;
     }
+    QS_ASSERT(cell.bytes == QSI_BODY_DAMAGE_BYTES);
+    body_out->kind = QSI_BODY_DAMAGED;
+    body_out->damage = decode_damage(cell.data);
 }

@@ -1,8 +1,9 @@
-/* What the record of a message says instead of a body that is not in it.
+/* The body of a message, as its record has it.
  *
- * Of a body in the message store a reference of 28 bytes, also in records of the journal
- * (docs/FORMAT.md, "Body reference").  Of a message that an index segment holds, and that is
- * damaged there, where that is: in records that were read back from segments, in memory only. */
+ * Small ones lie in the record.  Of a body in the message store the record has a reference of 28
+ * bytes, also in the journal (docs/FORMAT.md, "Body reference").  Of a message that an index
+ * segment holds, and that is damaged there, it has where that is: in records that were read back
+ * from segments, in memory only. */
 #ifndef QSI_BODY_REF_H
 #define QSI_BODY_REF_H
 
@@ -11,8 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Of the cells in a record, for who lays one out.  Nobody else looks at the length of a cell. */
 #define QSI_BODY_REF_BYTES 28u
 #define QSI_BODY_DAMAGE_BYTES 32u
+
+enum qsi_body_kind {
+    QSI_BODY_EMBEDDED, /* in the record */
+    QSI_BODY_STORED,   /* in the message store */
+    QSI_BODY_DAMAGED,
+};
 
 /* Where a body is and what it must be: enough to read and to verify it. */
 struct qsi_body_ref {
@@ -33,9 +41,10 @@ struct qsi_body_damage {
     uint64_t offset;
 };
 
-struct qsi_stored_body {
-    bool is_damaged;
+struct qsi_body {
+    enum qsi_body_kind kind;
     union {
+        struct qsi_slice bytes;
         struct qsi_body_ref ref;
         struct qsi_body_damage damage;
     };
@@ -45,8 +54,11 @@ struct qsi_stored_body {
 void qsi_body_ref_encode(uint8_t *bytes_out, const struct qsi_body_ref *ref);
 /* QSI_BODY_DAMAGE_BYTES bytes. */
 void qsi_body_damage_encode(uint8_t *bytes_out, const struct qsi_body_damage *damage);
-/* REQUIRES a cell of one of these lengths, which tells what it is.  Any bytes decode to
- * something; the message store tells whether a reference leads anywhere. */
-void qsi_stored_body_decode(struct qsi_stored_body *stored_out, struct qsi_slice cell);
+/* Is this the cell of a reference, as the only ones that files have? */
+bool qsi_is_body_ref(struct qsi_slice cell);
+/* REQUIRES a cell that one of the two has written, or that is a reference: the one place that
+ * tells them apart.  The kind is STORED or DAMAGED.  Any bytes decode to something; the message
+ * store tells whether a reference leads anywhere. */
+void qsi_body_decode(struct qsi_body *body_out, struct qsi_slice cell);
 
 #endif

@@ -115,28 +115,6 @@ static bool is_number(enum qsi_property property)
            property == QSI_PROPERTY_TIMESTAMP;
 }
 
-qs_status qsi_properties_check(const struct qsi_properties *properties, qs_error *error)
-{
-    for (uint16_t flags = properties->present; flags != 0;) {
-        enum qsi_property property = first_property(flags);
-        struct qsi_slice text = properties->text[property];
-
-        flags &= (uint16_t)~qsi_property_flag(property);
-        if (is_number(property)) {
-            continue;
-        }
-        if (property == QSI_PROPERTY_HEADERS) {
-            if (!qsi_table_check(text)) {
-                return qsi_fail(error, QS_EINVAL, "headers: not a well-formed field table");
-            }
-        } else if (text.bytes > QSI_SHORTSTR_BYTES_MAX) {
-            return qsi_fail(error, QS_EINVAL, "%s: %u bytes, at most %d are possible",
-                            qsi_property_name(property), text.bytes, QSI_SHORTSTR_BYTES_MAX);
-        }
-    }
-    return QS_OK;
-}
-
 uint64_t qsi_properties_bytes(const struct qsi_properties *properties)
 {
     uint64_t bytes = FLAGS_BYTES;

@@ -84,11 +84,6 @@ const char *qsi_property_name(enum qsi_property property);
 qs_status qsi_properties_decode(struct qsi_properties *properties_out, const uint8_t *blob,
                                 uint32_t blob_bytes, qs_error *error) QS_MUST_CHECK;
 
-/* Whether properties that did not come from a decode can be encoded: strings within 255 bytes,
- * the headers a well-formed table.  QS_EINVAL names the property. */
-qs_status qsi_properties_check(const struct qsi_properties *properties,
-                               qs_error *error) QS_MUST_CHECK;
-
 /* The exact size of the blob; 0 when no property is present. */
 uint64_t qsi_properties_bytes(const struct qsi_properties *properties);
 

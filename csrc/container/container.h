@@ -8,11 +8,16 @@
  *
  * A message has a sequence: 64 bits, counting up, never reused in its container.
  *
- * REQUIRES lock: the engine's covers every call.  Chunks are immutable and may be read without it
- * while referenced. */
+ * Not every kind has every operation: those of taking and settling belong to kinds whose messages
+ * leave when they are acknowledged, and are NULL in a kind that keeps them for any number of
+ * readers.
+ *
+ * REQUIRES lock: the engine's covers every call, but for the few that say so.  Chunks are immutable
+ * and may be read without it while referenced. */
 #ifndef QSI_CONTAINER_H
 #define QSI_CONTAINER_H
 
+#include "container_jobs.h"
 #include "record.h"
 #include "run.h"
 
@@ -76,8 +81,17 @@ struct qsi_container_kind {
     uint64_t (*purge_ranges)(const struct qsi_container *container);
 
     uint64_t (*drop_content)(struct qsi_container *container, uint64_t keep_count, uint64_t bytes);
-    void (*drop_states)(struct qsi_container *container);
+    void (*drop_states)(struct qsi_container *container); /* NULL: it has none */
     uint64_t (*unflushed_bytes)(const struct qsi_container *container);
+    qs_status (*begin_flush)(struct qsi_container *container, uint64_t bytes_max,
+                             struct qsi_job **job_out);
+    qs_status (*begin_state)(struct qsi_container *container,
+                             struct qsi_job **job_out); /* NULL: it has none */
+
+    qs_status (*snapshot)(struct qsi_container *container, struct qsi_carried *carried,
+                          struct qsi_snapshot **snapshot_out);
+    qs_status (*restore)(struct qsi_container *container, const uint8_t *record,
+                         uint64_t *next_seq_io, qs_error *error);
 
     void (*start_at)(struct qsi_container *container, uint64_t seq);
     qs_status (*skip_to)(struct qsi_container *container, uint64_t seq);
@@ -194,12 +208,50 @@ static inline uint64_t qsi_container_drop_content(struct qsi_container *containe
 /* Drops states of messages that its files have too. */
 static inline void qsi_container_drop_states(struct qsi_container *container)
 {
-    container->kind->drop_states(container);
+    if (container->kind->drop_states != NULL) {
+        container->kind->drop_states(container);
+    }
 }
 /* What is not flushed and would outlive the process: a snapshot flushes it or carries it. */
 static inline uint64_t qsi_container_unflushed_bytes(const struct qsi_container *container)
 {
     return container->kind->unflushed_bytes(container);
+}
+/* A job that writes what lies from flushed_seq on to the container's files, about bytes_max of
+ * content at most.  QS_EEMPTY: nothing is left to be written, and flushed_seq says so. */
+static inline QS_MUST_CHECK qs_status qsi_container_begin_flush(struct qsi_container *container,
+                                                                uint64_t bytes_max,
+                                                                struct qsi_job **job_out)
+{
+    return container->kind->begin_flush(container, bytes_max, job_out);
+}
+/* A job that writes changed states, so that they can be dropped.  QS_EEMPTY: there are none. */
+static inline QS_MUST_CHECK qs_status qsi_container_begin_state(struct qsi_container *container,
+                                                                struct qsi_job **job_out)
+{
+    return container->kind->begin_state != NULL ? container->kind->begin_state(container, job_out)
+                                                : QS_EEMPTY;
+}
+
+/* ---- checkpoints ---- */
+
+/* What a checkpoint says of a durable container as it is now, and the jobs which that takes
+ * (container_jobs.h).  *snapshot_out: NULL, or to be ended, whatever is returned.  QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_snapshot(struct qsi_container *container,
+                                                             struct qsi_carried *carried,
+                                                             struct qsi_snapshot **snapshot_out)
+{
+    *snapshot_out = NULL;
+    return container->kind->snapshot(container, carried, snapshot_out);
+}
+/* Open: a record that a snapshot encoded, in the order in which it did, before anything else
+ * comes into the container.  *next_seq_io: no sequence below is to be given out again, once what
+ * the checkpoint carries is there.  QS_ECORRUPT, QS_ENOMEM. */
+static inline QS_MUST_CHECK qs_status qsi_container_restore(struct qsi_container *container,
+                                                            const uint8_t *record,
+                                                            uint64_t *next_seq_io, qs_error *error)
+{
+    return container->kind->restore(container, record, next_seq_io, error);
 }
 
 /* ---- replay ---- */

@@ -18,6 +18,7 @@ void qsi_store_unref(struct qs_store *store)
 {
     bool last;
 
+    QS_DCHECK(store->references > 0);
     store->references -= 1;
     last = store->references == 0;
     qsi_store_unlock(store);
@@ -83,6 +84,7 @@ static qs_status settle(struct qs_store *store, qs_error *error)
     if (status != QS_OK) {
         return status;
     }
+    qsi_store_is_private(store); /* its threads have ended, and no call begins any more */
     store->manifest.clock_us = qsi_clock_us(store);
     do {
         status = qsi_journal_close_clean(store->journal, &store->manifest, error);
@@ -95,6 +97,7 @@ void qsi_make_room_to_shut(struct qs_store *store, const void *only)
     bool released = true;
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (released && status == QS_OK) {
         uint64_t bytes = 0;
         for (struct qsi_list *node = store->channels.next; node != &store->channels;
@@ -109,7 +112,8 @@ void qsi_make_room_to_shut(struct qs_store *store, const void *only)
         }
         released = false;
         if (bytes > 0) {
-            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL);
+            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released,
+                                          QSI_MAY_WAIT, NULL);
         }
     }
 }

@@ -14,6 +14,7 @@
 #include "removals.h"
 #include "returns.h"
 #include "settle.h"
+#include "thread_safety.h"
 #include "tx.h"
 #include "wake.h"
 
@@ -21,6 +22,7 @@
 
 void qsi_channel_shut(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->closed) {
         return;
     }
@@ -40,6 +42,7 @@ void qsi_channel_shut(struct qs_channel *channel)
 
 void qsi_connection_shut(struct qs_connection *connection)
 {
+    QS_ASSERT_HELD(&connection->store->mutex);
     if (connection->closed) {
         return;
     }
@@ -49,13 +52,16 @@ void qsi_connection_shut(struct qs_connection *connection)
             QSI_LIST_OWNER(connection->channels.next, struct qs_channel, in_connection));
     }
     while (!qsi_list_is_empty(&connection->exclusive_queues)) {
-        qsi_drop_queue(connection->store, QSI_LIST_OWNER(connection->exclusive_queues.next,
-                                                         struct store_queue, in_owner));
+        qsi_drop_queue(
+            connection->store,
+            QSI_LIST_OWNER(connection->exclusive_queues.next, struct store_queue, in_owner),
+            QSI_AUTO_DELETE_GOES);
     }
 }
 
 static void unref_connection(struct qs_connection *connection) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(connection->references > 0);
     connection->references -= 1;
     if (connection->references == 0) {
         qsi_list_remove(&connection->in_store);
@@ -71,6 +77,7 @@ static struct qs_connection *new_connection(struct qs_store *store, bool is_shar
     struct qs_connection *connection = qsi_zalloc(sizeof *connection);
 
     if (connection != NULL) {
+        qsi_connection_is_private(connection);
         connection->store = store;
         connection->references = 1;
         connection->is_shared = is_shared;
@@ -116,7 +123,7 @@ void qs_connection_close(qs_connection *connection)
     }
     qsi_connection_shut(connection);
     if (store->life < QSI_LIFE_SHUT && qsi_has_removals(store)) {
-        qsi_drain_removals(store);
+        qsi_drain_removals(store, QSI_MAY_WAIT);
     }
     unref_connection(connection);
     qsi_store_unref(store);
@@ -220,7 +227,7 @@ void qs_channel_close(qs_channel *channel)
     }
     qsi_channel_shut(channel);
     if (store->life < QSI_LIFE_SHUT && qsi_has_removals(store)) {
-        qsi_drain_removals(store);
+        qsi_drain_removals(store, QSI_MAY_WAIT);
     }
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);
@@ -228,6 +235,7 @@ void qs_channel_close(qs_channel *channel)
     qsi_confirms_fini(&channel->confirms);
     qsi_returns_fini(channel);
     qsi_buf_fini(&channel->tx_settles);
+    qsi_buf_fini(&channel->tx_cursors);
     qsi_free(channel);
     qsi_store_unref(store);
 }

@@ -9,8 +9,7 @@
  * write. */
 qs_status qsi_store_judge(const char *path, qs_env *env, qs_error *error) QS_MUST_CHECK;
 
-void qsi_store_unref(struct qs_store *store)
-    QSI_RELEASES(qsi_store_mutex); /* REQUIRES lock; unlocks; frees the last one */
+void qsi_store_unref(struct qs_store *store) QSI_RELEASES(qsi_store_mutex); /* frees the last one */
 /* May release the lock meanwhile.  Room in the journal for what channels requeue when they are
  * shut: without, the messages would come again unflagged after an orderly close.  It can be done
  * without: on a full disk, or in a failed store.  only: a channel, or the channels of a

@@ -9,6 +9,7 @@
 #include "queue_life.h"
 #include "rates.h"
 #include "store.h"
+#include "thread_safety.h"
 
 #include <string.h>
 
@@ -20,6 +21,22 @@ static qs_file_system file_system_of(struct qs_store *store)
         store->env->file_system(store->env, store->root, &system);
     }
     return system;
+}
+
+/* What the open found. */
+static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
+{
+    stats->recovered_lsn = found->from_lsn;
+    stats->recovery_us = found->took_us;
+    stats->recovered_messages = found->messages;
+    stats->recovered_records = found->records;
+    stats->recovered_bytes = found->bytes;
+    stats->torn_bytes = found->torn_bytes;
+    stats->lost_ranges = found->lost_ranges;
+    stats->lost_bytes = found->lost_bytes;
+    stats->lost_segments = found->lost_segments;
+    stats->lost_messages = found->lost_messages;
+    stats->recovered_queues = found->queues;
 }
 
 void qs_store_stats(qs_store *store, qs_stats *stats_out)
@@ -73,22 +90,12 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .message_files = space.file_count,
         .message_bytes_live = space.live_bytes,
         .message_bytes_total = space.total_bytes + space.doomed_bytes,
-        .recovered_lsn = store->recovery.from_lsn,
-        .recovery_us = store->recovery.took_us,
-        .recovered_messages = store->recovery.messages,
-        .recovered_records = store->recovery.records,
-        .recovered_bytes = store->recovery.bytes,
-        .torn_bytes = store->recovery.torn_bytes,
-        .lost_ranges = store->recovery.lost_ranges,
-        .lost_bytes = store->recovery.lost_bytes,
-        .lost_segments = store->recovery.lost_segments,
-        .lost_messages = store->recovery.lost_messages,
-        .recovered_queues = store->recovery.queues,
         .commit_running_ms = qsi_commit_running_ns(store) / 1000000,
         .commit_stalls = store->stats.commit_stalls,
         .clock_ahead_us = qsi_clock_ahead_us(store),
         .file_system = file_system_of(store),
     };
+    tell_recovery(&store->recovery, stats_out);
     qsi_store_leave(store);
 }
 
@@ -135,6 +142,7 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
 }
 
 static void add_counts(const struct store_queue *subqueue, qs_queue_status *status)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     status->messages_ready += qsi_queue_ready_count(&subqueue->core);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);

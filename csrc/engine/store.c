@@ -15,6 +15,7 @@
 #include "removals.h"
 #include "space.h"
 #include "store_internal.h"
+#include "thread_safety.h"
 #include "topology.h"
 #include "transactions.h"
 
@@ -69,6 +70,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     store->next_queue_id = 1;
     store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
     qsi_queue_shared_init(&store->shared, 0);
+    qsi_stream_shared_init(&store->streams);
     store->budget = qsi_budget_create();
     if (store->budget == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
@@ -102,8 +104,8 @@ static qs_status take_lock(struct qs_store *store, const char *path, qs_error *e
 }
 
 /* The store's directories, in the order of directories_of. */
-static const char *const directory_names[] = {"journal", "messages", "index", "transient",
-                                              "checkpoint"};
+static const char *const directory_names[] = {"journal",   "messages",   "index",
+                                              "transient", "checkpoint", "streams"};
 #define DIRECTORIES (sizeof directory_names / sizeof directory_names[0])
 
 static void directories_of(struct qs_store *store, qs_dir **dirs_out[DIRECTORIES])
@@ -113,18 +115,21 @@ static void directories_of(struct qs_store *store, qs_dir **dirs_out[DIRECTORIES
     dirs_out[2] = &store->index_dir;
     dirs_out[3] = &store->transient_dir;
     dirs_out[4] = &store->checkpoint_dir;
+    dirs_out[5] = &store->streams_dir;
 }
 
 /* Where there is a MANIFEST they were durable before it, and one that is missing is damage:
  * unless nothing in it outlives a process, or what can be saved is to be saved. */
 static qs_status open_directories(struct qs_store *store, bool creates, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     qs_dir **dirs[DIRECTORIES];
 
     directories_of(store, dirs);
     for (size_t i = 0; i < DIRECTORIES; i++) {
         bool is_needed = dirs[i] == &store->checkpoint_dir && store->manifest.checkpoint_number > 0;
-        bool may_make = creates || dirs[i] == &store->transient_dir ||
+        bool is_new = dirs[i] == &store->streams_dir && !store->manifest.has_streams;
+        bool may_make = creates || is_new || dirs[i] == &store->transient_dir ||
                         (store->options.recovery == QS_RECOVERY_SALVAGE && !is_needed);
         QS_TRY(may_make ? qsi_dir_open(store->env, store->root, directory_names[i], dirs[i], error)
                         : qsi_require_directory(store->env, store->root, directory_names[i],
@@ -141,7 +146,7 @@ static qs_status open_directories(struct qs_store *store, bool creates, qs_error
     return QS_OK;
 }
 
-static void choose_segment_entries(struct qs_store *store)
+static void choose_segment_entries(struct qs_store *store) QSI_REQUIRES(qsi_manifest_mutex)
 {
     if (store->options.segment_entries == 0) {
         store->options.segment_entries = QSI_SEGMENT_ENTRIES;
@@ -151,6 +156,7 @@ static void choose_segment_entries(struct qs_store *store)
 
 /* No file is made before a MANIFEST says that there is a store. */
 static qs_status create_manifest(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     choose_segment_entries(store);
     QS_TRY(qsi_env_random(store->env, store->manifest.uuid, sizeof store->manifest.uuid, error));
@@ -159,6 +165,7 @@ static qs_status create_manifest(struct qs_store *store, qs_error *error)
 }
 
 static qs_status check_features(const struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     if (store->manifest.read_features == 0 || store->options.read_only) {
         return QS_OK;
@@ -170,6 +177,7 @@ static qs_status check_features(const struct qs_store *store, qs_error *error)
 }
 
 static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     if (!qsi_segment_entries_are_possible(store->manifest.segment_entries)) {
         return qsi_fail_corrupt(error, "MANIFEST", 48, "segments of %u entries",
@@ -190,12 +198,14 @@ static qs_status check_segment_entries(struct qs_store *store, qs_error *error)
 
 /* Nothing is made, and nothing is synced: whatever is read may be gone after a power cut. */
 static qs_status open_directories_to_read(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     qs_dir **dirs[DIRECTORIES];
 
     directories_of(store, dirs);
     for (size_t i = 0; i < DIRECTORIES; i++) {
-        if (dirs[i] != &store->transient_dir) {
+        bool is_new = dirs[i] == &store->streams_dir && !store->manifest.has_streams;
+        if (dirs[i] != &store->transient_dir && !is_new) {
             QS_TRY(
                 qsi_require_directory(store->env, store->root, directory_names[i], dirs[i], error));
         }
@@ -204,6 +214,7 @@ static qs_status open_directories_to_read(struct qs_store *store, qs_error *erro
 }
 
 static qs_status load_manifest(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     bool creates = store->options.create && !store->options.read_only;
     qs_status status = qsi_manifest_load(&store->manifest, store->env, store->root, error);
@@ -256,7 +267,8 @@ static qs_status open_root(struct qs_store *store, const char *path, qs_error *e
 }
 
 /* The index of durable queues, and that of messages that end with the process. */
-static qs_status open_index(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status open_index(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     uint32_t entries = store->manifest.segment_entries;
 
@@ -265,16 +277,39 @@ static qs_status open_index(struct qs_store *store, qs_error *error) QSI_REQUIRE
     store->shared.budget = store->budget;
     QS_TRY(qsi_index_open(&store->index, store->env, store->index_dir, store->manifest.uuid,
                           entries, error));
+    store->shared.index = store->index;
     if (store->options.read_only) { /* what is transient ended with its process */
         return QS_OK;
     }
-    return qsi_index_open(&store->transient_index, store->env, store->transient_dir,
-                          store->manifest.uuid, entries, error);
+    QS_TRY(qsi_index_open(&store->transient_index, store->env, store->transient_dir,
+                          store->manifest.uuid, entries, error));
+    store->shared.transient_index = store->transient_index;
+    return QS_OK;
+}
+
+/* A store of an earlier version that is only read has no directory of them, and none of them. */
+static qs_status open_streams(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_block_cache_options options = {
+        .bytes_max = qsi_part_of_budget(store),
+        .index_bytes_max = qsi_part_of_budget(store) / 4,
+        .budget = store->budget,
+    };
+
+    store->streams.messages = store->messages;
+    store->streams.budget = store->budget;
+    if (store->streams_dir == NULL) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_block_dir_open(&store->streams.blocks, store->env, store->streams_dir,
+                              store->manifest.uuid, "streams", "str", error));
+    return qsi_block_cache_create(&store->streams.cache, store->streams.blocks, &options, error);
 }
 
 /* Leaves no trace where there is no store.  Whatever else is wrong with one is told to who has
  * its lock. */
 static qs_status check_is_there(struct qs_store *store, const char *path, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     bool created = false;
     qs_dir *root = NULL;
@@ -309,7 +344,7 @@ static void begin_all_rates(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
 }
 
 static qs_status open_files(struct qs_store *store, const char *path, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct qsi_message_store_options message_options = {store->options.message_file_bytes,
                                                         READ_HANDLES};
@@ -324,6 +359,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
     QS_TRY(qsi_message_store_open(&store->messages, store->env, store->messages_dir,
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
+    QS_TRY(open_streams(store, error));
     store->transactions.dir.dir = store->checkpoint_dir;
     memcpy(store->transactions.dir.uuid, store->manifest.uuid, sizeof store->transactions.dir.uuid);
     if (!store->options.read_only) {
@@ -351,6 +387,9 @@ void qsi_free_store(struct qs_store *store)
         qsi_segment_free(QSI_LIST_OWNER(store->shared.retired.next, struct qsi_segment, in_shared));
     }
     qsi_forget_dead_files(store);
+    qsi_block_cache_destroy(store->streams.cache);
+    qsi_block_dir_close(store->streams.blocks);
+    qsi_stream_shared_fini(&store->streams);
     qsi_index_close(store->index);
     qsi_index_close(store->transient_index);
     qsi_map_fini(&store->queues_by_id);
@@ -361,6 +400,7 @@ void qsi_free_store(struct qs_store *store)
     qsi_chunk_unref(store->commit.transient_arena);
     qsi_budget_unref(store->budget);
     qsi_manifest_fini(&store->manifest);
+    store->env->dir_close(store->env, store->streams_dir);
     store->env->dir_close(store->env, store->checkpoint_dir);
     store->env->dir_close(store->env, store->transient_dir);
     store->env->dir_close(store->env, store->index_dir);
@@ -420,6 +460,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
     if (status == QS_OK) {
         /* Held all the while, though files are read: nobody waits for it yet. */
         qsi_store_lock(store);
+        qsi_store_is_private(store); /* which goes for its other mutexes */
         status = open_files(store, path, &detail);
         qsi_store_unlock(store);
     }

@@ -49,7 +49,6 @@ qs_status qsi_index_open(struct qsi_index **index_out, qs_env *env, qs_dir *dir,
                          const uint8_t uuid[QSI_UUID_BYTES], uint32_t entries,
                          qs_error *error) QS_MUST_CHECK;
 void qsi_index_close(struct qsi_index *index); /* NULL is fine */
-uint32_t qsi_index_entries(const struct qsi_index *index);
 
 /* One segment file as memory and checkpoint know it. */
 struct qsi_segment_file {

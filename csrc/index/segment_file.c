@@ -86,6 +86,20 @@ uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to)
     return from < to ? from : to;
 }
 
+uint32_t qsi_bitmap_next_clear(const uint64_t *bits, uint32_t from, uint32_t to)
+{
+    while (from < to) {
+        uint64_t clear = ~bits[from / 64] >> from % 64;
+
+        if (clear != 0) {
+            from += (uint32_t)__builtin_ctzll(clear);
+            break;
+        }
+        from = (from / 64 + 1) * 64;
+    }
+    return from < to ? from : to;
+}
+
 uint32_t qsi_bitmap_end(const uint64_t *bits, uint32_t from, uint32_t to)
 {
     while (to > from) {
@@ -170,11 +184,6 @@ void qsi_index_close(struct qsi_index *index)
     QS_ASSERT(!index->is_writing);
     qsi_segment_buffers_fini(&index->buffers);
     qsi_free(index);
-}
-
-uint32_t qsi_index_entries(const struct qsi_index *index)
-{
-    return index->entries;
 }
 
 /* -- one open file ---------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ static inline uint64_t qsi_bitmap_mask(uint32_t bits, uint32_t word)
 }
 /* The first bit that is set in [from, to); to if there is none. */
 uint32_t qsi_bitmap_next(const uint64_t *bits, uint32_t from, uint32_t to);
+/* The first bit that is clear in [from, to); to if there is none. */
+uint32_t qsi_bitmap_next_clear(const uint64_t *bits, uint32_t from, uint32_t to);
 /* Behind the last bit that is set in [from, to); from if there is none. */
 uint32_t qsi_bitmap_end(const uint64_t *bits, uint32_t from, uint32_t to);
 /* How many are set in [from, to). */
@@ -93,6 +95,18 @@ static inline uint32_t qsi_segment_view_place(const struct qsi_segment_view *vie
 static inline uint64_t qsi_segment_view_sequence(const struct qsi_segment_view *view, uint32_t slot)
 {
     return view->file->number * view->index->entries + slot;
+}
+
+/* Whether the envelope and the body that an embedded slot names are in the file. */
+static inline bool qsi_segment_view_holds(const struct qsi_segment_view *view,
+                                          const struct qsi_slot *slot)
+{
+    uint64_t end = view->file->heap_end;
+
+    return slot->where >= view->heap_at && slot->where <= end &&
+           slot->body_bytes <= end - slot->where && slot->back <= slot->where - view->heap_at &&
+           slot->envelope_bytes > 0 && slot->envelope_bytes <= slot->back &&
+           (uint64_t)slot->envelope_bytes + slot->body_bytes <= QSI_SEGMENT_MESSAGE_BYTES_MAX;
 }
 
 /* ---- messages gathered from a file ---- */
@@ -176,6 +190,12 @@ static inline struct qsi_body_ref qsi_row_ref(const struct qsi_row *row)
         .crc = row->crc,
     };
 }
+
+/* As qsi_segment_load() does, if the messages lie side by side; load->chunk stays NULL when they do
+ * not, or when one of them is damaged.  REQUIRES a load whose results are empty, and a slot that is
+ * wanted. */
+qs_status qsi_segment_load_plain(const struct qsi_segment_view *view, struct qsi_segment_load *load,
+                                 qs_error *error) QS_MUST_CHECK;
 
 qs_status qsi_segment_fail_slot(qs_error *error, const struct qsi_segment_file *file,
                                 const struct qsi_row *row);

@@ -196,6 +196,21 @@ static inline void qsi_slot_encode(uint8_t bytes_out[QSI_SLOT_BYTES], const stru
     qsi_put_u32(bytes_out + 28, qs_crc32c(identity, bytes_out, 28));
 }
 
+/* What the bytes say, unchecked; of the kind: unless its four bytes are one of the kinds, none. */
+static inline struct qsi_slot qsi_slot_fields(const uint8_t bytes[QSI_SLOT_BYTES])
+{
+    uint32_t head = qsi_get_u32(bytes);
+
+    return (struct qsi_slot){
+        .where = qsi_get_u64(bytes + 8),
+        .back = qsi_get_u32(bytes + 16),
+        .envelope_bytes = qsi_get_u32(bytes + 20),
+        .body_bytes = qsi_get_u32(bytes + 24),
+        .crc = qsi_get_u32(bytes + 4),
+        .kind = head <= QSI_SLOT_STORED ? (uint8_t)head : QSI_SLOT_NONE,
+    };
+}
+
 /* False: these bytes are not what was written for this slot.  Where the body is said to be is
  * not checked. */
 static inline bool qsi_slot_decode(struct qsi_slot *slot_out, const uint8_t bytes[QSI_SLOT_BYTES],
@@ -203,14 +218,7 @@ static inline bool qsi_slot_decode(struct qsi_slot *slot_out, const uint8_t byte
 {
     uint32_t head = qsi_get_u32(bytes);
 
-    *slot_out = (struct qsi_slot){
-        .where = qsi_get_u64(bytes + 8),
-        .back = qsi_get_u32(bytes + 16),
-        .envelope_bytes = qsi_get_u32(bytes + 20),
-        .body_bytes = qsi_get_u32(bytes + 24),
-        .crc = qsi_get_u32(bytes + 4),
-        .kind = (uint8_t)head,
-    };
+    *slot_out = qsi_slot_fields(bytes);
     return (head == QSI_SLOT_EMBEDDED || head == QSI_SLOT_STORED) &&
            qs_crc32c(identity, bytes, 28) == qsi_get_u32(bytes + 28);
 }

@@ -100,16 +100,6 @@ static inline qs_status plan_embedded(struct qsi_gather *gather, struct qsi_row 
 
 /* -- slots ------------------------------------------------------------------------------------ */
 
-static inline bool is_inside(const struct qsi_segment_view *view, const struct qsi_slot *slot)
-{
-    uint64_t end = view->file->heap_end;
-
-    return slot->where >= view->heap_at && slot->where <= end &&
-           slot->body_bytes <= end - slot->where && slot->back <= slot->where - view->heap_at &&
-           slot->envelope_bytes > 0 && slot->envelope_bytes <= slot->back &&
-           (uint64_t)slot->envelope_bytes + slot->body_bytes <= QSI_SEGMENT_MESSAGE_BYTES_MAX;
-}
-
 static bool is_zeros(const uint8_t *bytes)
 {
     static const uint8_t zeros[QSI_SLOT_BYTES];
@@ -130,7 +120,7 @@ static inline enum qsi_row_kind judge(const struct qsi_segment_view *view, struc
         return QSI_ROW_NOTHING_THERE;
     }
     if (QS_UNLIKELY(!qsi_slot_decode(&slot, bytes, row->identity) ||
-                    (slot.kind == QSI_SLOT_EMBEDDED && !is_inside(view, &slot)))) {
+                    (slot.kind == QSI_SLOT_EMBEDDED && !qsi_segment_view_holds(view, &slot)))) {
         return is_zeros(bytes) ? QSI_ROW_NOTHING_THERE : QSI_ROW_NO_SLOT;
     }
     row->where = slot.where;

@@ -365,7 +365,10 @@ qs_status qsi_segment_load(struct qsi_index *index, const struct qsi_segment_fil
         return QS_OK;
     }
     QS_TRY(qsi_segment_view_open(&view, index, file, QS_OPEN_READ, error));
-    status = load_from(&view, load, error);
+    status = qsi_segment_load_plain(&view, load, error);
+    if (status == QS_OK && load->chunk == NULL) {
+        status = load_from(&view, load, error);
+    }
     qsi_segment_view_close(&view);
     if (status != QS_OK) {
         qsi_free(load->rows);

@@ -388,7 +388,7 @@ static qs_status begin(struct browse *browse, qs_store *store, qs_slice queue, u
                               .position = position,
                               .messages_left = messages_max,
                               .bytes_left = bytes_max,
-                              .batch.is_browsed = true};
+                              .batch.shape = QSI_ARROW_BROWSED};
     QS_TRY(qsi_store_enter(store, error));
     browse->now_us = qsi_clock_us(store);
     return QS_OK;
@@ -444,7 +444,7 @@ qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, 
                         qs_message *message_out, qs_error *error)
 {
     struct browse browse;
-    struct qsi_stored_body place;
+    struct qsi_body body;
     uint32_t reader;
     qs_status status;
 
@@ -461,8 +461,8 @@ qs_status qs_store_peek(qs_store *store, qs_slice queue, uint64_t *position_io, 
         message_out->delivery_tag = taken->first_tag;
         message_out->redelivered = taken->redelivered;
         message_out->delivery_count = taken->delivery_count;
-        qsi_view_row(taken->chunk, taken->record, taken->row, message_out, &place);
-        status = qsi_deliver_body(store, message_out, &place, error);
+        qsi_view_row(taken->chunk, taken->record, taken->row, message_out, &body);
+        status = qsi_deliver_body(store, message_out, &body, error);
     }
     *position_io = browse.position;
     end(&browse, reader);

@@ -88,12 +88,15 @@ static bool measure_file(void *context, const char *name)
 /* Only for the progress: what cannot be measured counts for nothing.  The journal is read twice. */
 static qs_status measure_all(struct verify *verify, qs_error *error)
 {
-    qs_dir *dirs[] = {verify->journal_dir, verify->journal_dir, verify->index_dir,
-                      verify->messages_dir, verify->checkpoint_dir};
+    qs_dir *dirs[] = {verify->journal_dir,  verify->journal_dir,    verify->index_dir,
+                      verify->messages_dir, verify->checkpoint_dir, verify->streams_dir};
 
     for (size_t i = 0; verify->callbacks->progress != NULL && i < sizeof dirs / sizeof dirs[0];
          i++) {
         struct measure measure = {verify, dirs[i], 0};
+        if (dirs[i] == NULL) {
+            continue;
+        }
         QS_TRY(qsi_env_dir_list(verify->env, dirs[i], measure_file, &measure, error));
         verify->bytes_total += measure.bytes;
     }
@@ -154,6 +157,12 @@ static qs_status open_all(struct verify *verify, const char *path, qs_error *err
     QS_TRY(qsi_require_directory(verify->env, verify->root, "index", &verify->index_dir, error));
     QS_TRY(qsi_require_directory(verify->env, verify->root, "checkpoint", &verify->checkpoint_dir,
                                  error));
+    if (verify->manifest.has_streams) {
+        QS_TRY(qsi_require_directory(verify->env, verify->root, "streams", &verify->streams_dir,
+                                     error));
+        QS_TRY(qsi_block_dir_open(&verify->blocks, verify->env, verify->streams_dir,
+                                  verify->manifest.uuid, "streams", "str", error));
+    }
     words = qsi_bitmap_words(verify->manifest.segment_entries);
     verify->settled = qsi_zalloc(words * sizeof *verify->settled);
     verify->live = qsi_zalloc(words * sizeof *verify->live);
@@ -207,6 +216,7 @@ static void end(struct verify *verify)
     }
     qsi_map_fini(&verify->queues);
     qsi_map_fini(&verify->names);
+    qsi_block_dir_close(verify->blocks);
     qsi_index_close(verify->index);
     qsi_message_store_close(verify->messages);
     qsi_free(verify->checkpoint);
@@ -214,6 +224,7 @@ static void end(struct verify *verify)
     qsi_free(verify->settled);
     qsi_free(verify->live);
     qsi_manifest_fini(&verify->manifest);
+    env->dir_close(env, verify->streams_dir);
     env->dir_close(env, verify->checkpoint_dir);
     env->dir_close(env, verify->index_dir);
     env->dir_close(env, verify->messages_dir);

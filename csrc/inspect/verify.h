@@ -4,6 +4,7 @@
 #define QSI_VERIFY_H
 
 #include "checkpoint_format.h"
+#include "queue_records.h"
 #include "store.h"
 
 #define QSI_VERIFY_REPORT_BYTES (4u << 20) /* read, from one report of the progress to the next */
@@ -28,10 +29,11 @@ struct verify {
     const qs_verify_callbacks *callbacks;
     qs_verified *verified;
     qs_error first; /* damage */
-    qs_dir *root, *journal_dir, *messages_dir, *index_dir, *checkpoint_dir;
+    qs_dir *root, *journal_dir, *messages_dir, *index_dir, *checkpoint_dir, *streams_dir;
     qs_file *lock_file;
     struct qsi_manifest manifest;
     struct qsi_index *index;
+    struct qsi_block_dir *blocks;
     struct qsi_message_store *messages;
     struct qsi_map queues; /* u64 -> known_queue */
     struct qsi_map names;  /* -> the known_queue that has it */
@@ -76,6 +78,12 @@ qs_status qsi_verify_record_bodies(struct verify *verify, const uint8_t *record,
 /* The segments of a queue. */
 qs_status qsi_verify_queue_state(struct verify *verify, const uint8_t *record,
                                  qs_error *error) QS_MUST_CHECK;
+
+/* ---- verify_streams.c ---- */
+
+/* The files of a stream. */
+qs_status qsi_verify_stream_state(struct verify *verify, const uint8_t *record,
+                                  qs_error *error) QS_MUST_CHECK;
 
 /* ---- verify_records.c ---- */
 

@@ -1,7 +1,9 @@
 /* Verifying: which queues there are, and which of their messages were settled. */
 #include "alloc.h"
+#include "cursor_record.h"
 #include "error.h"
 #include "priorities.h"
+#include "stream_record.h"
 #include "verify.h"
 
 #include <stdlib.h>
@@ -144,6 +146,8 @@ void qsi_verify_end_notes(struct verify *verify)
 qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_topology topology;
+    struct qsi_cursor_record cursor;
+    struct qsi_stream_trim trim;
     struct known_queue *queue;
 
     switch (qsi_record_type(record)) {
@@ -153,6 +157,7 @@ qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, q
         return note_settle(verify, record, error);
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
+    case QSI_RECORD_STREAM_DECLARE:
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return declare(verify, &topology, error);
     case QSI_RECORD_QUEUE_DELETE:
@@ -162,6 +167,10 @@ qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, q
             queue->gone = true;
         }
         return QS_OK;
+    case QSI_RECORD_CURSOR:
+        return qsi_cursor_record_decode(&cursor, record, error);
+    case QSI_RECORD_STREAM_TRIM:
+        return qsi_stream_trim_decode(&trim, record, error);
     case QSI_RECORD_EXCHANGE_DECLARE:
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_BIND:

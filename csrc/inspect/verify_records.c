@@ -3,6 +3,7 @@
 #include "lost_files.h"
 #include "restore.h"
 #include "scan.h"
+#include "stream_record.h"
 #include "verify.h"
 
 #include <string.h>
@@ -45,11 +46,14 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
 {
     struct qsi_key_file_entry keys;
     struct qsi_queue_state state;
+    struct qsi_stream_state stream;
     uint64_t next_queue_id;
 
     switch (qsi_record_type(record)) {
     case QSI_RECORD_QUEUE_STATE:
         return qsi_queue_state_decode(&state, record, error);
+    case QSI_RECORD_STREAM_STATE:
+        return qsi_stream_state_decode(&stream, record, error);
     case QSI_RECORD_FORMER_FILE:
         return note_former(verify, record, error);
     case QSI_RECORD_STORE_STATE:
@@ -123,6 +127,8 @@ qs_status qsi_verify_checkpoint(struct verify *verify, qs_error *error)
         const uint8_t *record = verify->checkpoint + at;
         if (qsi_record_type(record) == QSI_RECORD_QUEUE_STATE) {
             QS_TRY(qsi_verify_queue_state(verify, record, error));
+        } else if (qsi_record_type(record) == QSI_RECORD_STREAM_STATE) {
+            QS_TRY(qsi_verify_stream_state(verify, record, error));
         } else if (qsi_record_type(record) == QSI_RECORD_KEY_FILE) {
             QS_TRY(check_key_file(verify, record, error));
         } else {

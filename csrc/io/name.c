@@ -33,3 +33,17 @@ qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error
                         (unsigned)flags);
     }
 }
+
+bool qsi_name_number(const char *name, const char *ending, uint64_t *number_out)
+{
+    uint64_t number = 0;
+
+    for (int i = 0; i < 10; i++) {
+        if (name[i] < '0' || name[i] > '9') {
+            return false;
+        }
+        number = number * 10 + (uint64_t)(name[i] - '0');
+    }
+    *number_out = number;
+    return number <= UINT32_MAX && strcmp(name + 10, ending) == 0;
+}

@@ -1,4 +1,4 @@
-/* What every environment checks of its arguments in the same way. */
+/* What every environment checks of its arguments in the same way, and numbered names. */
 #ifndef QSI_NAME_H
 #define QSI_NAME_H
 
@@ -13,5 +13,8 @@ qs_status qsi_name_check(const char *name, qs_error *error) QS_MUST_CHECK;
 
 /* QS_EINVAL unless flags say READ, WRITE or WRITE with CREATE_NEW. */
 qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error) QS_MUST_CHECK;
+
+/* A name of ten digits and an ending; false: it is another one. */
+bool qsi_name_number(const char *name, const char *ending, uint64_t *number_out);
 
 #endif

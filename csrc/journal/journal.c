@@ -147,6 +147,7 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     struct qsi_entries *sealed = &journal->sealed;
     uint32_t count = sealed->count - keep_count;
 
+    QS_DCHECK(keep_count <= sealed->count && journal->open.count == 0);
     if (count == 0 || reserve_entries(&journal->open, count) != QS_OK) {
         return;
     }
@@ -156,6 +157,7 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     }
     journal->open.count = count;
     sealed->count = keep_count;
+    QS_DCHECK(sealed->bytes >= journal->open.bytes);
     sealed->bytes -= journal->open.bytes;
 }
 
@@ -163,6 +165,7 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
  * well. */
 void qsi_starts_note(struct qsi_starts *starts, const struct qsi_session *start)
 {
+    QS_DCHECK(starts->count == 0 || starts->items[starts->count - 1].base_lsn <= start->base_lsn);
     if (starts->count == starts->capacity) {
         uint32_t capacity = starts->capacity == 0 ? 16 : starts->capacity * 2;
         struct qsi_session *grown = qsi_realloc(starts->items, capacity * sizeof *grown);
@@ -184,6 +187,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
         return false;
     }
     QS_ASSERT(!journal->open.items[journal->open.count - 1].more);
+    QS_DCHECK(journal->open.bytes == journal->appended_lsn - journal->written_lsn);
     journal->sealed = journal->open;
     journal->open = sealed;
     unseal_rest(journal, commit_count(&journal->sealed));
@@ -191,6 +195,8 @@ bool qsi_journal_seal(struct qsi_journal *journal)
     struct qsi_spares taken = journal->taken;
     journal->taken = journal->spares;
     journal->spares = taken;
+    QS_DCHECK(journal->sealed.bytes + journal->open.bytes ==
+              journal->appended_lsn - journal->written_lsn);
     journal->taken_used = 0;
     journal->sealed_done = 0;
     journal->grows_from = journal->last_spare_bytes;
@@ -200,6 +206,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
 void qsi_journal_finish(struct qsi_journal *journal)
 {
     qsi_journal_finish_write(journal);
+    QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
     journal->durable_lsn = journal->written_lsn;
     for (uint32_t i = 0; i < journal->begun.count; i++) {
         qsi_starts_note(&journal->files, &journal->begun.items[i]);
@@ -209,10 +216,14 @@ void qsi_journal_finish(struct qsi_journal *journal)
 
 void qsi_journal_finish_write(struct qsi_journal *journal)
 {
+    QS_DCHECK(journal->sealed.count == 0 || journal->sealed_done == journal->sealed.count);
     journal->written_lsn += journal->sealed.bytes;
     QS_ASSERT(journal->written_lsn == journal->block_lsn);
+    QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
+    QS_DCHECK(journal->written_lsn + journal->open.bytes == journal->appended_lsn);
     clear_entries(&journal->sealed);
     qsi_journal_return_spares(journal);
+    QS_DCHECK(journal->write_at <= journal->file_bytes);
     journal->room_bytes = journal->file_bytes - journal->write_at;
     qsi_journal_note_fill(journal);
     journal->entry_bytes_max = 0;

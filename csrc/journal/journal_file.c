@@ -18,6 +18,7 @@
 #include "error.h"
 #include "file.h"
 #include "le.h"
+#include "name.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,6 @@
 #define CRC_AT 76
 #define MARK_MAGIC "QSJMARK1"
 #define MARK_CRC_AT 28
-#define NUMBER_DIGITS 10
 
 void qsi_journal_name(char name_out[QSI_JOURNAL_NAME_BYTES], uint32_t number)
 {
@@ -42,16 +42,10 @@ void qsi_journal_path(char path_out[QSI_JOURNAL_PATH_BYTES], uint32_t number)
 
 bool qsi_journal_number(const char *name, uint32_t *number_out)
 {
-    uint64_t number = 0;
+    uint64_t number;
 
-    if (strlen(name) != NUMBER_DIGITS + 4 || strcmp(name + NUMBER_DIGITS, ".jnl") != 0) {
+    if (!qsi_name_number(name, ".jnl", &number)) {
         return false;
-    }
-    for (int i = 0; i < NUMBER_DIGITS; i++) {
-        if (name[i] < '0' || name[i] > '9') {
-            return false;
-        }
-        number = number * 10 + (uint64_t)(name[i] - '0');
     }
     *number_out = (uint32_t)number;
     return number > 0 && number < UINT32_MAX;

@@ -45,6 +45,7 @@ static void forget_below(struct qsi_journal *journal, uint32_t below_number)
         journal->env->close(journal->env, spares->items[gone++].file);
     }
     if (gone > 0) {
+        QS_DCHECK(spares->count >= gone);
         spares->count -= gone;
         memmove(spares->items, spares->items + gone, spares->count * sizeof *spares->items);
     }
@@ -53,6 +54,7 @@ static void forget_below(struct qsi_journal *journal, uint32_t below_number)
         gone += 1;
     }
     if (gone > 0) {
+        QS_DCHECK(files->count >= gone);
         files->count -= gone;
         memmove(files->items, files->items + gone, files->count * sizeof *files->items);
     }
@@ -126,6 +128,7 @@ static qs_status find_old(struct qsi_journal *journal, struct release *release, 
     qsort(release->files, release->count, sizeof *release->files, compare_use);
     while (release->reusing > 0 &&
            (release->reusing > release->count || release->files[release->reusing - 1].bytes == 0)) {
+        QS_DCHECK(release->reusing > 0);
         release->reusing -= 1;
     }
     return QS_OK;

@@ -222,6 +222,7 @@ void qsi_journal_return_spares(struct qsi_journal *journal)
     struct qsi_spares *taken = &journal->taken;
     struct qsi_spares *spares = &journal->spares;
 
+    QS_DCHECK(taken->count >= journal->taken_used);
     taken->count -= journal->taken_used;
     if (taken->count > 0) {
         memmove(taken->items, taken->items + journal->taken_used,

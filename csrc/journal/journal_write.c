@@ -282,6 +282,7 @@ bool qsi_journal_has_unmarked(const struct qsi_journal *journal)
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
 {
     QS_ASSERT(journal->sealed.count == 0);
+    QS_DCHECK(journal->durable_lsn >= journal->marked_upto);
     QS_TRY(write_mark(journal, journal->durable_lsn, error));
     return sync_file(journal, journal->file, journal->header.number, error);
 }
@@ -308,6 +309,7 @@ qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes, qs_error
     qs_status status;
 
     QS_ASSERT(journal->sealed.count == 0);
+    QS_DCHECK(from <= journal->file_bytes);
     bytes = bytes < journal->file_bytes - from ? bytes : journal->file_bytes - from;
     status = qsi_file_write_zeros(journal->env, journal->file, from, bytes, error);
     if (status == QS_OK && bytes > 0 && journal->env->begin_sync != NULL) {
@@ -330,6 +332,7 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
         }
         QS_TRY(write_block(journal, &span, error));
         journal->sealed_done += span.count;
+        QS_DCHECK(journal->sealed_done <= journal->sealed.count);
     }
     return mark_if_due(journal, error);
 }

@@ -21,7 +21,8 @@
 #define MANIFEST_MAGIC "QSMANIF1"
 #define MANIFEST_VERSION 7
 #define FEATURE_ALIGNED 1u /* messages records may have aligned columns */
-#define FEATURES FEATURE_ALIGNED
+#define FEATURE_STREAMS 2u /* streams: their records, and a directory of their files */
+#define FEATURES (FEATURE_ALIGNED | FEATURE_STREAMS)
 #define FIXED_BYTES 104
 #define SESSION_BYTES 24
 #define CRC_BYTES 4
@@ -116,6 +117,7 @@ static qs_status decode(struct qsi_manifest *manifest, const uint8_t *data, size
     manifest->clean = (qsi_get_u32(data + 20) & FLAG_CLEAN) != 0;
     manifest->failed = (qsi_get_u32(data + 20) & FLAG_FAILED) != 0;
     manifest->read_features = qsi_get_u32(data + 16);
+    manifest->has_streams = (qsi_get_u32(data + 12) & FEATURE_STREAMS) != 0;
     manifest->clock_us = qsi_get_u64(data + 96);
     memcpy(manifest->uuid, data + 24, QSI_UUID_BYTES);
     manifest->end_lsn = qsi_get_u64(data + 40);

@@ -34,8 +34,10 @@ struct qsi_manifest {
     uint8_t uuid[QSI_UUID_BYTES];
     uint32_t segment_entries; /* fixed at creation */
     uint32_t read_features; /* of a later version, which a reader may ignore and a writer may not */
-    uint64_t clock_us;      /* what time it was, by the store's clock; 0: not known */
-    bool clean;             /* closed in order: the journal ends at end_lsn and not before */
+    /* written by a build that knows streams: their directory was durable before */
+    bool has_streams;
+    uint64_t clock_us; /* what time it was, by the store's clock; 0: not known */
+    bool clean;        /* closed in order: the journal ends at end_lsn and not before */
     /* a commit failed behind end_lsn: the journal ends there, whatever else can be read */
     bool failed;
     uint64_t end_lsn;

@@ -139,7 +139,7 @@ static qs_status end_session(struct scan *scan, const struct scan_file *last, ui
         return qsi_fail_corrupt(
             error, path, last != NULL ? scan->result->end_offset : 0,
             "the journal breaks off at LSN %llu; it was %s %llu", (unsigned long long)scan->lsn,
-            scan->end_lsn != UINT64_MAX ? "closed or cut at"
+            scan->end_lsn != UINT64_MAX ? "closed or truncated at"
                                         : "durable when a checkpoint was made at",
             (unsigned long long)known_end);
     }
@@ -188,6 +188,26 @@ static bool is_begun_too_early(const struct scan *scan, const struct scan_file *
            file->header.base_lsn > scan->lsn;
 }
 
+/* The file in which the session goes on at scan->lsn, of those from low on and below limit; a
+ * salvage takes a later one, too.  QS_EEMPTY: there is none. */
+static qs_status find_next_file(struct scan *scan, struct scan_file *file, uint32_t low,
+                                uint32_t limit, uint64_t salt, qs_error *error)
+{
+    qs_status status;
+
+    if (scan->lsn >= scan->end_lsn) {
+        return QS_EEMPTY;
+    }
+    status = qsi_scan_find_generation(scan, file, low, limit, salt, error);
+    if (status == QS_OK && is_begun_too_early(scan, file)) {
+        qsi_scan_close_file(scan, file);
+        status = QS_EEMPTY;
+    }
+    return status == QS_EEMPTY && scan->options->salvage
+               ? qsi_scan_find_to_salvage(scan, file, low, limit, salt, error)
+               : status;
+}
+
 static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *error)
 {
     const struct qsi_manifest *manifest = scan->manifest;
@@ -206,17 +226,7 @@ static qs_status scan_session(struct scan *scan, uint32_t session, qs_error *err
     QS_TRY(check_first_file(scan, low, salt, error));
     for (;;) {
         struct scan_file file = {0};
-        qs_status status = QS_EEMPTY;
-        if (scan->lsn < scan->end_lsn) {
-            status = qsi_scan_find_generation(scan, &file, low, limit, salt, error);
-        }
-        if (status == QS_OK && is_begun_too_early(scan, &file)) {
-            qsi_scan_close_file(scan, &file);
-            status = QS_EEMPTY;
-        }
-        if (status == QS_EEMPTY && scan->options->salvage && scan->lsn < scan->end_lsn) {
-            status = qsi_scan_find_to_salvage(scan, &file, low, limit, salt, error);
-        }
+        qs_status status = find_next_file(scan, &file, low, limit, salt, error);
         if (status == QS_EEMPTY) {
             return end_session(scan, any ? &last : NULL, low, salt, error);
         }

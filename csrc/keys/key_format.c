@@ -5,6 +5,7 @@
 #include "check.h"
 #include "error.h"
 #include "le.h"
+#include "name.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,21 +35,7 @@ void qsi_key_file_path(char path_out[QSI_KEY_PATH_BYTES], uint64_t number)
 
 bool qsi_key_file_number(const char *name, uint64_t *number_out)
 {
-    char again[QSI_KEY_NAME_BYTES];
-    uint64_t number = 0;
-
-    for (int i = 0; i < 10; i++) {
-        if (name[i] < '0' || name[i] > '9') {
-            return false;
-        }
-        number = number * 10 + (uint64_t)(name[i] - '0');
-    }
-    if (number > UINT32_MAX) {
-        return false;
-    }
-    qsi_key_file_name(again, number);
-    *number_out = number;
-    return strcmp(name, again) == 0;
+    return qsi_name_number(name, ".key", number_out);
 }
 
 /* ---- the hash: SipHash-2-4 ---- */

@@ -306,6 +306,7 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
     struct qsi_queue *queue = write->queue;
     bool changed = segment->state_version != write->version;
 
+    QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (write->of_file) {
         segment->told_end = 0; /* what was not written to its end may have spoiled the area */

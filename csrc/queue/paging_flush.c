@@ -80,20 +80,30 @@ static qs_status copy_run(struct qsi_flush_run *copy, const struct qsi_run *run,
     return QS_OK;
 }
 
+/* Bitmaps end with the last slot that is flushed: a queue of few messages needs few words. */
+static uint32_t flush_words(const struct qsi_flush *flush)
+{
+    return qsi_bitmap_words(flush->to);
+}
+
 static qs_status note_deliveries(struct qsi_flush *flush)
 {
     const struct qsi_segment *segment = flush->segment;
     uint32_t base = segment->word_base * QSI_WORD_BITS;
+    uint32_t end = flush_words(flush) * QSI_WORD_BITS;
+    uint32_t covered = base + segment->word_count * QSI_WORD_BITS;
 
     if (segment->deliveries == NULL) {
         return QS_OK;
     }
-    flush->deliveries = qsi_zalloc((size_t)qsi_queue_words(flush->queue) * QSI_WORD_BITS);
+    flush->deliveries = qsi_zalloc(end);
     if (flush->deliveries == NULL) {
         return QS_ENOMEM;
     }
-    memcpy(flush->deliveries + base, segment->deliveries,
-           (size_t)segment->word_count * QSI_WORD_BITS);
+    if (base < end) {
+        memcpy(flush->deliveries + base, segment->deliveries,
+               (covered < end ? covered : end) - base);
+    }
     return QS_OK;
 }
 
@@ -103,10 +113,10 @@ static qs_status note_live(struct qsi_flush *flush)
     const struct qsi_segment *segment = flush->segment;
     bool mixed = queue->container.durable && segment->transient != NULL;
 
-    flush->live = qsi_zalloc(qsi_queue_words(queue) * sizeof *flush->live);
-    flush->seen = qsi_zalloc(qsi_queue_words(queue) * sizeof *flush->seen);
+    flush->live = qsi_zalloc(flush_words(flush) * sizeof *flush->live);
+    flush->seen = qsi_zalloc(flush_words(flush) * sizeof *flush->seen);
     if (mixed) {
-        flush->transient = qsi_zalloc(qsi_queue_words(queue) * sizeof *flush->transient);
+        flush->transient = qsi_zalloc(flush_words(flush) * sizeof *flush->transient);
     }
     if (flush->live == NULL || flush->seen == NULL || (mixed && flush->transient == NULL)) {
         return QS_ENOMEM;
@@ -199,6 +209,8 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
         free_flush(flush);
         return status;
     }
+    QS_DCHECK(flush->from < flush->to && flush->to <= entries);
+    QS_DCHECK(queue->container.flushed_seq <= from_seq && flush->end_seq > from_seq);
     flush->segment->busy += 1;
     return QS_OK;
 }
@@ -253,23 +265,26 @@ static qs_status put_message(struct flushing *flushing, const uint8_t *record, u
         flush->transient != NULL && qsi_bitmap_has(flush->transient, slot)
             ? flushing->transient_writer
             : flushing->writer;
-    struct qsi_slice body;
+    struct qsi_body body;
 
     if (flushing->record != record) {
         qsi_messages_view(&flushing->view, record);
         flushing->record = record;
         flushing->envelope_route = UINT32_MAX;
     }
-    body = qsi_messages_body(&flushing->view, row);
-    if (qsi_messages_is_stored(&flushing->view, row)) {
-        struct qsi_stored_body stored;
-        qsi_messages_stored_body(&flushing->view, row, &stored);
-        return stored.is_damaged ? qsi_segment_fail_message(error, &stored.damage)
-                                 : qsi_segment_put_stored(writer, slot, &stored.ref, error);
+    qsi_messages_read_body(&flushing->view, row, &body);
+    switch (body.kind) {
+    case QSI_BODY_STORED:
+        return qsi_segment_put_stored(writer, slot, &body.ref, error);
+    case QSI_BODY_DAMAGED:
+        return qsi_segment_fail_message(error, &body.damage);
+    case QSI_BODY_EMBEDDED:
+        break;
     }
     QS_TRY(make_envelope(flushing, row, error));
-    return qsi_segment_put_embedded(
-        writer, slot, qsi_slice_make(flushing->envelope, flushing->envelope_bytes), body, error);
+    return qsi_segment_put_embedded(writer, slot,
+                                    qsi_slice_make(flushing->envelope, flushing->envelope_bytes),
+                                    body.bytes, error);
 }
 
 static qs_status put_run(struct flushing *flushing, const struct qsi_flush_run *run,
@@ -301,7 +316,7 @@ static bool any_bit(const uint64_t *bits, uint32_t words)
 
 static bool wants_writer(const struct qsi_flush *flush, bool transient)
 {
-    uint32_t words = qsi_queue_words(flush->queue);
+    uint32_t words = flush_words(flush);
 
     if (flush->transient == NULL) {
         return !transient;
@@ -395,6 +410,7 @@ void qsi_flush_end(struct qsi_flush *flush, bool done)
     struct qsi_queue *queue = flush->queue;
     struct qsi_segment *segment = flush->segment;
 
+    QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (done) {
         queue->shared->flushed_bytes +=

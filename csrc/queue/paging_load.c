@@ -292,9 +292,9 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
         .routes_bytes = qsi_route_bytes(0, 0, 1),
         .flags = QSI_MESSAGES_HAS_STORED,
     };
-    static const uint32_t destination = 0;
     uint64_t at = 0;
-    uint8_t *record, *offsets;
+    struct qsi_messages_writer writer;
+    uint8_t *record;
 
     load->first = load->from;
     load->count = load->to - load->from;
@@ -310,18 +310,13 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
     record = load->chunk->data;
     qsi_messages_begin(record, &layout);
     qsi_messages_put_route(record, &layout, 0, &at, qsi_slice_make("", 0), qsi_slice_make("", 0),
-                           &destination, 1);
-    qsi_put_u32(qsi_messages_properties_place(record, &layout), 0);
-    offsets = qsi_messages_body_offsets_place(record, &layout);
+                           NULL, 1);
+    qsi_messages_put_properties(record, &layout, qsi_slice_make("", 0));
+    qsi_messages_writer_begin(&writer, record, &layout);
     for (uint32_t row = 0; row < load->count; row++) {
         struct qsi_body_damage damage = qsi_segment_damage(&page_in->file, load->first + row, 0);
-        qsi_put_u32(offsets + 4 * (size_t)row, row * QSI_BODY_DAMAGE_BYTES);
-        qsi_messages_stored_place(record, &layout)[row / 8] |= (uint8_t)(1u << (row % 8));
-        qsi_body_damage_encode(qsi_messages_bodies_place(record, &layout) +
-                                   (size_t)row * QSI_BODY_DAMAGE_BYTES,
-                               &damage);
+        qsi_messages_write_damage(&writer, &damage);
     }
-    qsi_put_u32(offsets + 4 * (size_t)load->count, load->count * QSI_BODY_DAMAGE_BYTES);
     qsi_messages_put_destination(record, 0, page_in->queue->container.id, 0, load->count);
     load->has_stored = true;
     return QS_OK;
@@ -342,6 +337,7 @@ qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done)
     struct qsi_segment *segment = page_in->segment;
     qs_status status = QS_OK;
 
+    QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (done && qsi_segment_live_count(segment) > 0) {
         if (!page_in->of_state) {

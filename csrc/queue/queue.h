@@ -38,6 +38,8 @@
 struct qsi_queue_shared {
     struct qsi_message_store *messages; /* counts references; NULL: nobody does */
     struct qsi_budget *budget;          /* NULL: nobody counts */
+    struct qsi_index *index;            /* segments of durable queues */
+    struct qsi_index *transient_index;  /* and of what ends with the process */
     uint32_t entries;                   /* sequences of a segment: a power of two, 64 at least */
     /* segments with settled messages whose references must be read before they can be dropped */
     struct qsi_list releasing;
@@ -184,6 +186,11 @@ void qsi_queue_fini(struct qsi_queue *queue);
 void qsi_segment_free(struct qsi_segment *segment); /* a retired one */
 
 extern const struct qsi_container_kind qsi_queue_kind;
+/* The queue that a container is; NULL: it is of another kind. */
+static inline struct qsi_queue *qsi_container_queue(struct qsi_container *container)
+{
+    return container->kind == &qsi_queue_kind ? (struct qsi_queue *)(void *)container : NULL;
+}
 
 /* What its declaration asks of all its messages. */
 struct qsi_queue_settings {
@@ -512,6 +519,8 @@ struct qsi_restored_segment {
 /* A segment that a checkpoint names; in order of their numbers, before anything is pushed. */
 qs_status qsi_queue_restore(struct qsi_queue *queue,
                             const struct qsi_restored_segment *restored) QS_MUST_CHECK;
+/* Does one of its segments have this file? */
+bool qsi_queue_has_file(const struct qsi_queue *queue, const struct qsi_segment_file *file);
 /* Nothing is added to a restored segment that cannot be read: the queue goes on behind it.
  * REQUIRES that it is the last one. */
 void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment);

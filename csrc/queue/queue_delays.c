@@ -163,6 +163,7 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
 
     QS_ASSERT((qsi_segment_ready(queue, segment, word) & mask) == mask);
     delays->bits[at] |= mask;
+    QS_DCHECK(segment->ready_count >= count);
     segment->ready_count -= count;
     segment->delayed_count += count;
     qsi_queue_fewer_ready(queue, count);
@@ -213,7 +214,9 @@ static void lift(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t 
 
     QS_ASSERT((qsi_segment_delayed(segment, word) & mask) == mask);
     segment->delays->bits[word - segment->word_base] &= ~mask;
+    QS_DCHECK(segment->delayed_count >= count);
     segment->delayed_count -= count;
+    QS_DCHECK(queue->delayed_count >= count);
     queue->delayed_count -= count;
 }
 
@@ -319,6 +322,7 @@ qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *se
                 dues[slot] < segment->earliest_due ? dues[slot] : segment->earliest_due;
         }
     }
+    QS_DCHECK(segment->ready_count >= segment->delayed_count);
     segment->ready_count -= segment->delayed_count;
     if (dues != NULL) {
         segment->delays->is_ordered = false;
@@ -326,6 +330,7 @@ qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *se
     queue->delayed_count = queue->delayed_count - before + segment->delayed_count;
     if (segment->aside_for != NULL) {
         queue->aside_count += before;
+        QS_DCHECK(queue->aside_count >= segment->delayed_count);
         queue->aside_count -= segment->delayed_count;
     } else if (before > segment->delayed_count) {
         qsi_queue_more_ready(queue, before - segment->delayed_count);
@@ -345,6 +350,7 @@ void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segme
     segment->delayed_count = 0;
     segment->earliest_due = QSI_NEVER;
     segment->ready_count += count;
+    QS_DCHECK(queue->delayed_count >= count);
     queue->delayed_count -= count;
     if (segment->aside_for != NULL) {
         queue->aside_count += count;

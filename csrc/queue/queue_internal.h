@@ -44,12 +44,15 @@ static inline void qsi_queue_more_ready(struct qsi_queue *queue, uint64_t count)
 }
 static inline void qsi_queue_fewer_ready(struct qsi_queue *queue, uint64_t count)
 {
+    QS_DCHECK(queue->ready_count >= count);
     queue->ready_count -= count;
     if (QS_UNLIKELY(queue->sum != NULL)) {
         qsi_queue_sum_fewer(queue, count);
     }
 }
-/* Bytes of ready messages, and those that are ready no longer. */
+/* Bytes of ready messages, and those that are ready no longer.  While the journal is replayed the
+ * sums do not know what restored segments have, and may pass below 0 until qsi_queue_recount_bytes:
+ * both wrap around. */
 static inline void qsi_queue_more_bytes(struct qsi_queue *queue, uint64_t bytes)
 {
     queue->ready_bytes += bytes;

@@ -1,6 +1,7 @@
 /* A queue as a kind of container: the operations of container.h. */
 #include "paging.h"
 #include "queue.h"
+#include "queue_jobs.h"
 
 #include <stddef.h>
 
@@ -98,6 +99,29 @@ static uint64_t unflushed_bytes(const struct qsi_container *container)
     return qsi_queue_unflushed_bytes((const struct qsi_queue *)(const void *)container);
 }
 
+static qs_status begin_flush(struct qsi_container *container, uint64_t bytes_max,
+                             struct qsi_job **job_out) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_queue_begin_flush(queue_of(container), bytes_max, job_out);
+}
+
+static qs_status begin_state(struct qsi_container *container, struct qsi_job **job_out)
+{
+    return qsi_queue_begin_state(queue_of(container), job_out);
+}
+
+static qs_status snapshot(struct qsi_container *container, struct qsi_carried *carried,
+                          struct qsi_snapshot **snapshot_out) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_queue_snapshot(queue_of(container), carried, snapshot_out);
+}
+
+static qs_status restore(struct qsi_container *container, const uint8_t *record,
+                         uint64_t *next_seq_io, qs_error *error)
+{
+    return qsi_queue_restore_record(queue_of(container), record, next_seq_io, error);
+}
+
 static void start_at(struct qsi_container *container, uint64_t seq)
 {
     qsi_queue_start_at(queue_of(container), seq);
@@ -145,6 +169,10 @@ const struct qsi_container_kind qsi_queue_kind = {
     .drop_content = drop_content,
     .drop_states = drop_states,
     .unflushed_bytes = unflushed_bytes,
+    .begin_flush = begin_flush,
+    .begin_state = begin_state,
+    .snapshot = snapshot,
+    .restore = restore,
     .start_at = start_at,
     .skip_to = skip_to,
     .replay_settle = replay_settle,

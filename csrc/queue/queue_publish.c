@@ -45,6 +45,7 @@ static void mark_transient(struct qsi_segment *segment, uint32_t slot, const str
 {
     uint32_t before = segment->transient_count;
 
+    QS_DCHECK(segment->transient != NULL);
     for (uint32_t i = 0; i < count; i++, slot++) {
         if (qsi_run_row_is_transient(run, row + i)) {
             segment->transient[slot / QSI_WORD_BITS - segment->word_base] |=
@@ -67,6 +68,8 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
     bool columns = qsi_queue_wants_columns(queue) ||
                    qsi_messages_has_times(qsi_run_record(run, row, &record_row));
 
+    QS_DCHECK(seq == queue->container.next_seq);
+    QS_DCHECK(queue->container.flushed_seq <= queue->container.next_seq);
     queue->container.next_seq = seq + count;
     qsi_queue_more_ready(queue, count);
     queue->container.in_count += count;
@@ -79,6 +82,8 @@ static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_
         if (segment->number != seq / entries) {
             segment = qsi_queue_find_segment(queue, seq / entries);
         }
+        QS_DCHECK(segment != NULL && segment->settled != NULL); /* reserve made it */
+        QS_DCHECK((slot + here - 1) / QSI_WORD_BITS < segment->word_base + segment->word_count);
         segment->ready_count += here;
         segment->has_stored = segment->has_stored || run->has_stored;
         if (slot / QSI_WORD_BITS < segment->first_word) {
@@ -106,6 +111,7 @@ uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
     uint64_t seq = queue->container.next_seq;
 
     QS_ASSERT(queue->first_run + queue->run_count < queue->run_capacity);
+    QS_DCHECK(run->count > 0 && run->live_count == run->count);
     run->first_seq = seq;
     queue->runs[queue->first_run + queue->run_count++] = run;
     queue->container.ram_bytes += run->ram_bytes;
@@ -193,6 +199,8 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
     if (!last_run_takes(queue, chunk, journalled)) {
         run = queue->spare;
         queue->spare = NULL;
+        QS_DCHECK(run != NULL && run->count == 0);
+        QS_DCHECK(queue->first_run + queue->run_count < queue->run_capacity);
         run->messages.chunk = qsi_chunk_ref(chunk);
         run->journalled = journalled;
         run->first_seq = seq;

@@ -3,7 +3,10 @@
  * whoever replays has loaded the state of each segment that a settle divides or requeues; no
  * message is out. */
 #include "check.h"
+#include "error.h"
 #include "queue_internal.h"
+#include "queue_jobs.h"
+#include "record.h"
 
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_segment *restored)
 {
@@ -25,6 +28,101 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_s
     qsi_queue_more_ready(queue, segment->ready_count);
     queue->delayed_count += segment->delayed_count;
     return QS_OK;
+}
+
+static qs_status fail_segment(const char *what, uint64_t number, qs_error *error)
+{
+    return qsi_fail(error, QS_ECORRUPT, "segment %llu: %s", (unsigned long long)number, what);
+}
+
+static qs_status restore_segments(struct qsi_queue *queue, const struct qsi_queue_state *state,
+                                  const uint8_t *record, qs_error *error)
+{
+    uint32_t entries = queue->shared->entries;
+    uint64_t next_number = 0;
+
+    for (uint32_t i = 0; i < state->segment_count; i++) {
+        struct qsi_segment_entry entry;
+        qsi_segment_entry_decode(&entry, record, i);
+        if (entry.file.number < next_number || entry.file.number > UINT64_MAX / 2 / entries ||
+            entry.file.number * entries >= state->base_seq) {
+            return fail_segment("out of order", entry.file.number, error);
+        }
+        if (entry.live_count == 0 || entry.live_count > entries || entry.seen_end > entries ||
+            entry.delayed_count > entry.live_count || entry.file.heap_end == 0 ||
+            entry.file.state_area > 2 || entry.given_end >= entries) {
+            return fail_segment("impossible counts", entry.file.number, error);
+        }
+        next_number = entry.file.number + 1;
+        if (qsi_queue_restore(queue, &(struct qsi_restored_segment){
+                                         .file = &entry.file,
+                                         .ready_count = entry.live_count - entry.delayed_count,
+                                         .delayed_count = entry.delayed_count,
+                                         .earliest_due = entry.earliest_due,
+                                         .seen_end = entry.seen_end,
+                                         .has_stored = entry.has_stored,
+                                         .has_expiries = entry.has_expiries,
+                                     }) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "segments of a queue");
+        }
+        qsi_queue_segment_at(queue, i)->given_end = entry.given_end;
+    }
+    return QS_OK;
+}
+
+static qs_status restore_state(struct qsi_queue *queue, const uint8_t *record,
+                               uint64_t *next_seq_io, qs_error *error)
+{
+    struct qsi_queue_state state;
+
+    QS_TRY(qsi_queue_state_decode(&state, record, error));
+    if (queue->container.next_seq != 0) {
+        return qsi_fail(error, QS_ECORRUPT, "its state comes twice, or too late");
+    }
+    if (state.next_seq > UINT64_MAX / 4) {
+        return qsi_fail(error, QS_ECORRUPT, "sequence %llu", (unsigned long long)state.next_seq);
+    }
+    QS_TRY(restore_segments(queue, &state, record, error));
+    qsi_queue_start_at(queue, state.base_seq);
+    *next_seq_io = state.next_seq;
+    return QS_OK;
+}
+
+static qs_status restore_former(struct qsi_queue *queue, const uint8_t *record, qs_error *error)
+{
+    struct qsi_segment_file file;
+    struct qsi_segment *segment;
+    uint32_t end;
+
+    QS_TRY(qsi_former_file_decode(&file, &end, record, error));
+    segment = end <= queue->shared->entries ? qsi_queue_find_segment(queue, file.number) : NULL;
+    if (segment == NULL) {
+        return fail_segment("a former file of none that there is", file.number, error);
+    }
+    return qsi_segment_restore_former(segment, &file, end) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "segments of a queue");
+}
+
+qs_status qsi_queue_restore_record(struct qsi_queue *queue, const uint8_t *record,
+                                   uint64_t *next_seq_io, qs_error *error)
+{
+    return qsi_record_type(record) == QSI_RECORD_FORMER_FILE
+               ? restore_former(queue, record, error)
+               : restore_state(queue, record, next_seq_io, error);
+}
+
+bool qsi_queue_has_file(const struct qsi_queue *queue, const struct qsi_segment_file *file)
+{
+    const struct qsi_segment *segment = qsi_queue_find_segment(queue, file->number);
+
+    for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
+        if (segment->formers[i].file.generation == file->generation) {
+            return true;
+        }
+    }
+    return segment != NULL && segment->file.heap_end > 0 &&
+           segment->file.generation == file->generation;
 }
 
 void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)

@@ -100,6 +100,7 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
     struct qsi_run **runs = queue->runs + queue->first_run;
     uint32_t behind = queue->run_count - to;
 
+    QS_DCHECK(from <= to && to <= queue->run_count);
     if (from == to) {
         return; /* there may be no array yet */
     }
@@ -109,8 +110,10 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
     } else {
         memmove(runs + from, runs + to, behind * sizeof *runs);
     }
+    QS_DCHECK(queue->run_count >= to - from);
     queue->run_count -= to - from;
     if (queue->run_hint >= to) {
+        QS_DCHECK(queue->run_hint >= to - from);
         queue->run_hint -= to - from;
     } else if (queue->run_hint > from) {
         queue->run_hint = from;
@@ -119,6 +122,8 @@ void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
 
 void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run)
 {
+    QS_DCHECK(queue->container.ram_bytes >= run->ram_bytes);
+    QS_DCHECK(queue->container.ram_count >= run->live_count);
     queue->container.ram_bytes -= run->ram_bytes;
     queue->container.ram_count -= run->live_count;
     if (queue->spare == NULL && run->messages.single_records) {
@@ -142,6 +147,10 @@ void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
     QS_ASSERT(queue->first_run + queue->run_count < queue->run_capacity);
     QS_ASSERT(index == queue->run_count ||
               run->first_seq + run->count <= qsi_queue_run_at(queue, index)->first_seq);
+    QS_DCHECK(index == 0 || qsi_queue_run_at(queue, index - 1)->first_seq +
+                                    qsi_queue_run_at(queue, index - 1)->count <=
+                                run->first_seq);
+    QS_DCHECK(run->live_count <= run->count);
     memmove(at + 1, at, (queue->run_count - index) * sizeof *at);
     *at = run;
     queue->run_count += 1;
@@ -154,18 +163,15 @@ void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
 static bool row_ref(const struct qsi_run *run, uint32_t row, struct qsi_body_ref *ref_out)
 {
     struct qsi_messages view;
-    struct qsi_stored_body stored;
+    struct qsi_body body;
     uint32_t record_row;
 
     qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
-    if (!qsi_messages_is_stored(&view, record_row)) {
+    qsi_messages_read_body(&view, record_row, &body);
+    if (body.kind != QSI_BODY_STORED) {
         return false;
     }
-    qsi_messages_stored_body(&view, record_row, &stored);
-    if (stored.is_damaged) {
-        return false;
-    }
-    *ref_out = stored.ref;
+    *ref_out = body.ref;
     return true;
 }
 
@@ -276,6 +282,7 @@ void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segmen
     if (segment->releases == NULL || queue->shared->messages == NULL || queue->references_gone) {
         return;
     }
+    QS_DCHECK((segment->releases[word] & mask) == 0);
     segment->releases[word] |= mask;
     segment->has_releases = true;
     if (qsi_list_is_empty(&segment->in_shared)) {
@@ -305,7 +312,9 @@ void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint
         here = mask & qsi_low_bits(end);
         mask &= ~here;
         qsi_queue_drop_refs(queue, run, (uint32_t)(word_seq + bit - run->first_seq), here >> bit);
+        QS_DCHECK(run->live_count >= qsi_popcount(here));
         run->live_count -= qsi_popcount(here);
+        QS_DCHECK(queue->container.ram_count >= qsi_popcount(here));
         queue->container.ram_count -= qsi_popcount(here);
         if (run->live_count == 0) {
             qsi_queue_drop_run(queue, index);

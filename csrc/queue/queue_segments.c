@@ -112,66 +112,85 @@ static void *widen_column(const void *column, size_t old_bytes, size_t bytes, in
 }
 
 /* Widens the bitmaps to word_count words from their base on. */
+/* The columns of a segment's state; NULL: it has none, but for the bits. */
+struct columns {
+    uint64_t *bits; /* settled, out, seen: one behind the other */
+    uint64_t *transient;
+    uint8_t *deliveries;
+    uint64_t *expiries;
+    uint32_t *sizes;
+    struct qsi_delays *delays;
+};
+
+static void free_columns(const struct columns *columns)
+{
+    qsi_free(columns->bits);
+    qsi_free(columns->transient);
+    qsi_free(columns->deliveries);
+    qsi_free(columns->expiries);
+    qsi_free(columns->sizes);
+    qsi_delays_free(columns->delays);
+}
+
+/* Wider copies of the columns that the segment has.  QS_ENOMEM: none. */
+static qs_status widen_columns(struct columns *columns, const struct qsi_segment *segment,
+                               uint32_t old, uint32_t word_count)
+{
+    size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
+
+    *columns = (struct columns){.bits = qsi_zalloc(3 * (size_t)word_count * sizeof(uint64_t))};
+    if (segment->transient != NULL) {
+        columns->transient = widen_column(segment->transient, old * sizeof(uint64_t),
+                                          word_count * sizeof(uint64_t), 0);
+    }
+    if (segment->deliveries != NULL) {
+        columns->deliveries = widen_column(segment->deliveries, old_slots, slots, 0);
+    }
+    if (segment->expiries != NULL) {
+        columns->expiries = widen_column(segment->expiries, old_slots * sizeof(uint64_t),
+                                         slots * sizeof(uint64_t), 0xff);
+    }
+    if (segment->sizes != NULL) {
+        columns->sizes =
+            widen_column(segment->sizes, old_slots * sizeof(uint32_t), slots * sizeof(uint32_t), 0);
+    }
+    if (segment->delays != NULL) {
+        columns->delays = qsi_delays_widen(segment->delays, old, word_count);
+    }
+    if (columns->bits == NULL || (segment->transient != NULL && columns->transient == NULL) ||
+        (segment->deliveries != NULL && columns->deliveries == NULL) ||
+        (segment->expiries != NULL && columns->expiries == NULL) ||
+        (segment->sizes != NULL && columns->sizes == NULL) ||
+        (segment->delays != NULL && columns->delays == NULL)) {
+        free_columns(columns);
+        return QS_ENOMEM;
+    }
+    return QS_OK;
+}
+
 static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word_count)
 {
     uint32_t old = segment->settled != NULL ? segment->word_count : 0;
-    uint64_t *bits = qsi_zalloc(3 * (size_t)word_count * sizeof *bits);
-    uint64_t *transient = NULL;
-    uint8_t *deliveries = NULL;
-    uint64_t *expiries = NULL;
-    uint32_t *sizes = NULL;
-    struct qsi_delays *delays = NULL;
-    size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
+    struct columns columns;
 
-    if (segment->transient != NULL) {
-        transient = widen_column(segment->transient, old * sizeof *transient,
-                                 word_count * sizeof *transient, 0);
-    }
-    if (segment->deliveries != NULL) {
-        deliveries = widen_column(segment->deliveries, old_slots, slots, 0);
-    }
-    if (segment->expiries != NULL) {
-        expiries = widen_column(segment->expiries, old_slots * sizeof *expiries,
-                                slots * sizeof *expiries, 0xff);
-    }
-    if (segment->sizes != NULL) {
-        sizes = widen_column(segment->sizes, old_slots * sizeof *sizes, slots * sizeof *sizes, 0);
-    }
-    if (segment->delays != NULL) {
-        delays = qsi_delays_widen(segment->delays, old, word_count);
-    }
-    if (bits == NULL || (segment->transient != NULL && transient == NULL) ||
-        (segment->deliveries != NULL && deliveries == NULL) ||
-        (segment->expiries != NULL && expiries == NULL) ||
-        (segment->sizes != NULL && sizes == NULL) || (segment->delays != NULL && delays == NULL)) {
-        qsi_free(bits);
-        qsi_free(transient);
-        qsi_free(deliveries);
-        qsi_free(expiries);
-        qsi_free(sizes);
-        qsi_delays_free(delays);
-        return QS_ENOMEM;
-    }
+    QS_DCHECK(word_count >= old);
+    QS_TRY(widen_columns(&columns, segment, old, word_count));
     qsi_budget_sub(queue->shared->budget, state_ram(segment));
     if (old > 0) {
-        memcpy(bits, segment->settled, old * sizeof *bits);
-        memcpy(bits + word_count, segment->out, old * sizeof *bits);
-        memcpy(bits + 2 * (size_t)word_count, segment->seen, old * sizeof *bits);
+        memcpy(columns.bits, segment->settled, old * sizeof *columns.bits);
+        memcpy(columns.bits + word_count, segment->out, old * sizeof *columns.bits);
+        memcpy(columns.bits + 2 * (size_t)word_count, segment->seen, old * sizeof *columns.bits);
     }
-    qsi_free(segment->settled);
-    qsi_free(segment->transient);
-    qsi_free(segment->deliveries);
-    qsi_free(segment->expiries);
-    qsi_free(segment->sizes);
-    qsi_delays_free(segment->delays);
-    segment->settled = bits;
-    segment->out = bits + word_count;
-    segment->seen = bits + 2 * (size_t)word_count;
-    segment->transient = transient;
-    segment->deliveries = deliveries;
-    segment->expiries = expiries;
-    segment->sizes = sizes;
-    segment->delays = delays;
+    free_columns(&(struct columns){segment->settled, segment->transient, segment->deliveries,
+                                   segment->expiries, segment->sizes, segment->delays});
+    segment->settled = columns.bits;
+    segment->out = columns.bits + word_count;
+    segment->seen = columns.bits + 2 * (size_t)word_count;
+    segment->transient = columns.transient;
+    segment->deliveries = columns.deliveries;
+    segment->expiries = columns.expiries;
+    segment->sizes = columns.sizes;
+    segment->delays = columns.delays;
     segment->word_count = word_count;
     qsi_budget_add(queue->shared->budget, state_ram(segment));
     return QS_OK;
@@ -181,6 +200,7 @@ qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *se
                                  uint32_t word_base, uint32_t word_count)
 {
     QS_ASSERT(segment->settled == NULL);
+    QS_DCHECK(word_base + word_count <= qsi_bitmap_words(queue->shared->entries));
     segment->word_base = segment->first_word = word_base;
     return widen(queue, segment, word_count);
 }
@@ -213,6 +233,7 @@ void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment
 
 void qsi_segment_free(struct qsi_segment *segment)
 {
+    QS_DCHECK(segment->busy == 0);
     qsi_list_remove(&segment->in_shared);
     qsi_segment_free_state(NULL, segment);
     qsi_segment_free_formers(segment);
@@ -224,6 +245,7 @@ void qsi_segment_free(struct qsi_segment *segment)
 
 struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue, uint32_t index)
 {
+    QS_DCHECK(index < queue->segment_count);
     return queue->segments[queue->first_segment + index];
 }
 
@@ -294,6 +316,7 @@ qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
 {
     struct qsi_segment *segment;
 
+    QS_DCHECK(queue->segment_count == 0 || qsi_queue_last_segment(queue)->number < number);
     QS_TRY(reserve_segments(queue, 1));
     segment = qsi_zalloc(sizeof *segment);
     if (segment == NULL) {
@@ -332,6 +355,7 @@ qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t fir
         QS_TRY(qsi_queue_append_segment(queue, number, &segment));
         segment->word_base = segment->first_word = base;
         if (widen(queue, segment, words) != QS_OK) {
+            QS_DCHECK(queue->segment_count > 0);
             queue->segment_count -= 1;
             qsi_segment_free(segment);
             return QS_ENOMEM;
@@ -359,6 +383,7 @@ void qsi_queue_drop_reserved(struct qsi_queue *queue)
     for (; last != NULL && last->number > queue->container.next_seq / queue->shared->entries;
          last = qsi_queue_last_segment(queue)) {
         QS_ASSERT(qsi_segment_live_count(last) == 0 && last->busy == 0);
+        QS_DCHECK(queue->segment_count > 0);
         queue->segment_count -= 1;
         qsi_segment_free_state(queue->shared->budget, last);
         qsi_segment_free(last);
@@ -415,6 +440,7 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
         struct qsi_segment **at = queue->segments + queue->first_segment + index;
         memmove(at, at + 1, (queue->segment_count - index - 1) * sizeof *at);
     }
+    QS_DCHECK(queue->segment_count > 0);
     queue->segment_count -= 1;
     queue->scan -= index < queue->scan ? 1 : 0;
     qsi_segment_free_state(shared->budget, segment);

@@ -5,7 +5,8 @@
 #include "route_internal.h"
 
 /* Bindings to it, which others may have lost with that. */
-void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination)
+void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
+                                 struct qsi_list *done)
 {
     while (!qsi_list_is_empty(&destination->bindings)) {
         struct qsi_binding *binding =
@@ -13,7 +14,7 @@ void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destinati
         struct qsi_exchange *exchange = binding->exchange;
 
         qsi_router_drop_binding(router, binding);
-        qsi_exchange_note_if_done(router, exchange);
+        qsi_exchange_note_if_done(exchange, done);
     }
 }
 
@@ -126,7 +127,7 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
     QS_TRY(refuse_default_ends(exchange, destination, error));
     QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
     if (exchange->type->check != NULL) {
-        QS_TRY(exchange->type->check(arguments, error));
+        QS_TRY(exchange->type->check(key, arguments, error));
     }
     QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
     *bound_out = binding == NULL;
@@ -143,8 +144,10 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
 
 qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
                             struct qsi_destination *destination, struct qsi_slice key,
-                            struct qsi_slice arguments, bool *unbound_out, qs_error *error)
+                            struct qsi_slice arguments, enum qsi_auto_delete auto_delete,
+                            bool *unbound_out, qs_error *error)
 {
+    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
     struct qsi_binding *binding = NULL;
 
     QS_TRY(refuse_default_ends(exchange, destination, error));
@@ -152,8 +155,8 @@ qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exch
     *unbound_out = binding != NULL;
     if (binding != NULL) {
         qsi_router_drop_binding(router, binding);
-        qsi_exchange_note_if_done(router, exchange);
-        qsi_router_delete_done(router);
+        qsi_exchange_note_if_done(exchange, done);
+        qsi_router_delete_done(router, done);
     }
     return QS_OK;
 }

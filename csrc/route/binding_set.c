@@ -46,12 +46,12 @@ void qsi_route_destroy(const struct qsi_route *route)
 
 /* -- collecting ------------------------------------------------------------------------------- */
 
-void qsi_collect_begin(struct qsi_router *router)
+void qsi_collect_begin(struct qsi_collection *collection, struct qsi_router *router)
 {
+    *collection = (struct qsi_collection){.router = router};
     qsi_buf_clear(&router->collected);
     qsi_buf_clear(&router->reached);
     router->mark++;
-    router->has_matched = false;
 }
 
 static struct qsi_binding *binding_at(const struct qsi_list *node)
@@ -59,9 +59,13 @@ static struct qsi_binding *binding_at(const struct qsi_list *node)
     return QSI_LIST_OWNER(node, struct qsi_binding, in_set);
 }
 
-qs_status qsi_collect_destination(struct qsi_router *router, struct qsi_destination *destination)
+qs_status qsi_collect_destination(struct qsi_collection *collection,
+                                  struct qsi_destination *destination)
 {
-    router->has_matched = true;
+    struct qsi_router *router = collection->router;
+
+    QS_DCHECK(destination->mark <= router->mark);
+    collection->has_matched = true;
     if (destination->mark == router->mark) {
         return QS_OK;
     }
@@ -75,12 +79,12 @@ qs_status qsi_collect_destination(struct qsi_router *router, struct qsi_destinat
     return QS_OK;
 }
 
-qs_status qsi_collect_add(struct qsi_router *router, const struct qsi_binding_set *set)
+qs_status qsi_collect_add(struct qsi_collection *collection, const struct qsi_binding_set *set)
 {
     const struct qsi_list *node;
 
     for (node = set->bindings.next; node != &set->bindings; node = node->next) {
-        QS_TRY(qsi_collect_destination(router, binding_at(node)->destination));
+        QS_TRY(qsi_collect_destination(collection, binding_at(node)->destination));
     }
     return QS_OK;
 }
@@ -104,8 +108,9 @@ static bool is_sorted(const struct qsi_route *route)
     return true;
 }
 
-struct qsi_route qsi_collect_finish(struct qsi_router *router)
+struct qsi_route qsi_collect_finish(const struct qsi_collection *collection)
 {
+    const struct qsi_router *router = collection->router;
     struct qsi_destination **destinations =
         (struct qsi_destination **)(void *)router->collected.data;
     struct qsi_route route = {
@@ -157,11 +162,12 @@ qs_status qsi_binding_set_route(struct qsi_router *router, struct qsi_binding_se
                                 const struct qsi_route **route_out)
 {
     if (QS_UNLIKELY(set->route == NULL)) {
+        struct qsi_collection collection;
         struct qsi_route collected;
 
-        qsi_collect_begin(router);
-        QS_TRY(qsi_collect_add(router, set));
-        collected = qsi_collect_finish(router);
+        qsi_collect_begin(&collection, router);
+        QS_TRY(qsi_collect_add(&collection, set));
+        collected = qsi_collect_finish(&collection);
         set->route = qsi_route_create(&collected);
         if (set->route == NULL) {
             return QS_ENOMEM;

@@ -35,10 +35,8 @@ qs_status qsi_route_check_name_bytes(struct qsi_slice name, const char *what, qs
 /* -- exchange types --------------------------------------------------------------------------- */
 
 static const struct qsi_exchange_type *const types[] = {
-    &qsi_match_direct,
-    &qsi_match_fanout,
-    &qsi_match_headers,
-    &qsi_match_topic,
+    &qsi_match_direct, &qsi_match_fanout,          &qsi_match_headers,
+    &qsi_match_topic,  &qsi_match_consistent_hash, &qsi_match_modulus_hash,
 };
 
 static qs_status find_type(struct qsi_slice name, const struct qsi_exchange_type **type_out,
@@ -137,8 +135,8 @@ static qs_status check_same_alternate(const struct qsi_exchange *exchange,
 
 void qsi_exchange_note_is_plain(struct qsi_exchange *exchange)
 {
-    exchange->is_plain = exchange->type->lookup != NULL && exchange->onward_count == 0 &&
-                         exchange->alternate.bytes == 0;
+    exchange->is_plain = exchange->type->lookup != NULL && !exchange->by_headers &&
+                         exchange->onward_count == 0 && exchange->alternate.bytes == 0;
 }
 
 static void destroy_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
@@ -177,6 +175,8 @@ static struct qsi_exchange *create_exchange(struct qsi_slice name,
     exchange->auto_delete = options->auto_delete;
     exchange->internal = options->internal;
     exchange->alternate = alternate_of(exchange->arguments);
+    exchange->by_headers =
+        type->looks_at_headers != NULL && type->looks_at_headers(exchange->arguments);
     qsi_list_init(&exchange->in_router);
     qsi_list_init(&exchange->in_done);
     qsi_list_init(&exchange->bindings);
@@ -283,6 +283,9 @@ qs_status qsi_router_declare(struct qsi_router *router, struct qsi_slice name,
     }
     QS_TRY(refuse_reserved(name, error));
     QS_TRY(check_alternate(name, options, error));
+    if (type->check_arguments != NULL && !options->replayed) {
+        QS_TRY(type->check_arguments(options->arguments, error));
+    }
     QS_TRY(qsi_router_add_exchange(router, name, type, options, &exchange, error));
     *created_out = true;
     return QS_OK;
@@ -310,21 +313,24 @@ qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if
 }
 
 /* After a binding of exchange was dropped: an auto-delete exchange without any is done. */
-void qsi_exchange_note_if_done(struct qsi_router *router, struct qsi_exchange *exchange)
+void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done)
 {
-    if (exchange->auto_delete && exchange->binding_count == 0 && !router->keeps_auto_delete) {
-        qsi_list_push_back(&router->done, &exchange->in_done);
+    if (exchange->auto_delete && exchange->binding_count == 0 && done != NULL) {
+        QS_DCHECK(qsi_list_is_empty(&exchange->in_done));
+        qsi_list_push_back(done, &exchange->in_done);
     }
 }
 
-void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
+void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
+                              struct qsi_list *done)
 {
     while (!qsi_list_is_empty(&exchange->bindings)) {
         qsi_router_drop_binding(
             router, QSI_LIST_OWNER(exchange->bindings.next, struct qsi_binding, in_exchange));
     }
     QS_ASSERT(exchange->binding_count == 0 && exchange->onward_count == 0);
-    qsi_router_drop_bindings_to(router, &exchange->destination);
+    qsi_router_drop_bindings_to(router, &exchange->destination, done);
+    QS_DCHECK(qsi_list_is_empty(&exchange->in_done));
     if (router->recent == exchange) {
         router->recent = NULL;
     }
@@ -335,23 +341,25 @@ void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *ex
 }
 
 /* One that goes may take another along; a list, because a chain of them may be long. */
-void qsi_router_delete_done(struct qsi_router *router)
+void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done)
 {
-    while (!qsi_list_is_empty(&router->done)) {
-        struct qsi_exchange *exchange =
-            QSI_LIST_OWNER(router->done.next, struct qsi_exchange, in_done);
+    while (done != NULL && !qsi_list_is_empty(done)) {
+        struct qsi_exchange *exchange = QSI_LIST_OWNER(done->next, struct qsi_exchange, in_done);
 
         qsi_list_remove(&exchange->in_done);
         if (router->deleted != NULL) {
             router->deleted(router->deleted_context, exchange);
         }
-        qsi_router_drop_exchange(router, exchange);
+        qsi_router_drop_exchange(router, exchange, done);
     }
 }
 
-void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange)
+void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange,
+                       enum qsi_auto_delete auto_delete)
 {
+    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
+
     QS_ASSERT(!exchange->predeclared);
-    qsi_router_drop_exchange(router, exchange);
-    qsi_router_delete_done(router);
+    qsi_router_drop_exchange(router, exchange, done);
+    qsi_router_delete_done(router, done);
 }

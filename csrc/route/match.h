@@ -21,15 +21,19 @@ void qsi_binding_set_remove(struct qsi_binding *binding);
 qs_status qsi_binding_set_route(struct qsi_router *router, struct qsi_binding_set *set,
                                 const struct qsi_route **route_out) QS_MUST_CHECK;
 
-/* A route put together from several sets: begin, add each, then finish.  One at a time.  Exchanges
- * that are met go to router->reached, and router->has_matched tells whether anything was met. */
-void qsi_collect_begin(struct qsi_router *router);
-qs_status qsi_collect_destination(struct qsi_router *router,
+/* A route put together from several sets: begin, add each, then finish.  One at a time: the router
+ * keeps the memory of what is collected, and exchanges that are met go to router->reached. */
+struct qsi_collection {
+    struct qsi_router *router;
+    bool has_matched; /* something was met since this was cleared */
+};
+void qsi_collect_begin(struct qsi_collection *collection, struct qsi_router *router);
+qs_status qsi_collect_destination(struct qsi_collection *collection,
                                   struct qsi_destination *destination) QS_MUST_CHECK;
-qs_status qsi_collect_add(struct qsi_router *router,
+qs_status qsi_collect_add(struct qsi_collection *collection,
                           const struct qsi_binding_set *set) QS_MUST_CHECK;
 /* The queues collected, in route order; until the next begin. */
-struct qsi_route qsi_collect_finish(struct qsi_router *router);
+struct qsi_route qsi_collect_finish(const struct qsi_collection *collection);
 
 /* A route with the destinations of that one.  Those of none or one destination take no memory. */
 const struct qsi_route *qsi_route_create(const struct qsi_route *model); /* NULL: out of memory */
@@ -59,10 +63,16 @@ struct qsi_exchange_type {
     qs_status (*lookup)(struct qsi_router *router, struct qsi_exchange *exchange,
                         struct qsi_slice key, const struct qsi_route **route_out);
     /* Adds what the bindings of any exchange lead to.  QS_ENOMEM */
-    qs_status (*collect)(struct qsi_router *router, struct qsi_exchange *exchange,
+    qs_status (*collect)(struct qsi_collection *collection, struct qsi_exchange *exchange,
                          const struct qsi_routing *routing);
-    /* Whether a binding may have these arguments: QS_PRECONDITION_FAILED.  NULL: any. */
-    qs_status (*check)(struct qsi_slice arguments, qs_error *error);
+    /* Whether a binding may have this key and these arguments: QS_PRECONDITION_FAILED.  NULL:
+     * any. */
+    qs_status (*check)(struct qsi_slice key, struct qsi_slice arguments, qs_error *error);
+    /* Whether an exchange may be declared with these arguments: QS_PRECONDITION_FAILED.  NULL: with
+     * any. */
+    qs_status (*check_arguments)(struct qsi_slice arguments, qs_error *error);
+    /* Do headers decide where messages of an exchange with these arguments go?  NULL: never. */
+    bool (*looks_at_headers)(struct qsi_slice arguments);
     /* Drops what is remembered in router->remembered_bytes; NULL: nothing ever is. */
     void (*forget)(struct qsi_router *router, void *matcher);
 };
@@ -72,5 +82,7 @@ extern const struct qsi_exchange_type qsi_match_direct;
 extern const struct qsi_exchange_type qsi_match_fanout;
 extern const struct qsi_exchange_type qsi_match_topic;
 extern const struct qsi_exchange_type qsi_match_headers;
+extern const struct qsi_exchange_type qsi_match_consistent_hash;
+extern const struct qsi_exchange_type qsi_match_modulus_hash;
 
 #endif

@@ -6,49 +6,26 @@
  * those that patterns name, once for its value; so only bindings are looked at that agree in a
  * field, however many there are.
  *
- * As in RabbitMQ: x-match is all (the default), any, all-with-x or any-with-x; the first two pass
- * over fields whose name begins with "x-", and none takes x-match itself for a field.  A field with
- * a void value wants presence.  A pattern without fields is matched by everything (all) or nothing
- * (any).
+ * A pattern without fields is matched by everything (all) or nothing (any); headers_pattern.h tells
+ * which fields count.
  *
  * Invariant: each field of a pattern that has a bucket is in it, and every bucket has a field. */
 #include "alloc.h"
 #include "check.h"
-#include "error.h"
-#include "field_print.h"
-#include "header_fields.h"
+#include "headers_pattern.h"
 #include "match.h"
 
-#include <string.h>
-
 #define KEY_BYTES_MAX 16 /* of a key, besides the bytes of the field */
-#define X_MATCH QSI_SLICE_LITERAL("x-match")
 
-struct bucket {
-    struct qsi_list fields; /* of pattern_field.in_bucket */
+struct qsi_headers_bucket {
+    struct qsi_list fields; /* of qsi_pattern_field.in_bucket */
     uint32_t count;
 };
 
 /* What patterns say of fields of one name (and occurrence). */
 struct name {
-    struct bucket presence;
+    struct qsi_headers_bucket presence;
     struct qsi_map values; /* value -> bucket */
-};
-
-struct pattern_field {
-    struct qsi_header_field field;
-    struct qsi_headers_pattern *pattern;
-    struct bucket *bucket; /* NULL: the pattern is kept under another field */
-    struct qsi_list in_bucket;
-};
-
-struct qsi_headers_pattern {
-    struct qsi_binding *binding;
-    struct qsi_list in_always; /* headers.always */
-    struct qsi_buf copies; /* what values of fields point into, beside the binding's arguments */
-    bool is_any;
-    uint32_t count;
-    struct pattern_field fields[]; /* sorted */
 };
 
 struct headers {
@@ -57,145 +34,6 @@ struct headers {
     struct qsi_header_fields read; /* of the message at hand */
     struct qsi_buf key;            /* under construction */
 };
-
-/* -- x-match ---------------------------------------------------------------------------------- */
-
-struct mode {
-    bool is_any;
-    bool has_x; /* fields whose name begins with "x-" count */
-};
-
-/* False: there is no such mode. */
-static bool parse_mode(struct qsi_slice text, struct mode *mode_out)
-{
-    static const struct {
-        struct qsi_slice text;
-        struct mode mode;
-    } modes[] = {
-        {{(const uint8_t *)"all", 3}, {false, false}},
-        {{(const uint8_t *)"any", 3}, {true, false}},
-        {{(const uint8_t *)"all-with-x", 10}, {false, true}},
-        {{(const uint8_t *)"any-with-x", 10}, {true, true}},
-    };
-
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        if (qsi_slice_equals(text, modes[i].text)) {
-            *mode_out = modes[i].mode;
-            return true;
-        }
-    }
-    return false;
-}
-
-static qs_status check(struct qsi_slice arguments, qs_error *error)
-{
-    char text[QSI_FIELD_PRINT_BYTES];
-    struct qsi_field field;
-    struct mode mode;
-
-    if (!qsi_table_find(arguments, X_MATCH, &field) ||
-        (field.type == 'S' && parse_mode(field.value, &mode))) {
-        return QS_OK;
-    }
-    qsi_field_print_term(text, &field);
-    if (field.type == 'S') {
-        return qsi_fail(error, QS_PRECONDITION_FAILED,
-                        "Invalid x-match field value %s; expected all, any, all-with-x, or "
-                        "any-with-x",
-                        text);
-    }
-    return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "Invalid x-match field type %s (value %s); expected longstr",
-                    qsi_field_type_name(field.type), text);
-}
-
-/* REQUIRES arguments that were checked. */
-static struct mode mode_of(struct qsi_slice arguments)
-{
-    struct mode mode = {0};
-    struct qsi_field field;
-
-    if (qsi_table_find(arguments, X_MATCH, &field)) {
-        parse_mode(field.value, &mode);
-    }
-    return mode;
-}
-
-static bool counts(const struct qsi_header_field *field, struct mode mode)
-{
-    if (field->name.bytes < 2 || memcmp(field->name.data, "x-", 2) != 0) {
-        return true;
-    }
-    return mode.has_x && !qsi_slice_equals(field->name, X_MATCH);
-}
-
-/* -- patterns --------------------------------------------------------------------------------- */
-
-static bool wants_presence(const struct qsi_header_field *field)
-{
-    return field->value.kind == QSI_HEADER_VOID;
-}
-
-static void destroy_pattern(struct qsi_headers_pattern *pattern)
-{
-    qsi_buf_fini(&pattern->copies);
-    qsi_free(pattern);
-}
-
-static struct qsi_headers_pattern *create_pattern(struct qsi_binding *binding)
-{
-    struct mode mode = mode_of(binding->arguments);
-    struct qsi_header_fields read = {0};
-    struct qsi_headers_pattern *pattern = NULL;
-
-    if (qsi_header_fields_read(&read, binding->arguments) == QS_OK) {
-        pattern = qsi_zalloc(sizeof *pattern + read.count * sizeof pattern->fields[0]);
-    }
-    if (pattern == NULL) {
-        qsi_header_fields_fini(&read);
-        return NULL;
-    }
-    pattern->binding = binding;
-    pattern->is_any = mode.is_any;
-    qsi_list_init(&pattern->in_always);
-    for (uint32_t i = 0; i < read.count; i++) {
-        if (counts(&read.items[i], mode)) {
-            struct pattern_field *field = &pattern->fields[pattern->count++];
-
-            *field = (struct pattern_field){.field = read.items[i], .pattern = pattern};
-            qsi_list_init(&field->in_bucket);
-        }
-    }
-    if (read.copies.bytes > 0) {
-        pattern->copies = read.copies;
-        read.copies = (struct qsi_buf){0};
-    }
-    qsi_header_fields_fini(&read);
-    return pattern;
-}
-
-/* Do the fields of a message agree with all of the pattern's?  Both are sorted. */
-static bool agrees(const struct qsi_headers_pattern *pattern,
-                   const struct qsi_header_fields *message)
-{
-    uint32_t at = 0;
-
-    for (uint32_t i = 0; i < pattern->count; i++) {
-        const struct qsi_header_field *wanted = &pattern->fields[i].field;
-
-        while (at < message->count && qsi_header_compare(&message->items[at], wanted) < 0) {
-            at++;
-        }
-        if (at == message->count || qsi_header_compare(&message->items[at], wanted) != 0) {
-            return false;
-        }
-        if (!wants_presence(wanted) &&
-            !qsi_header_equals(&message->items[at].value, &wanted->value)) {
-            return false;
-        }
-    }
-    return true;
-}
 
 /* -- buckets ---------------------------------------------------------------------------------- */
 
@@ -225,7 +63,8 @@ static qs_status find_name(struct headers *headers, const struct qsi_header_fiel
 
 /* *bucket_out NULL: no pattern is kept under this value. */
 static qs_status find_value(struct headers *headers, const struct name *name,
-                            const struct qsi_header_value *value, struct bucket **bucket_out)
+                            const struct qsi_header_value *value,
+                            struct qsi_headers_bucket **bucket_out)
 {
     QS_TRY(make_value_key(&headers->key, value));
     *bucket_out = qsi_map_get(&name->values, headers->key.data, headers->key.bytes);
@@ -252,7 +91,8 @@ static qs_status add_name(struct headers *headers, const struct qsi_header_field
 }
 
 static qs_status add_value(struct headers *headers, struct name *name,
-                           const struct qsi_header_value *value, struct bucket **bucket_out)
+                           const struct qsi_header_value *value,
+                           struct qsi_headers_bucket **bucket_out)
 {
     QS_TRY(find_value(headers, name, value, bucket_out));
     if (*bucket_out != NULL) {
@@ -283,7 +123,7 @@ static qs_status reserve_keys(struct headers *headers, struct qsi_slice argument
 static void prune(struct headers *headers, const struct qsi_header_field *field)
 {
     struct name *name = NULL;
-    struct bucket *bucket = NULL;
+    struct qsi_headers_bucket *bucket = NULL;
     qs_status status = find_name(headers, field, &name);
 
     QS_ASSERT(status == QS_OK);
@@ -305,15 +145,15 @@ static void prune(struct headers *headers, const struct qsi_header_field *field)
     }
 }
 
-static qs_status keep_under(struct headers *headers, struct pattern_field *field)
+static qs_status keep_under(struct headers *headers, struct qsi_pattern_field *field)
 {
-    struct bucket *bucket;
+    struct qsi_headers_bucket *bucket;
     struct name *name;
     qs_status status = add_name(headers, &field->field, &name);
 
     QS_TRY(status);
     bucket = &name->presence;
-    if (!wants_presence(&field->field)) {
+    if (!qsi_header_wants_presence(&field->field)) {
         status = add_value(headers, name, &field->field.value, &bucket);
     }
     if (status != QS_OK) {
@@ -326,7 +166,7 @@ static qs_status keep_under(struct headers *headers, struct pattern_field *field
     return QS_OK;
 }
 
-static void let_go(struct headers *headers, struct pattern_field *field)
+static void let_go(struct headers *headers, struct qsi_pattern_field *field)
 {
     if (field->bucket != NULL) {
         qsi_list_remove(&field->in_bucket);
@@ -342,12 +182,12 @@ static void let_go(struct headers *headers, struct pattern_field *field)
 static qs_status count_others(struct headers *headers, const struct qsi_header_field *field,
                               uint32_t *count_out)
 {
-    const struct bucket *bucket = NULL;
-    struct bucket *found = NULL;
+    const struct qsi_headers_bucket *bucket = NULL;
+    struct qsi_headers_bucket *found = NULL;
     struct name *name = NULL;
 
     QS_TRY(find_name(headers, field, &name));
-    if (name != NULL && wants_presence(field)) {
+    if (name != NULL && qsi_header_wants_presence(field)) {
         bucket = &name->presence;
     } else if (name != NULL) {
         QS_TRY(find_value(headers, name, &field->value, &found));
@@ -359,14 +199,14 @@ static qs_status count_others(struct headers *headers, const struct qsi_header_f
 
 /* Values before presence: more messages have a field than have it with one value. */
 static qs_status choose(struct headers *headers, struct qsi_headers_pattern *pattern,
-                        struct pattern_field **field_out)
+                        struct qsi_pattern_field **field_out)
 {
     bool is_presence = true;
     uint32_t fewest = 0;
 
     *field_out = NULL;
     for (uint32_t i = 0; i < pattern->count; i++) {
-        bool presence = wants_presence(&pattern->fields[i].field);
+        bool presence = qsi_header_wants_presence(&pattern->fields[i].field);
         uint32_t count;
 
         QS_TRY(count_others(headers, &pattern->fields[i].field, &count));
@@ -386,12 +226,12 @@ static void remove_pattern(struct headers *headers, struct qsi_headers_pattern *
     for (uint32_t i = 0; i < pattern->count; i++) {
         let_go(headers, &pattern->fields[i]);
     }
-    destroy_pattern(pattern);
+    qsi_headers_pattern_destroy(pattern);
 }
 
 static qs_status keep(struct headers *headers, struct qsi_headers_pattern *pattern)
 {
-    struct pattern_field *field;
+    struct qsi_pattern_field *field;
 
     if (pattern->is_any) {
         for (uint32_t i = 0; i < pattern->count; i++) {
@@ -409,68 +249,69 @@ static qs_status keep(struct headers *headers, struct qsi_headers_pattern *patte
 
 /* -- matching --------------------------------------------------------------------------------- */
 
-static qs_status collect_pattern(struct qsi_router *router, struct headers *headers,
+static qs_status collect_pattern(struct qsi_collection *collection, struct headers *headers,
                                  const struct qsi_headers_pattern *pattern)
 {
-    if (pattern->is_any || agrees(pattern, &headers->read)) {
-        return qsi_collect_destination(router, pattern->binding->destination);
+    if (pattern->is_any || qsi_headers_pattern_agrees(pattern, &headers->read)) {
+        return qsi_collect_destination(collection, pattern->binding->destination);
     }
     return QS_OK;
 }
 
-static qs_status collect_bucket(struct qsi_router *router, struct headers *headers,
-                                const struct bucket *bucket)
+static qs_status collect_bucket(struct qsi_collection *collection, struct headers *headers,
+                                const struct qsi_headers_bucket *bucket)
 {
     for (const struct qsi_list *node = bucket->fields.next; node != &bucket->fields;
          node = node->next) {
         QS_TRY(collect_pattern(
-            router, headers, QSI_LIST_OWNER(node, const struct pattern_field, in_bucket)->pattern));
+            collection, headers,
+            QSI_LIST_OWNER(node, const struct qsi_pattern_field, in_bucket)->pattern));
     }
     return QS_OK;
 }
 
-static qs_status collect_always(struct qsi_router *router, struct headers *headers)
+static qs_status collect_always(struct qsi_collection *collection, struct headers *headers)
 {
     for (const struct qsi_list *node = headers->always.next; node != &headers->always;
          node = node->next) {
         const struct qsi_headers_pattern *pattern =
             QSI_LIST_OWNER(node, const struct qsi_headers_pattern, in_always);
 
-        QS_TRY(qsi_collect_destination(router, pattern->binding->destination));
+        QS_TRY(qsi_collect_destination(collection, pattern->binding->destination));
     }
     return QS_OK;
 }
 
-static qs_status collect_field(struct qsi_router *router, struct headers *headers,
+static qs_status collect_field(struct qsi_collection *collection, struct headers *headers,
                                const struct qsi_header_field *field)
 {
-    struct bucket *bucket = NULL;
+    struct qsi_headers_bucket *bucket = NULL;
     struct name *name = NULL;
 
     QS_TRY(find_name(headers, field, &name));
     if (name == NULL) {
         return QS_OK;
     }
-    QS_TRY(collect_bucket(router, headers, &name->presence));
+    QS_TRY(collect_bucket(collection, headers, &name->presence));
     if (field->value.kind == QSI_HEADER_NOTHING) {
         return QS_OK;
     }
     QS_TRY(find_value(headers, name, &field->value, &bucket));
-    return bucket != NULL ? collect_bucket(router, headers, bucket) : QS_OK;
+    return bucket != NULL ? collect_bucket(collection, headers, bucket) : QS_OK;
 }
 
-static qs_status collect(struct qsi_router *router, struct qsi_exchange *exchange,
+static qs_status collect(struct qsi_collection *collection, struct qsi_exchange *exchange,
                          const struct qsi_routing *routing)
 {
     struct headers *headers = exchange->matcher;
 
-    QS_TRY(collect_always(router, headers));
+    QS_TRY(collect_always(collection, headers));
     if (headers->names.count == 0 || routing->headers.bytes == 0) {
         return QS_OK;
     }
     QS_TRY(qsi_header_fields_read(&headers->read, routing->headers));
     for (uint32_t i = 0; i < headers->read.count; i++) {
-        QS_TRY(collect_field(router, headers, &headers->read.items[i]));
+        QS_TRY(collect_field(collection, headers, &headers->read.items[i]));
     }
     return QS_OK;
 }
@@ -504,7 +345,7 @@ static void destroy(struct qsi_router *router, void *matcher)
 static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
 {
     struct headers *headers = binding->exchange->matcher;
-    struct qsi_headers_pattern *pattern = create_pattern(binding);
+    struct qsi_headers_pattern *pattern = qsi_headers_pattern_create(binding);
 
     (void)router;
     if (pattern == NULL) {
@@ -525,6 +366,18 @@ static void remove_binding(struct qsi_router *router, struct qsi_binding *bindin
     binding->pattern = NULL;
 }
 
+static qs_status check(struct qsi_slice key, struct qsi_slice arguments, qs_error *error)
+{
+    (void)key;
+    return qsi_headers_pattern_check(arguments, error);
+}
+
+static bool looks_at_headers(struct qsi_slice arguments)
+{
+    (void)arguments;
+    return true;
+}
+
 /* No lookup: what a message leads to is never a matter of its key. */
 const struct qsi_exchange_type qsi_match_headers = {
     .name = {(const uint8_t *)"headers", 7},
@@ -534,4 +387,5 @@ const struct qsi_exchange_type qsi_match_headers = {
     .remove = remove_binding,
     .collect = collect,
     .check = check,
+    .looks_at_headers = looks_at_headers,
 };

@@ -31,20 +31,20 @@ static qs_status lookup_default(struct qsi_router *router, struct qsi_exchange *
     return QS_OK;
 }
 
-static qs_status collect_named(struct qsi_router *router, struct qsi_slice name)
+static qs_status collect_named(struct qsi_collection *collection, struct qsi_slice name)
 {
-    struct qsi_destination *destination = qsi_router_find_destination(router, name);
+    struct qsi_destination *destination = qsi_router_find_destination(collection->router, name);
 
-    return destination != NULL ? qsi_collect_destination(router, destination) : QS_OK;
+    return destination != NULL ? qsi_collect_destination(collection, destination) : QS_OK;
 }
 
-static qs_status collect_default(struct qsi_router *router, struct qsi_exchange *exchange,
+static qs_status collect_default(struct qsi_collection *collection, struct qsi_exchange *exchange,
                                  const struct qsi_routing *routing)
 {
     (void)exchange;
-    QS_TRY(collect_named(router, routing->key));
+    QS_TRY(collect_named(collection, routing->key));
     for (uint32_t i = 0; i < routing->copy_count; i++) {
-        QS_TRY(collect_named(router, routing->copies[i]));
+        QS_TRY(collect_named(collection, routing->copies[i]));
     }
     return QS_OK;
 }
@@ -132,20 +132,20 @@ static qs_status lookup_by_key(struct qsi_router *router, struct qsi_exchange *e
     return qsi_binding_set_route(router, set, route_out);
 }
 
-static qs_status collect_key(struct qsi_router *router, const struct qsi_exchange *exchange,
+static qs_status collect_key(struct qsi_collection *collection, const struct qsi_exchange *exchange,
                              struct qsi_slice key)
 {
     const struct qsi_binding_set *set = qsi_map_get(exchange->matcher, key.data, key.bytes);
 
-    return set != NULL ? qsi_collect_add(router, set) : QS_OK;
+    return set != NULL ? qsi_collect_add(collection, set) : QS_OK;
 }
 
-static qs_status collect_keys(struct qsi_router *router, struct qsi_exchange *exchange,
+static qs_status collect_keys(struct qsi_collection *collection, struct qsi_exchange *exchange,
                               const struct qsi_routing *routing)
 {
-    QS_TRY(collect_key(router, exchange, routing->key));
+    QS_TRY(collect_key(collection, exchange, routing->key));
     for (uint32_t i = 0; i < routing->copy_count; i++) {
-        QS_TRY(collect_key(router, exchange, routing->copies[i]));
+        QS_TRY(collect_key(collection, exchange, routing->copies[i]));
     }
     return QS_OK;
 }
@@ -202,11 +202,11 @@ static qs_status lookup_all(struct qsi_router *router, struct qsi_exchange *exch
     return qsi_binding_set_route(router, exchange->matcher, route_out);
 }
 
-static qs_status collect_all(struct qsi_router *router, struct qsi_exchange *exchange,
+static qs_status collect_all(struct qsi_collection *collection, struct qsi_exchange *exchange,
                              const struct qsi_routing *routing)
 {
     (void)routing;
-    return qsi_collect_add(router, exchange->matcher);
+    return qsi_collect_add(collection, exchange->matcher);
 }
 
 const struct qsi_exchange_type qsi_match_fanout = {

@@ -244,7 +244,7 @@ static qs_status walk(struct topic *topic, struct qsi_slice key)
     return QS_OK;
 }
 
-static qs_status match(struct qsi_router *router, struct topic *topic, struct qsi_slice key)
+static qs_status match(struct qsi_collection *collection, struct topic *topic, struct qsi_slice key)
 {
     struct node **entered;
     size_t entered_count;
@@ -253,19 +253,19 @@ static qs_status match(struct qsi_router *router, struct topic *topic, struct qs
     entered = (struct node **)(void *)topic->entered.data;
     entered_count = topic->entered.bytes / sizeof *entered;
     for (size_t i = 0; i < entered_count; i++) {
-        QS_TRY(qsi_collect_add(router, &entered[i]->set));
+        QS_TRY(qsi_collect_add(collection, &entered[i]->set));
     }
     return QS_OK;
 }
 
 /* -- looking up ------------------------------------------------------------------------------- */
 
-static qs_status collect(struct qsi_router *router, struct qsi_exchange *exchange,
+static qs_status collect(struct qsi_collection *collection, struct qsi_exchange *exchange,
                          const struct qsi_routing *routing)
 {
-    QS_TRY(match(router, exchange->matcher, routing->key));
+    QS_TRY(match(collection, exchange->matcher, routing->key));
     for (uint32_t i = 0; i < routing->copy_count; i++) {
-        QS_TRY(match(router, exchange->matcher, routing->copies[i]));
+        QS_TRY(match(collection, exchange->matcher, routing->copies[i]));
     }
     return QS_OK;
 }
@@ -274,15 +274,16 @@ static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange
                         struct qsi_slice key, const struct qsi_route **route_out)
 {
     struct topic *topic = exchange->matcher;
+    struct qsi_collection collection;
     struct qsi_route collected;
 
     *route_out = qsi_route_cache_get(&topic->cache, key);
     if (QS_LIKELY(*route_out != NULL)) {
         return QS_OK;
     }
-    qsi_collect_begin(router);
-    QS_TRY(match(router, topic, key));
-    collected = qsi_collect_finish(router);
+    qsi_collect_begin(&collection, router);
+    QS_TRY(match(&collection, topic, key));
+    collected = qsi_collect_finish(&collection);
     return qsi_route_cache_put(router, &topic->cache, key, &collected, route_out);
 }
 

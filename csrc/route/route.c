@@ -27,13 +27,15 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
     return QS_OK;
 }
 
-void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination)
+void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination,
+                                   enum qsi_auto_delete auto_delete)
 {
+    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
     struct qsi_slice name = destination->name;
     const struct qsi_destination *removed;
 
-    qsi_router_drop_bindings_to(router, destination);
-    qsi_router_delete_done(router);
+    qsi_router_drop_bindings_to(router, destination, done);
+    qsi_router_delete_done(router, done);
     router->recent_destination = NULL;
     removed = qsi_map_remove(&router->destinations, name.data, name.bytes);
     QS_ASSERT(removed == destination);
@@ -121,7 +123,6 @@ qs_status qsi_router_init(struct qsi_router *router, qsi_exchange_deleted *delet
 
     *router = (struct qsi_router){.deleted = deleted, .deleted_context = context};
     qsi_list_init(&router->exchanges);
-    qsi_list_init(&router->done);
     status = predeclare_all(router, error);
     if (status != QS_OK) {
         qsi_router_fini(router);
@@ -134,9 +135,8 @@ void qsi_router_fini(struct qsi_router *router)
     if (router == NULL || router->exchanges.next == NULL) {
         return; /* zeroed memory */
     }
-    router->keeps_auto_delete = true; /* all of them go here, one by one */
     while (!qsi_list_is_empty(&router->exchanges)) {
-        qsi_router_drop_exchange(router, qsi_exchange_at(router->exchanges.next));
+        qsi_router_drop_exchange(router, qsi_exchange_at(router->exchanges.next), NULL);
     }
     QS_ASSERT(router->bindings.count == 0);
     qsi_map_fini(&router->exchange_names);

@@ -76,8 +76,8 @@ struct qsi_exchange_type;
 
 /* Read by the owner, written by the router. */
 struct qsi_exchange {
-    struct qsi_list in_router;          /* qsi_router.exchanges */
-    struct qsi_list in_done;            /* qsi_router.done */
+    struct qsi_list in_router; /* qsi_router.exchanges */
+    struct qsi_list in_done;   /* auto-delete exchanges that have lost their last binding */
     struct qsi_destination destination; /* of bindings from other exchanges */
     struct qsi_slice name;
     const struct qsi_exchange_type *type;
@@ -87,6 +87,7 @@ struct qsi_exchange {
     bool auto_delete;              /* deleted when its last binding from it goes */
     bool internal;                 /* takes no messages from publishers */
     bool predeclared;              /* "" and amq.*: there from the start, never deleted */
+    bool by_headers;               /* headers decide where its messages go */
     bool is_plain;                 /* the key alone decides, and no other exchange takes part */
     uint32_t binding_count;        /* from it */
     uint32_t onward_count;         /* those that lead to exchanges */
@@ -113,6 +114,12 @@ struct qsi_binding {
     uint8_t identity[]; /* the key of qsi_router.bindings; key and arguments point into it */
 };
 
+/* What becomes of auto-delete exchanges that lose their last binding in a call. */
+enum qsi_auto_delete {
+    QSI_AUTO_DELETE_GOES,
+    QSI_AUTO_DELETE_STAYS, /* a history is replayed, which tells of their deletion itself */
+};
+
 /* An auto-delete exchange has lost its last binding and goes when this returns; it may be read,
  * and the router must not be called. */
 typedef void qsi_exchange_deleted(void *context, const struct qsi_exchange *exchange);
@@ -127,14 +134,11 @@ struct qsi_router {
     struct qsi_destination *recent_destination; /* likewise */
     qsi_exchange_deleted *deleted;              /* may be NULL */
     void *deleted_context;
-    bool keeps_auto_delete; /* while a history is replayed that tells of those deletions itself */
     uint64_t next_order;
     uint64_t mark;             /* number of the last collection */
     struct qsi_buf collected;  /* qsi_destination *: reused by every collection */
     struct qsi_buf reached;    /* qsi_exchange *: those of the collection */
-    bool has_matched;          /* something was collected since this was cleared */
     struct qsi_route walked;   /* the last route that was not remembered */
-    struct qsi_list done;      /* auto-delete exchanges that have lost their last binding */
     struct qsi_buf identity;   /* a key of bindings under construction */
     uint64_t remembered_bytes; /* of routes */
 };
@@ -150,7 +154,8 @@ void qsi_router_fini(struct qsi_router *router);
 /* ---- exchanges ---- */
 
 struct qsi_exchange_options {
-    struct qsi_slice type;      /* "direct", "fanout", "headers", "topic" */
+    struct qsi_slice type;      /* "direct", "fanout", "headers", "topic",
+                                   "x-consistent-hash", "x-modulus-hash" */
     struct qsi_slice arguments; /* an encoded table, kept as it is */
     bool durable;
     bool auto_delete;
@@ -186,7 +191,8 @@ qs_status qsi_exchange_check_delete(const struct qsi_exchange *exchange, bool if
 /* Drops the exchange and its bindings, those from it and those to it; may delete auto-delete
  * exchanges that led to it.  deleted is not called for this one.  REQUIRES that
  * qsi_exchange_check_delete allows it. */
-void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange);
+void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange,
+                       enum qsi_auto_delete auto_delete);
 
 /* ---- destinations ---- */
 
@@ -195,7 +201,8 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
                                      qs_error *error) QS_MUST_CHECK;
 /* Drops its bindings too, in time proportional to their number; may delete auto-delete
  * exchanges. */
-void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination);
+void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination,
+                                   enum qsi_auto_delete auto_delete);
 /* NULL when there is none. */
 struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,
                                                     struct qsi_slice name);
@@ -214,8 +221,8 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
  * QS_ACCESS_REFUSED default exchange; QS_ENOMEM. */
 qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
                             struct qsi_destination *destination, struct qsi_slice key,
-                            struct qsi_slice arguments, bool *unbound_out,
-                            qs_error *error) QS_MUST_CHECK;
+                            struct qsi_slice arguments, enum qsi_auto_delete auto_delete,
+                            bool *unbound_out, qs_error *error) QS_MUST_CHECK;
 
 /* ---- lookup ---- */
 

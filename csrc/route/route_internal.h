@@ -40,16 +40,27 @@ qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice na
                                   struct qsi_exchange **exchange_out,
                                   qs_error *error) QS_MUST_CHECK;
 void qsi_exchange_note_is_plain(struct qsi_exchange *exchange);
+/* done: a list of one call, of auto-delete exchanges that lost their last binding in it, or NULL:
+ * they stay. */
 /* After a binding of exchange was dropped: an auto-delete exchange without any is done. */
-void qsi_exchange_note_if_done(struct qsi_router *router, struct qsi_exchange *exchange);
-void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange);
-/* Deletes what is done, and what is done with that. */
-void qsi_router_delete_done(struct qsi_router *router);
+void qsi_exchange_note_if_done(struct qsi_exchange *exchange, struct qsi_list *done);
+void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
+                              struct qsi_list *done);
+/* Deletes what is done, and what is done with that.  NULL: nothing is. */
+void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done);
+/* The list for a call: an empty one, or NULL. */
+static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
+                                             enum qsi_auto_delete auto_delete)
+{
+    qsi_list_init(list);
+    return auto_delete == QSI_AUTO_DELETE_GOES ? list : NULL;
+}
 
 /* ---- binding.c ---- */
 
 void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding);
 /* Bindings to it, which others may have lost with that. */
-void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination);
+void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
+                                 struct qsi_list *done);
 
 #endif

@@ -30,8 +30,10 @@ qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
 /* The alternate exchange, unless there is none or it was reached before.  It is found by name at
  * each use: it may be declared later than what names it, deleted, and declared again.  The default
  * exchange has no bindings that could match, as in RabbitMQ. */
-static qs_status reach_alternate(struct qsi_router *router, const struct qsi_exchange *exchange)
+static qs_status reach_alternate(struct qsi_collection *collection,
+                                 const struct qsi_exchange *exchange)
 {
+    const struct qsi_router *router = collection->router;
     struct qsi_exchange *alternate;
 
     if (exchange->alternate.bytes == 0) {
@@ -39,7 +41,7 @@ static qs_status reach_alternate(struct qsi_router *router, const struct qsi_exc
     }
     alternate =
         qsi_map_get(&router->exchange_names, exchange->alternate.data, exchange->alternate.bytes);
-    return alternate != NULL ? qsi_collect_destination(router, &alternate->destination) : QS_OK;
+    return alternate != NULL ? qsi_collect_destination(collection, &alternate->destination) : QS_OK;
 }
 
 /* Collects from exchange and all that lie behind it.  Whoever is reached is marked, so each is
@@ -47,20 +49,21 @@ static qs_status reach_alternate(struct qsi_router *router, const struct qsi_exc
 static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
                       const struct qsi_routing *routing)
 {
+    struct qsi_collection collection;
     bool by_headers = false;
 
-    qsi_collect_begin(router);
-    QS_TRY(qsi_collect_destination(router, &exchange->destination));
+    qsi_collect_begin(&collection, router);
+    QS_TRY(qsi_collect_destination(&collection, &exchange->destination));
     for (size_t at = 0; at < router->reached.bytes; at += sizeof exchange) {
         memcpy(&exchange, router->reached.data + at, sizeof exchange);
-        router->has_matched = false;
-        by_headers = by_headers || exchange->type == &qsi_match_headers;
-        QS_TRY(exchange->type->collect(router, exchange, routing));
-        if (!router->has_matched) {
-            QS_TRY(reach_alternate(router, exchange));
+        collection.has_matched = false;
+        by_headers = by_headers || exchange->by_headers;
+        QS_TRY(exchange->type->collect(&collection, exchange, routing));
+        if (!collection.has_matched) {
+            QS_TRY(reach_alternate(&collection, exchange));
         }
     }
-    router->walked = qsi_collect_finish(router);
+    router->walked = qsi_collect_finish(&collection);
     router->walked.by_headers = by_headers;
     return QS_OK;
 }

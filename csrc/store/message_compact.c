@@ -7,46 +7,21 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "compaction.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "le.h"
-#include "message_copy.h"
 #include "message_store.h"
-#include "message_walk.h"
 
 #include <string.h>
 
 /* How many times the size of a file may be read to tell its records from garbage. */
 #define EFFORT_MAX 4u
-#define TABLE_STEP (QSI_OUTPUT_BUFFER_BYTES / 8)
-
-struct qsi_compaction {
-    struct qsi_message_file *from; /* a reference */
-    struct qsi_message_file *to;   /* in no table before the end */
-    uint8_t *wanted;               /* bit by slot: live at the beginning, and not copied yet */
-    uint8_t *was_live;             /* bit by slot */
-    uint32_t slot_count;
-    uint32_t wanted_count;
-    uint64_t lost_count;
-    bool has_name;    /* of the new file, in the directory */
-    bool is_whole;    /* the new file */
-    bool is_hopeless; /* the old one */
-};
-
-static bool has_bit(const uint8_t *bits, uint32_t index)
-{
-    return (bits[index / 8] >> (index % 8) & 1) != 0;
-}
 
 static void set_bit(uint8_t *bits, uint32_t index)
 {
     bits[index / 8] = (uint8_t)(bits[index / 8] | 1u << (index % 8));
-}
-
-static void clear_bit(uint8_t *bits, uint32_t index)
-{
-    bits[index / 8] = (uint8_t)(bits[index / 8] & ~(1u << (index % 8)));
 }
 
 /* -- choosing --------------------------------------------------------------------------------- */
@@ -162,11 +137,6 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
     return status;
 }
 
-uint64_t qsi_compaction_lost(const struct qsi_compaction *job)
-{
-    return job->lost_count;
-}
-
 /* Nobody may come to need what was left behind as dead. */
 static bool still_fits(const struct qsi_compaction *job) QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -176,7 +146,7 @@ static bool still_fits(const struct qsi_compaction *job) QSI_REQUIRES(qsi_messag
         return false;
     }
     for (uint32_t slot = 0; slot < job->slot_count; slot++) {
-        if (qsi_counts_is_live(counts, slot) && !has_bit(job->was_live, slot)) {
+        if (qsi_counts_is_live(counts, slot) && !qsi_compaction_has(job->was_live, slot)) {
             return false;
         }
     }
@@ -235,155 +205,6 @@ void qsi_message_store_compact_end(struct qsi_message_store *store, struct qsi_c
     free_job(store, job);
 }
 
-/* -- finding the live records ----------------------------------------------------------------- */
-
-static qs_status copy_found(struct qsi_compaction *job, struct qsi_message_output *output,
-                            const struct qsi_message_view *view, const struct qsi_body_ref *ref,
-                            bool *copied_out, qs_error *error)
-{
-    QS_TRY(qsi_output_copy(output, view, ref, copied_out, error));
-    if (*copied_out) {
-        output->offsets[ref->slot] = output->flushed + output->used - qsi_body_packed_bytes(ref);
-        clear_bit(job->wanted, ref->slot);
-        job->wanted_count--;
-    }
-    return QS_OK;
-}
-
-/* skips: headers of dead records are believed, and their bodies neither read nor searched. */
-static qs_status sweep(struct qsi_compaction *job, struct qsi_message_output *output,
-                       struct qsi_message_walk *walk, bool skips, qs_error *error)
-{
-    struct qsi_body_ref ref;
-    bool found = true;
-
-    walk->position = QSI_MESSAGE_HEADER_BYTES;
-    walk->slot_min = 0;
-    while (job->wanted_count > 0) {
-        bool wanted;
-        bool copied = false;
-
-        qs_status status = qsi_walk_next(walk, &ref, &found, error);
-        if (status != QS_OK) {
-            return qsi_message_file_fail_unread(error, status, job->from->id);
-        }
-        if (!found) {
-            break;
-        }
-        wanted = ref.slot < job->slot_count && has_bit(job->wanted, ref.slot);
-        if (wanted) {
-            QS_TRY(copy_found(job, output, walk->view, &ref, &copied, error));
-        }
-        if (copied || (skips && !wanted)) {
-            qsi_walk_skip(walk, &ref);
-        } else {
-            walk->position += QSI_BODY_PACKED_ALIGNMENT;
-        }
-    }
-    return QS_OK;
-}
-
-static qs_status fail_unread(const struct qsi_compaction *job, qs_status status, qs_error *error)
-{
-    status = qsi_message_file_fail(error, status, job->from->id);
-    return qsi_message_file_fail_unread(error, status, job->from->id);
-}
-
-/* Slots [first, first + *count_out) of the old file's table, into the buffer.  *count_out 0: the
- * table or the file ends here. */
-static qs_status read_table(const struct qsi_compaction *job, struct qsi_message_output *output,
-                            const struct qsi_message_view *view, uint32_t first,
-                            uint32_t *count_out, qs_error *error)
-{
-    uint32_t slots = view->header.table_slots;
-    uint32_t left = first < slots ? slots - first : 0;
-    uint32_t count = left < TABLE_STEP ? left : TABLE_STEP;
-    size_t read;
-    qs_status status = qsi_file_read(output->env, view->handle, output->buffer, (size_t)count * 8,
-                                     view->header.table_offset + (uint64_t)first * 8, &read, error);
-
-    *count_out = (uint32_t)(read / 8);
-    return status == QS_OK ? QS_OK : fail_unread(job, status, error);
-}
-
-static qs_status is_table_whole(const struct qsi_compaction *job, struct qsi_message_output *output,
-                                const struct qsi_message_view *view, bool *whole_out,
-                                qs_error *error)
-{
-    uint64_t end = view->header.table_offset + (uint64_t)view->header.table_slots * 8;
-    uint32_t slot = 0;
-    uint32_t crc = 0;
-    uint32_t count;
-    uint8_t stored[4];
-    size_t read;
-    qs_status status;
-
-    do {
-        QS_TRY(read_table(job, output, view, slot, &count, error));
-        crc = qs_crc32c(crc, output->buffer, (size_t)count * 8);
-        slot += count;
-    } while (count > 0);
-    status = qsi_file_read(output->env, view->handle, stored, sizeof stored, end, &read, error);
-    if (status != QS_OK) {
-        return fail_unread(job, status, error);
-    }
-    *whole_out =
-        slot == view->header.table_slots && read == sizeof stored && qsi_get_u32(stored) == crc;
-    return QS_OK;
-}
-
-/* What an earlier compaction has lost is not searched for again.  A damaged table tells nothing:
- * then everything is. */
-static qs_status forget_lost(struct qsi_compaction *job, struct qsi_message_output *output,
-                             const struct qsi_message_view *view, qs_error *error)
-{
-    uint32_t slot = 0;
-    uint32_t count = 0;
-    bool whole = false;
-
-    if (view->file->id.generation > 0) {
-        QS_TRY(is_table_whole(job, output, view, &whole, error));
-    }
-    while (whole) {
-        QS_TRY(read_table(job, output, view, slot, &count, error));
-        for (uint32_t i = 0; i < count; i++, slot++) {
-            if (slot < job->slot_count && qsi_get_u64(output->buffer + (size_t)i * 8) == 0 &&
-                has_bit(job->wanted, slot)) {
-                clear_bit(job->wanted, slot);
-                job->wanted_count--;
-                job->lost_count++;
-            }
-        }
-        whole = count > 0;
-    }
-    return QS_OK;
-}
-
-static qs_status copy_live(struct qsi_message_store *store, struct qsi_compaction *job,
-                           struct qsi_message_output *output, const struct qsi_message_view *view,
-                           qs_error *error)
-{
-    uint64_t end = view->file->id.generation == 0 ? view->bytes : view->header.table_offset;
-    struct qsi_message_walk walk;
-    qs_status status;
-
-    QS_TRY(forget_lost(job, output, view, error));
-    status = qsi_walk_init(&walk, store->env, view, end, error);
-    if (status == QS_OK) {
-        status = sweep(job, output, &walk, true, error);
-    }
-    /* An abandoned place may have led the first one past a record: look everywhere. */
-    if (status == QS_OK && job->wanted_count > 0) {
-        status = sweep(job, output, &walk, false, error);
-    }
-    qsi_walk_fini(&walk);
-    if (status == QS_OK) {
-        job->lost_count += job->wanted_count;
-        status = qsi_output_flush(output, error);
-    }
-    return status;
-}
-
 /* -- the job ---------------------------------------------------------------------------------- */
 
 static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output *output,
@@ -394,7 +215,7 @@ static qs_status put_table(struct qsi_compaction *job, struct qsi_message_output
 
     for (uint32_t slot = 0; slot < job->slot_count;) {
         uint32_t left = job->slot_count - slot;
-        uint32_t count = left < TABLE_STEP ? left : TABLE_STEP;
+        uint32_t count = left < QSI_TABLE_STEP ? left : QSI_TABLE_STEP;
 
         for (uint32_t i = 0; i < count; i++) {
             qsi_put_u64(output->buffer + (size_t)i * 8, output->offsets[slot + i]);
@@ -482,7 +303,7 @@ static qs_status rewrite(struct qsi_message_store *store, struct qsi_compaction 
         output.handle = NULL;
         goto out;
     }
-    status = copy_live(store, job, &output, view, error);
+    status = qsi_compaction_copy_live(store, job, &output, view, error);
     if (status == QS_OK) {
         status = finish(store, job, &output, view->header.salt, error);
     }

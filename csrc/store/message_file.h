@@ -52,8 +52,7 @@ struct qsi_message_file {
     bool is_hopeless GUARDED;   /* compaction could make nothing of it */
     bool is_dirty GUARDED;      /* in store->dirty */
     bool is_taken GUARDED;      /* in the set that is out */
-    uint64_t retained_end GUARDED; /* since qsi_message_store_retain: 0 if nothing names the file */
-    bool is_too_long GUARDED;      /* there is something behind retained_end */
+    bool is_too_long GUARDED;   /* there is something behind its last record */
     struct qsi_list in_idle GUARDED;      /* of open, settled files without references */
     struct qsi_list in_unsettled GUARDED; /* empty: settled */
     struct qsi_list in_replaced GUARDED;
@@ -170,7 +169,7 @@ qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_pla
 /* fdatasync, once: a failure is remembered and final. */
 qs_status qsi_message_file_sync(struct qsi_message_store *store, struct qsi_message_id id,
                                 qs_file *handle, qs_error *error) QS_MUST_CHECK;
-/* Cuts a file to size, durably. */
+/* Truncates a file, durably. */
 qs_status qsi_message_file_truncate(struct qsi_message_store *store, struct qsi_message_id id,
                                     qs_file *handle, uint64_t bytes, qs_error *error) QS_MUST_CHECK;
 /* Removes the name of a file, if it is there. */

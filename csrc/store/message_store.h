@@ -93,27 +93,6 @@ qs_status qsi_message_store_locate(struct qsi_message_store *store, const struct
 qs_status qsi_message_store_check(struct qsi_message_store *store, const struct qsi_body_ref *ref,
                                   qs_error *error) QS_MUST_CHECK;
 
-/* A file that holds live records. */
-struct qsi_retained {
-    uint32_t file;
-    uint64_t end; /* the largest qsi_body_ref_end() of the references to it */
-};
-
-/* Takes note of the references found by recovery and syncs the files that they name, from
- * settled_below on, because what recovery read may have been in the page cache only.  Nothing is
- * removed: until it is written down what recovery found, the next one must find it again.  Files in
- * any order; of one named twice the larger end counts.  settled_below: what
- * qsi_message_store_settled_below said at the last checkpoint, or 0.  QS_ECORRUPT when a named file
- * is missing or shorter than its end.  REQUIRES nothing reserved yet. */
-qs_status qsi_message_store_retain(struct qsi_message_store *store,
-                                   const struct qsi_retained *files, size_t file_count,
-                                   uint32_t settled_below, qs_error *error) QS_MUST_CHECK;
-/* Fits the directory to what retain was told: files that are not named go, the others lose what is
- * behind their end.  REQUIRES retain, and nothing reserved since. */
-qs_status qsi_message_store_trim(struct qsi_message_store *store, qs_error *error) QS_MUST_CHECK;
-/* Files with a lower number are synced and truncated for good: for checkpoints to remember. */
-uint32_t qsi_message_store_settled_below(struct qsi_message_store *store);
-
 /* ---- reference counts ----
  *
  * Each body has two counts: of the references from durable queues, which checkpoints record and
@@ -194,8 +173,6 @@ qs_status qsi_message_store_compact_begin(struct qsi_message_store *store,
  * leaves all as it was; after QS_ECORRUPT the file is not tried again. */
 qs_status qsi_message_store_compact_run(struct qsi_message_store *store, struct qsi_compaction *job,
                                         qs_error *error) QS_MUST_CHECK;
-/* How many live records the new generation lacks. */
-uint64_t qsi_compaction_lost(const struct qsi_compaction *job);
 /* Done, and run answered QS_OK: the new generation takes over, readers
  * under way go on with the old one, and that one goes with the next checkpoint.  Else the new file
  * is removed.  Frees the job; NULL is fine. */
@@ -283,10 +260,6 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *store,
 /* For an orderly close, after the last sync: also gives back the end of the file in use and
  * removes an unused one.  A later reserve starts a new file. */
 qs_status qsi_message_store_settle(struct qsi_message_store *store, qs_error *error) QS_MUST_CHECK;
-/* Removes a file that no reference names any more, and makes that durable.  REQUIRES that it is
- * settled: below qsi_message_store_settled_below. */
-qs_status qsi_message_store_remove(struct qsi_message_store *store, uint32_t file,
-                                   qs_error *error) QS_MUST_CHECK;
 struct qsi_message_space {
     uint64_t file_count;   /* files that are not doomed */
     uint64_t live_bytes;   /* of bodies with references */

@@ -19,6 +19,8 @@ from .connection import Connection
 from .message import Message, Receipt
 from .queue import Queue
 from .store import Opening, Store, open  # noqa: A004 - the one shadowing that is meant
+from .stream import Stream, StreamConsumer
+from .transaction import Transaction
 
 __all__ = [
     "Channel",
@@ -30,5 +32,8 @@ __all__ = [
     "Queue",
     "Receipt",
     "Store",
+    "Stream",
+    "StreamConsumer",
+    "Transaction",
     "open",
 ]

@@ -10,7 +10,7 @@ from .. import _core
 from ..channel import Channel as SynchronousChannel
 from ..errors import ChannelClosed
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Face"]
 
 
 class Face(Protocol):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .. import _core
 from ..errors import ChannelClosed, StoreClosed
+from .engine import Engine
 
 __all__ = ["Registry"]
 
@@ -20,7 +21,7 @@ class _Channel(Protocol):
     @property
     def _loop(self) -> asyncio.AbstractEventLoop: ...
     @property
-    def _engine(self) -> _core.Channel: ...
+    def _engine(self) -> Engine: ...
     def _ended(self, reason: ChannelClosed, /) -> None: ...
 
 
@@ -60,7 +61,7 @@ class Registry:
         channel._ended(_reason())
         raise StoreClosed("the store is closed")
 
-    def close(self) -> list[_core.Channel | _core.Connection]:
+    def close(self) -> list[Engine | _core.Connection]:
         """End every channel: here those of the running loop, before this returns, each other one in
         its own loop, when that comes to it.  Returns what is under them, and the connections."""
         with self._mutex:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -20,12 +20,15 @@ from ..errors import StoreCorrupt
 from ..fields import FieldValue
 from ..figures import QueueStatus, Stats
 from ..options import signature_of
-from ..queue import Codec
+from ..queue import Codec, Seconds
 from ..store import Binding, ExchangeInfo, RecoveryReport, StoreOptions
+from ..stream import Start
 from .channel import Channel
 from .connection import Connection
+from .engine import Engine
 from .queue import Queue
 from .registry import Registry
+from .stream import Stream, StreamConsumer
 from .threads import Threads
 
 if TYPE_CHECKING:
@@ -192,6 +195,57 @@ class Store:
         synchronous_queue.warn_of_slips(name, arguments, stacklevel=2)
         return Queue(self, queue)
 
+    async def stream(
+        self,
+        name: str,
+        *,
+        max_age: str | Seconds | None = None,
+        max_length_bytes: int | None = None,
+        max_messages: int | None = None,
+        segment_bytes: int | None = None,
+        codec: Codec | None = None,
+    ) -> Stream:
+        """As :meth:`pyqstore.Store.stream`."""
+        declare = partial(
+            self._store.stream,
+            name,
+            max_age=max_age,
+            max_length_bytes=max_length_bytes,
+            max_messages=max_messages,
+            segment_bytes=segment_bytes,
+            codec=codec,
+        )
+        return Stream(self, await self._threads.run(declare))
+
+    async def stream_consumer(
+        self,
+        streams: str | Sequence[str],
+        group: str,
+        *,
+        instance: str | None = None,
+        start: Start = "first",
+        reset: Literal["first", "next"] | None = None,
+        columns: Sequence[str] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        on_assign: Callable[[list[str]], object] | None = None,
+        on_revoke: Callable[[list[str]], object] | None = None,
+    ) -> StreamConsumer:
+        """As :meth:`pyqstore.Store.stream_consumer`; ``on_assign`` and ``on_revoke`` are called in
+        a thread."""
+        join = partial(
+            self._store.stream_consumer,
+            streams,
+            group,
+            instance=instance,
+            start=start,
+            reset=reset,
+            columns=columns,
+            routing_keys=routing_keys,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+        )
+        return StreamConsumer(self, await self._threads.run(join))
+
     async def close(self) -> None:
         """Requeue what channels hold, make everything durable, close the files.  Closing twice is
         fine.  A store that was given stays open: only channels and connections that were opened
@@ -278,7 +332,7 @@ class Store:
         return self._store.stats()
 
 
-def _close_all(ended: list[_core.Channel | _core.Connection]) -> None:
+def _close_all(ended: list[Engine | _core.Connection]) -> None:
     """In a thread: what nobody uses any more, but for a call that was under way."""
     for handle in ended:
         while True:

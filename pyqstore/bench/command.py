@@ -45,6 +45,7 @@ WORKLOADS = (
     "recovery",
     "scaling",
     "asynchronous",
+    "streams",
     "rivals",
 )
 _WIDTH_MOST = 1000

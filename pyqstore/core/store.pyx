@@ -114,15 +114,8 @@ cdef class Store:
     def _forked(self):
         return self.generation != fork_generation
 
-    def close(self):
-        """Requeue what channels hold, make everything durable and give the store up.  Closing twice
-        is fine.
-
-        Waits for calls that other threads have under way; waiting ones are turned away within 0.1
-        s. In a child of fork() only memory is freed.  Raises StoreFailed when something published
-        could not be made durable, StoreFull when there was no space to note that it is: the next
-        open recovers it, as after a crash.  The store is closed all the same.
-        """
+    def _close(self):
+        """Wait for calls that other threads have under way, and give the store up."""
         cdef qs_error error
         cdef qs_status status
         cdef bint forked = self.generation != fork_generation

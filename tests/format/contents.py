@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyqstore
+from pyqstore import _core
 from pyqstore.codec import crc32c
 
 SMALL = {
@@ -19,6 +20,8 @@ SMALL = {
     "checkpoint_interval": None,
 }
 SHORT = 40
+_ROW = {"offset", "timestamp", "body", "exchange", "routing_key"}
+"""Columns of a stream that are no properties."""
 
 
 def pack(store: Path, archive: Path) -> None:
@@ -100,18 +103,72 @@ def _delayed(store: pyqstore.Store, queue: str) -> list[str]:
     ]
 
 
-def _settled(store: pyqstore.Store) -> None:
+def streams_of(store: pyqstore.Store) -> dict[str, pyqstore.Stream]:
+    found = {}
+    for name in sorted(store.queues()):
+        try:
+            found[name] = store.stream(name)
+        except pyqstore.PreconditionFailed:
+            continue  # a queue
+    return found
+
+
+def _look_stream(store: pyqstore.Store, stream: pyqstore.Stream) -> dict[str, Any]:
+    status = stream.status()
+    return {
+        "first": status.first,
+        "next": status.next,
+        "segments": status.segments,
+        "groups": {
+            group.decode(): int.from_bytes(offset, "little")
+            for group, offset in sorted(_core.stream_cursors(store, stream.name))
+        },
+    }
+
+
+def _read_stream(store: pyqstore.Store, stream: pyqstore.Stream) -> dict[str, Any]:
+    """All that is in it but the times, which only ascend, and where each group goes on."""
+    rows = stream.read("first").read_all().to_pylist()
+    times = [row["timestamp"] for row in rows]
+    assert times == sorted(times)
+    told = _look_stream(store, stream)
+    return {
+        "rows": [
+            [
+                row["offset"],
+                _text(row["body"]),
+                row["exchange"],
+                row["routing_key"],
+                {
+                    name: value
+                    for name, value in row.items()
+                    if name not in _ROW and value is not None
+                },
+            ]
+            for row in rows
+        ],
+        "groups": told["groups"],
+    }
+
+
+def with_streams(told: dict[str, Any], streams: dict[str, Any]) -> dict[str, Any]:
+    """Stores from before there were streams have nothing written down of them."""
+    return {**told, "streams": streams} if streams else told
+
+
+def _settled(store: pyqstore.Store, queues: list[str]) -> None:
     """What has expired since the store was written leaves it, and is due what was due."""
     store.accept_clock()
     before: object = None
-    while before != (before := [store.queue_status(name) for name in store.queues()]):
+    while before != (before := [store.queue_status(name) for name in queues]):
         time.sleep(0.1)
 
 
 def look(path: Path) -> dict[str, Any]:
     """Without changing anything: names, and how many messages there are to see."""
     with pyqstore.open(path, read_only=True, create=False) as store:
-        return {
+        streams = streams_of(store)
+        told = {
             "exchanges": {
                 info.name: [info.type, info.auto_delete, info.internal, info.arguments]
                 for info in store.exchanges().values()
@@ -121,8 +178,14 @@ def look(path: Path) -> dict[str, Any]:
                 [bound.source, bound.destination, bound.routing_key, bound.arguments]
                 for bound in store.bindings()
             ),
-            "queues": {name: store.queue_status(name).lazy for name in sorted(store.queues())},
+            "queues": {
+                name: store.queue_status(name).lazy
+                for name in sorted(store.queues())
+                if name not in streams
+            },
         }
+        looked = {name: _look_stream(store, stream) for name, stream in streams.items()}
+        return with_streams(told, looked)
 
 
 def key_of(name: str) -> str:
@@ -138,19 +201,19 @@ def drain(path: Path, keys: list[str], forgotten: list[str], **options: Any) -> 
         store = pyqstore.open(path, create=False, **SMALL, **options)
     with store:
         report = store.recovery_report
-        _settled(store)
-        return {
-            "queues": {name: _drain(store, name, damaged) for name in sorted(store.queues())},
-            "delayed": {
-                name: delayed
-                for name in sorted(store.queues())
-                if (delayed := _delayed(store, name))
-            },
+        streams = streams_of(store)
+        queues = sorted(set(store.queues()) - set(streams))
+        _settled(store, queues)
+        told = {
+            "queues": {name: _drain(store, name, damaged) for name in queues},
+            "delayed": {name: delayed for name in queues if (delayed := _delayed(store, name))},
             "known": [key for key in keys + forgotten if store.transaction_known(key_of(key))],
             "damaged": damaged,
             "torn": report.torn_bytes > 0,
             "lost": [report.lost_ranges, report.lost_segments, report.lost_messages],
         }
+        read = {name: _read_stream(store, stream) for name, stream in streams.items()}
+        return with_streams(told, read)
 
 
 def plain(value: Any) -> Any:

@@ -21,6 +21,8 @@ FLAGS = {1: "properties per row", 2: "stored bodies", 4: "transient rows", 8: "e
 """Of messages records."""
 COLUMNS = {1: "deliveries", 2: "expiries", 4: "sizes", 8: "dues"}
 """Of the state of a segment."""
+TIMES = ("one time for all rows", "runs of times", "a time for each row")
+"""Of blocks, by their kind of times."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,17 @@ def _kinds_of_segment(path: Path, data: bytes) -> Iterator[str]:
             yield from (f"segment state, {name}" for bit, name in COLUMNS.items() if columns & bit)
 
 
+def _kinds_of_blocks(data: bytes) -> Iterator[str]:
+    """Of a file with blocks of messages by columns."""
+    yield "block file, sealed" if data[-4:] == b"QSBF" else "block file"
+    salt = data[48:56]
+    for at in range(PAGE, len(data) - 128, 64):
+        head = data[at : at + 128]
+        if head[:4] == b"QSBK" and head[8:16] == salt:
+            assert crc32c(head[:-4]) == struct.unpack("<I", head[-4:])[0]
+            yield f"block, {TIMES[head[5]]}"
+
+
 def kinds_of_file(path: Path) -> Iterator[str]:
     """What a file is, by its first bytes, and what is special about it."""
     data = path.read_bytes()
@@ -146,6 +159,8 @@ def kinds_of_file(path: Path) -> Iterator[str]:
         yield "message file, rewritten" if generation else "message file"
     elif magic == b"QSSEGMT\n":
         yield from _kinds_of_segment(path, data)
+    elif magic == b"QSBLOCK\n":
+        yield from _kinds_of_blocks(data)
     elif path.name in ("LOCK", "RESERVE"):
         yield path.name
 

@@ -11,11 +11,12 @@ import pytest
 
 import pyqstore
 
-from .contents import drain, files_of, look, plain, unpack
+from .contents import drain, files_of, look, plain, streams_of, unpack
 from .records import (
     COLUMNS,
     FLAGS,
     MESSAGES,
+    TIMES,
     Manifest,
     Record,
     bodies_in_place,
@@ -85,6 +86,7 @@ def test_store_of_an_earlier_version_is_drained_as_it_was_then(name: str, store:
     assert again["known"] == known["keys"]
     assert not any(again["queues"].values())
     assert plain(again["delayed"]) == known["drain"]["delayed"]
+    assert plain(again.get("streams")) == known["drain"].get("streams")  # reading takes nothing
 
 
 def test_store_of_an_earlier_version_goes_on_with_new_messages(name: str, store: Path) -> None:
@@ -99,6 +101,8 @@ def test_store_of_an_earlier_version_goes_on_with_new_messages(name: str, store:
                 rows, routing_key=queue, properties=pyqstore.Properties(delivery_mode=2)
             )
             assert channel.wait_for_confirms(60)
+        for stream in streams_of(opened).values():
+            stream.publish_batch(rows)
     assert Manifest.of(store).incompatible & 1
     assert any(record.flags & 32 for record in records(store) if record.type == MESSAGES)
     known = expected(name)
@@ -107,6 +111,14 @@ def test_store_of_an_earlier_version_goes_on_with_new_messages(name: str, store:
         known["drain"]["queues"][queue]
     )
     assert len(found["queues"][queue]) == len(known["drain"]["queues"][queue]) + 500
+    for stream, then in known["drain"].get("streams", {}).items():
+        read = found["streams"][stream]
+        first = read["rows"][0][0]  # there may be more than it keeps
+        assert read["rows"][:-500] == [row for row in then["rows"] if row[0] >= first]
+        assert [row[1] for row in read["rows"][-500:]] == [
+            row[0] for row in found["queues"][queue][-500:]
+        ]
+        assert read["groups"] == then["groups"]
     assert pyqstore.verify(store).damages == 0
 
 
@@ -118,9 +130,15 @@ def all_kinds() -> set[str]:
     return {kind for name in NAMES for kind in expected(name)["kinds"]}
 
 
+def record_headers() -> str:
+    """Framing and types of records, and what each kind of record has of its own."""
+    headers = sorted((ROOT / "csrc" / "codec").glob("*record.h"))
+    return "".join(header.read_text(encoding="utf-8") for header in headers)
+
+
 def test_every_record_of_the_format_is_in_a_golden_store() -> None:
     """The numbers are the engine's own: a new one fails here until a store with it is written."""
-    header = (ROOT / "csrc" / "codec" / "record.h").read_text(encoding="utf-8")
+    header = record_headers()
     types = {int(number) for _, number in ENUM.findall(header)}
     settles = {int(number) for number in KINDS.findall(header)}
     (flags,) = FLAG_BITS.findall(header)
@@ -133,7 +151,7 @@ def test_every_record_of_the_format_is_in_a_golden_store() -> None:
 
 
 def test_every_type_of_record_is_in_the_format_s_description() -> None:
-    header = (ROOT / "csrc" / "codec" / "record.h").read_text(encoding="utf-8")
+    header = record_headers()
     text = (ROOT / "docs" / "FORMAT.md").read_text(encoding="utf-8")
     table = text[text.index("| type | record | type | record |") :]
     table = table[: table.index("\n\n")]
@@ -164,11 +182,13 @@ def test_every_file_of_the_format_is_in_a_golden_store() -> None:
         "QSBD": "message file",
         "QSSEGMT": "segment, dense",
         "QSSEGST": "segment state",
+        "QSBLOCK": "block file",
     }
     assert found <= set(of_magic), "a kind of file without a golden store"
     wanted = {of_magic[magic] for magic in of_magic} | {"LOCK", "RESERVE"}
     wanted |= {"segment, packed", "transient segment", "message file, rewritten"}
     wanted |= {f"segment state, {column}" for column in COLUMNS.values()}
+    wanted |= {"block file, sealed"} | {f"block, {times}" for times in TIMES}
     assert wanted - all_kinds() == set()
 
 
@@ -186,13 +206,13 @@ def test_stores_from_before_a_feature_are_kept_beside_those_with_it(tmp_path: Pa
 def test_an_unknown_feature_is_refused_and_the_store_not_touched(tmp_path: Path) -> None:
     store = unpack(V1 / "aligned.tar.xz", tmp_path / "store")
     data = bytearray((store / "MANIFEST").read_bytes())
-    data[12] |= 2
+    data[12] |= 128
     data[-4:] = pyqstore.codec.crc32c(bytes(data[:-4])).to_bytes(4, "little")
     (store / "MANIFEST").write_bytes(data)
     before = files_of(store)
-    with pytest.raises(pyqstore.StoreError, match="features 0x3"):
+    with pytest.raises(pyqstore.StoreError, match="features 0x81"):
         pyqstore.open(store, create=False)
-    with pytest.raises(pyqstore.StoreError, match="features 0x3"):
+    with pytest.raises(pyqstore.StoreError, match="features 0x81"):
         pyqstore.open(store, read_only=True, create=False)
     assert {name: data for name, data in files_of(store).items() if name != "LOCK"} == {
         name: data for name, data in before.items() if name != "LOCK"

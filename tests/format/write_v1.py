@@ -48,6 +48,8 @@ class Writer:
         self.path = path
         self.options = {**SMALL, "segment_entries": 64, "sync": "none", **options}
         self.truth: Truth = {}
+        self.streams: Truth = {}
+        self.groups: dict[str, dict[str, int]] = {}
         self.keys: list[str] = []
         self.forgotten: list[str] = []
         self.open()
@@ -97,6 +99,26 @@ class Writer:
             pa.table({"body": [body(name, size) for name in names], **columns}), routing_key=key
         )
         self.truth[key].extend(names)
+
+    def declare_stream(self, stream: str, **arguments: int) -> pyqstore.Stream:
+        """Its truth is all that was ever published: how much of it is kept the plan waits for."""
+        declared = self.store.stream(stream, **arguments)
+        self.streams.setdefault(stream, [])
+        self.groups.setdefault(stream, {})
+        return declared
+
+    def append(self, stream: str, name: str, size: int = 0, **options: Any) -> None:
+        self.store.stream(stream).publish(body(name, size), **options)
+        self.streams[stream].append(name)
+
+    def append_batch(self, stream: str, names: list[str], size: int = 0, **columns: Any) -> None:
+        rows = pa.table({"body": [body(name, size) for name in names], **columns})
+        self.store.stream(stream).publish_batch(rows)
+        self.streams[stream].extend(names)
+
+    def commit_offset(self, stream: str, group: str, offset: int) -> None:
+        self.channel._commit_offset(stream, group, offset)
+        self.groups[stream][group] = offset
 
     def wait_for(self, files: str) -> None:
         """Make checkpoints until there are such files, which the pager makes in its own time."""
@@ -484,6 +506,73 @@ def _last_block(path: Path) -> tuple[int, int]:
     return found
 
 
+def streams(writer: Writer) -> None:
+    """Logs in files, in a checkpoint and in the journal; cursors, and what retention dropped."""
+    writer.declare("a")
+    writer.declare_stream("log")
+    limits = {"max_messages": 100, "segment_bytes": 1 << 16}
+    writer.declare_stream("short", **limits)
+    writer.append_batch("log", [f"batch {row:03d}" for row in range(100)], 900)
+    writer.commit_offset("log", "alone", 10)
+    writer.store.checkpoint()
+    for number in range(90):
+        writer.append("log", f"single {number:02d}", 900)  # each has a time of its own
+    writer.store.checkpoint()
+    for number in range(5):  # runs of times
+        names = [f"run {number} {row:02d}" for row in range(20)]
+        keys = [f"key.{row % 3}" for row in range(20)]
+        writer.append_batch("log", names, 900, routing_key=keys)
+    _append_special(writer, "flushed")
+    _trim(writer)
+    writer.store.checkpoint()
+    _append_special(writer, "flushed again")
+    writer.declare_stream("at once")
+    writer.append("at once", "at once", 70_000)  # one time
+    writer.declare_stream("carried")  # by the checkpoint: there is little of it
+    writer.append_batch("carried", [f"carried {row}" for row in range(3)])
+    writer.append("carried", "carried, key", key="some.key")
+    with writer.store.stream_consumer("log", group="in a transaction") as consumer:
+        assert len(consumer.poll(25)) == 25
+        with writer.store.channel() as channel, channel.transaction() as tx:
+            tx.publish("", "a", body("with an offset"), PERSISTENT)
+            tx.commit_offsets(consumer)
+    writer.truth["a"].append("with an offset")
+    writer.groups["log"]["in a transaction"] = 25
+    _trim(writer)  # ends with a checkpoint, behind which is only what it dropped
+    _append_special(writer, "in the journal")
+    writer.declare_stream("new")
+    writer.append("new", "in the journal alone")
+    writer.commit_offset("log", "alone", 150)
+    writer.commit_offset("new", "another", 1)
+    writer.publish("a message", key="a")
+    writer.durable()
+
+
+def _append_special(writer: Writer, where: str) -> None:
+    """What a stream's messages may have of their own."""
+    writer.append("log", f"{where}, plain")
+    writer.append("log", f"{where}, key", key="some.key", headers={"size": 7, "name": "n"})
+    writer.append("log", f"{where}, large", 9_000)
+    modes = pa.array([2, 1, 2, 1], pa.uint8())
+    names, ids = zip(*((f"{where}, mode {row}", f"id {row}") for row in range(4)), strict=True)
+    writer.append_batch("log", list(names), 30, delivery_mode=modes, message_id=ids)
+
+
+def _trim(writer: Writer) -> None:
+    """Segments go, in the moment after a checkpoint."""
+    stream = writer.store.stream("short")
+    first = stream.first
+    for _ in range(3):
+        at = len(writer.streams["short"])
+        writer.append_batch("short", [f"short {row:03d}" for row in range(at, at + 80)], 1_000)
+        writer.store.checkpoint()
+    for _ in range(100):
+        if stream.first == stream.next - 160:
+            break
+        time.sleep(0.05)
+    assert first < stream.first == stream.next - 160
+
+
 PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "topology": (topology, {}),
     "messages": (messages, {}),
@@ -494,13 +583,20 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "paged": (paged, {"memory_budget": "256KiB"}),
     "carried": (carried, {}),
     "former": (former, {}),
+    "streams": (streams, {}),
     "crashed": (crashed, {"memory_budget": "256KiB"}),
 }
 
 
 def write_truth(writer: Writer) -> None:
     """For the process that waits for this one."""
-    truth = {"queues": writer.truth, "keys": writer.keys, "forgotten": writer.forgotten}
+    truth = {
+        "queues": writer.truth,
+        "streams": writer.streams,
+        "groups": writer.groups,
+        "keys": writer.keys,
+        "forgotten": writer.forgotten,
+    }
     writer.path.with_suffix(".truth").write_text(json.dumps(truth), encoding="utf-8")
 
 
@@ -522,6 +618,17 @@ def build(name: str, path: Path) -> dict[str, Any]:
     return truth
 
 
+def check_streams(truth: dict[str, Any], looked: dict[str, Any], found: dict[str, Any]) -> None:
+    """What is kept of each stream is all that was published from its first offset on."""
+    assert sorted(found.get("streams", {})) == sorted(truth["streams"])
+    for stream, names in truth["streams"].items():
+        rows = found["streams"][stream]["rows"]
+        first = looked["streams"][stream]["first"]
+        assert [row[0] for row in rows] == list(range(first, len(names))), stream
+        assert [row[1].split("|")[0] for row in rows] == names[first:], stream
+        assert found["streams"][stream]["groups"] == truth["groups"][stream], stream
+
+
 def write(name: str, plan: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "store")
@@ -532,6 +639,7 @@ def write(name: str, plan: str) -> None:
         for queue, names in truth["queues"].items():
             got = [message[0].split("|")[0] for message in found["queues"][queue]]
             assert got == names, f"{name}, {queue}: {got} is not {names}"
+        check_streams(truth, looked, found)
         assert found["known"] == truth["keys"]
         assert not found["damaged"]
         pack(path, V1 / f"{name}.tar.xz")

@@ -34,6 +34,15 @@ def test_every_public_function_says_what_it_does_and_returns() -> None:
     )
 
 
+def test_a_public_function_that_may_be_told_not_to_wait_says_what_it_waits_for() -> None:
+    found = {}
+    for name, _, comment in documented():
+        if "QS_NO_WAIT" in comment:
+            found[name] = re.search(r"^ \* (?:\w+, )*[Bb]locks(?:, \w+)*: ", comment, re.M)
+    assert len(found) > 5
+    assert [name for name, line in found.items() if line is None] == []
+
+
 def test_public_comments_name_constants_that_there_are() -> None:
     known = set(re.findall(r"QS_STATUS\((\w+)", (HEADERS / "status.def").read_text()))
     for header in HEADERS.glob("*.h"):

@@ -11,13 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 Graph = dict[str, set[str]]
 # Of the types alone, or inside of a function: an exception has a message of the engine, whose
-# extension raises the exceptions; a queue belongs to a store, which makes it, and starts workers,
-# which take from it.
+# extension raises the exceptions; queues and streams belong to a store, which makes them; a queue
+# starts workers, which take from it.
 LATER = {
     ("pyqstore.errors", "pyqstore._core"),
     ("pyqstore.queue", "pyqstore.store"),
     ("pyqstore.queue", "pyqstore.work"),
+    ("pyqstore.stream", "pyqstore.store"),
+    ("pyqstore.stream_consumer", "pyqstore.store"),
     ("pyqstore.aio.queue", "pyqstore.aio.store"),
+    ("pyqstore.aio.stream", "pyqstore.aio.store"),
     ("pyqstore.aio.queue", "pyqstore.aio.work"),
 }
 

@@ -1,5 +1,6 @@
 """Rules about the source itself that catch faults, checked like any other test."""
 
+import functools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ NO_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n
 CALL = r"(?<![\w.>])(?:{})\s*\("
 
 
+@functools.cache
 def code(path: Path) -> str:
     """The text of a C file with comments and strings blanked and every line in its place."""
     return NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), path.read_text())

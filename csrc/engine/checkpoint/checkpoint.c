@@ -21,17 +21,37 @@
 #include "checkpoint_job.h"
 #include "enter.h"
 #include "error.h"
+#include "limits.h"
 #include "pager.h"
 #include "queue_life.h"
 #include "space.h"
+#include "store_stream.h"
 #include "transactions.h"
 
 #define LOOK_NS 250000000u
 
 /* ---- before the snapshot: the bulk ---- */
 
-/* Releases the lock meanwhile.  The bulk: queues with more than could be carried, up to where
- * they are now. */
+/* More than a checkpoint is to carry.  Of a stream it carries less: what is
+ * carried is in no segment, so retention drops none of it, and bodies of the message store leave
+ * that with the flush. */
+static bool is_bulk(struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t bytes = qsi_container_unflushed_bytes(queue->messages);
+    uint64_t carried_max = qsi_checkpoint_carried_max(store);
+
+    if (!queue->container.durable) {
+        return false;
+    }
+    if (queue->stream != NULL) {
+        return bytes > QSI_STREAM_CARRIED_MAX || bytes > carried_max;
+    }
+    return bytes > carried_max;
+}
+
+/* Releases the lock meanwhile.  The bulk: queues with more than is to be carried, up to where they
+ * are now. */
 static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor;
@@ -44,24 +64,25 @@ static qs_status flush_bulk(struct qs_store *store, qs_error *error) QSI_REQUIRE
         cursor = qsi_map_begin(&store->queues_by_id);
         while (queue == NULL && qsi_map_next(&store->queues_by_id, &cursor)) {
             struct store_queue *each = cursor.value;
-            if (each->container.durable && qsi_container_unflushed_bytes(&each->container) >
-                                               qsi_checkpoint_carried_max(store)) {
+            if (is_bulk(store, each)) {
                 queue = each;
             }
         }
         if (queue == NULL) {
             return QS_OK;
         }
-        end = queue->container.next_seq;
+        end = queue->messages->next_seq;
         queue->jobs += 1;
-        while (!queue->deleted && queue->container.flushed_seq < end) {
+        while (!queue->deleted && queue->messages->flushed_seq < end) {
             qs_status status = qsi_pager_flush(store, queue, error);
             if (status != QS_OK && status != QS_EEMPTY) {
+                QS_DCHECK(queue->jobs > 0);
                 queue->jobs -= 1;
                 qsi_free_queue_if_done(queue);
                 return status;
             }
         }
+        QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);
     } while (--passes > 0); /* who publishes faster than this will be flushed after the snapshot */
@@ -82,6 +103,7 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
             while (!released &&
                    qsi_share_bodies(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
             }
+            QS_DCHECK(queue->jobs > 0);
             queue->jobs -= 1;
             qsi_free_queue_if_done(queue);
         }
@@ -97,7 +119,7 @@ static void give_up(struct checkpoint *checkpoint)
 
     qsi_store_lock(store);
     qsi_seal_dead_files(store, false);
-    qsi_checkpoint_want_syncs(checkpoint);
+    qsi_checkpoint_end_snapshots(checkpoint, false);
     store->checkpoint.failed_ns = store->env->monotonic_ns(store->env);
     qsi_store_unlock(store);
     if (checkpoint->sealed) {
@@ -108,13 +130,8 @@ static void give_up(struct checkpoint *checkpoint)
 static void free_checkpoint(struct checkpoint *checkpoint)
 {
     qsi_buf_fini(&checkpoint->records);
-    qsi_buf_fini(&checkpoint->queues);
-    qsi_buf_fini(&checkpoint->entries);
-    qsi_buf_fini(&checkpoint->syncs);
-    qsi_buf_fini(&checkpoint->formers);
-    qsi_buf_fini(&checkpoint->flushes);
-    qsi_buf_fini(&checkpoint->carried);
-    qsi_buf_fini(&checkpoint->states);
+    qsi_buf_fini(&checkpoint->snapshots);
+    qsi_buf_fini(&checkpoint->carried.records);
 }
 
 /* Releases the lock meanwhile.  Many keys of transactions go to a file of their own;
@@ -165,7 +182,7 @@ static qs_status make_checkpoint(struct checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
-    uint64_t last_number = store->manifest.checkpoint_number;
+    uint64_t last_number = store->checkpoint.number;
     struct qsi_session start;
     uint64_t bytes = 0;
     uint32_t crc = 0;
@@ -243,6 +260,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     bool left_file;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (store->checkpoint.state != QSI_CHECKPOINT_NONE) {
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
@@ -267,6 +285,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
     }
     qsi_checkpoint_note_held(store, status, &detail);
     if (status == QS_OK) {
+        qsi_retain_streams(store);
         qsi_watch_checkpoint_end(store, began_ns);
     } else {
         detail.status = status;

@@ -4,64 +4,41 @@
 #define QSI_CHECKPOINT_JOB_H
 
 #include "checkpoint_format.h"
+#include "container.h"
 #include "error.h"
-#include "paging.h"
 #include "store.h"
 #include "thread_safety.h"
 
-struct carried_queue { /* and its entries */
-    struct qsi_queue_state state;
-    uint32_t first_entry;
-};
-
-struct flush_job {
-    struct qsi_flush flush;
+/* A container's snapshot, and the queue that stays for it. */
+struct taken_snapshot {
+    struct qsi_snapshot *snapshot;
     struct store_queue *queue;
-    uint32_t entry;
-    bool begun;
-};
-
-struct state_job {
-    struct qsi_state_write write;
-    struct store_queue *queue;
-    uint32_t entry;
-    bool begun;
-};
-
-/* What a segment's file is to be synced for. */
-struct entry_sync {
-    bool is_wanted;
-    bool has_content; /* messages that are in no synced file, and not a state alone */
-};
-
-struct former_entry {
-    struct qsi_segment_file file;
-    uint32_t end;
-    bool is_dirty;
 };
 
 struct checkpoint {
     struct qs_store *store;
     uint64_t number;
     uint64_t lsn;
-    struct qsi_buf records; /* topology, keys, counts, then what is carried */
+    struct qsi_buf records; /* topology, keys, counts; then those of the snapshots */
     uint32_t record_count;
-    struct qsi_buf queues;  /* struct carried_queue */
-    struct qsi_buf entries; /* struct qsi_segment_entry */
-    struct qsi_buf syncs;   /* struct entry_sync by entry */
-    struct qsi_buf formers; /* struct former_entry */
-    struct qsi_buf flushes; /* struct flush_job */
-    struct qsi_buf carried; /* struct flush_job, encoded instead */
-    struct qsi_buf states;  /* struct state_job */
-    uint64_t carried_bytes;
-    uint64_t unjournalled; /* settles in memory alone that it tells of */
-    uint32_t epoch;        /* of the readers before the snapshot */
+    struct qsi_buf snapshots; /* struct taken_snapshot */
+    struct qsi_carried carried;
+    uint64_t unjournalled;    /* settles in memory alone that it tells of */
+    uint32_t epoch;           /* of the readers before the snapshot */
+    size_t dead_stream_bytes; /* of the list of streams' dead files: those before the snapshot */
     bool sealed;
     bool left_file; /* a segment goes on in another file since: to be tried again at once */
 };
 
-#define ITEMS(buf, type) ((type *)(void *)(buf).data)
-#define COUNT(buf, type) ((uint32_t)((buf).bytes / sizeof(type)))
+static inline uint32_t qsi_checkpoint_snapshot_count(const struct checkpoint *checkpoint)
+{
+    return (uint32_t)(checkpoint->snapshots.bytes / sizeof(struct taken_snapshot));
+}
+static inline struct taken_snapshot *qsi_checkpoint_snapshot_at(const struct checkpoint *checkpoint,
+                                                                uint32_t index)
+{
+    return &((struct taken_snapshot *)(void *)checkpoint->snapshots.data)[index];
+}
 
 /* ---- checkpoint_snapshot.c ---- */
 
@@ -70,6 +47,9 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store) QSI_REQUIRES(q
 /* Does not release the lock: this is the moment that the checkpoint tells of. */
 qs_status qsi_take_snapshot(struct checkpoint *checkpoint, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* It counts, or came to nothing. */
+void qsi_checkpoint_end_snapshots(struct checkpoint *checkpoint, bool counts)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Sealed: the checkpoint that is made does not name these files any more. */
 void qsi_seal_dead_files(struct qs_store *store, bool sealed) QSI_REQUIRES(qsi_store_mutex);
 
@@ -100,13 +80,7 @@ qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *err
 /* Will the next open find the checkpoint's file? */
 qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name,
                                     qs_error *error) QS_MUST_CHECK;
-/* The checkpoint came to nothing: what it was to sync the next one is to. */
-void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex);
-/* It counts. */
-void qsi_checkpoint_note_synced(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex);
 /* How a checkpoint ended: with QS_ECORRUPT the journal grows until another one goes well. */
-qs_status qsi_checkpoint_fail_held(const struct qs_store *store, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
     QSI_REQUIRES(qsi_store_mutex);
 

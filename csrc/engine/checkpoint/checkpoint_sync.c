@@ -14,114 +14,31 @@
 #include "error.h"
 #include "file.h"
 
-/* ---- segments ---- */
+/* ---- files of queues ---- */
 
-/* The segment of an entry; NULL: it has ended. */
-static struct qsi_segment *segment_of(struct qs_store *store, const struct qsi_segment_file *file)
-    QSI_REQUIRES(qsi_store_mutex)
+/* What is in the file memory has as well: the next try tells a new file. */
+static bool leave_file(struct checkpoint *checkpoint, struct qsi_snapshot *snapshot, uint32_t file)
 {
-    const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
+    bool left;
 
-    return queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
-}
-
-/* The file was left since the snapshot; NULL: it was not. */
-static struct qsi_former_file *former_of(struct qsi_segment *segment,
-                                         const struct qsi_segment_file *file)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
-        struct qsi_former_file *former = &segment->formers[i];
-        if (!former->of_transients && former->file.generation == file->generation) {
-            return former;
-        }
-    }
-    return NULL;
-}
-
-void qsi_checkpoint_want_syncs(struct checkpoint *checkpoint)
-{
-    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-
-    for (uint32_t i = 0; i < COUNT(checkpoint->entries, struct qsi_segment_entry); i++) {
-        struct entry_sync sync = ITEMS(checkpoint->syncs, struct entry_sync)[i];
-        struct qsi_segment *segment = segment_of(checkpoint->store, &entries[i].file);
-        struct qsi_former_file *former = former_of(segment, &entries[i].file);
-        if (former != NULL) {
-            former->is_dirty = former->is_dirty || sync.has_content;
-        } else if (segment != NULL && sync.is_wanted) {
-            segment->file_dirty = true;
-            segment->content_dirty = segment->content_dirty || sync.has_content;
-        }
-    }
-}
-
-void qsi_checkpoint_note_synced(struct checkpoint *checkpoint)
-{
-    const struct former_entry *formers = ITEMS(checkpoint->formers, struct former_entry);
-
-    for (uint32_t i = 0; i < COUNT(checkpoint->formers, struct former_entry); i++) {
-        struct qsi_former_file *former =
-            former_of(segment_of(checkpoint->store, &formers[i].file), &formers[i].file);
-        if (former != NULL) {
-            former->is_dirty = false;
-        }
-    }
-}
-
-/* A file in which only a state is new that memory has as well is not needed: the next try tells
- * a new file. */
-static bool leave_state(struct checkpoint *checkpoint, uint32_t index)
-{
-    const struct qsi_segment_file *file =
-        &ITEMS(checkpoint->entries, struct qsi_segment_entry)[index].file;
-    struct qs_store *store = checkpoint->store;
-    struct qsi_segment *segment;
-    bool left = false;
-
-    if (ITEMS(checkpoint->syncs, struct entry_sync)[index].has_content) {
-        return false;
-    }
-    qsi_store_lock(store);
-    segment = segment_of(store, file);
-    if (segment != NULL && segment->settled != NULL && segment->busy == 0 &&
-        segment->file.generation == file->generation) {
-        const struct qsi_queue *queue = segment->queue;
-        uint64_t first_seq = qsi_segment_first_seq(&store->shared, segment);
-        uint64_t end = queue->container.flushed_seq - first_seq;
-        left = qsi_segment_leave_file(segment, false,
-                                      end < store->shared.entries ? (uint32_t)end
-                                                                  : store->shared.entries) == QS_OK;
-    }
-    qsi_store_unlock(store);
+    qsi_store_lock(checkpoint->store);
+    left = qsi_snapshot_leave_file(snapshot, file) == QS_OK;
+    qsi_store_unlock(checkpoint->store);
     checkpoint->left_file = checkpoint->left_file || left;
     return left;
 }
 
-/* Is the file there, and synced, unless nobody syncs? */
-static qs_status sync_segment(struct qs_store *store, const struct qsi_segment_file *file,
-                              qs_error *error)
+/* QS_ECORRUPT: a file was left, or is needed. */
+static qs_status sync_files(struct checkpoint *checkpoint, qs_error *error)
 {
-    return store->options.sync == QS_SYNC_NONE ? qsi_segment_find(store->index, file, error)
-                                               : qsi_segment_sync(store->index, file, error);
-}
-
-static qs_status sync_segments(struct checkpoint *checkpoint, qs_error *error)
-{
-    struct qs_store *store = checkpoint->store;
-    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-    const struct former_entry *formers = ITEMS(checkpoint->formers, struct former_entry);
+    bool reaches_disk = checkpoint->store->options.sync != QS_SYNC_NONE;
     qs_status status = QS_OK;
 
-    for (uint32_t i = 0; i < COUNT(checkpoint->formers, struct former_entry); i++) {
-        if (formers[i].is_dirty) {
-            QS_TRY(sync_segment(store, &formers[i].file, error));
-        }
-    }
-    for (uint32_t i = 0; i < COUNT(checkpoint->entries, struct qsi_segment_entry); i++) {
-        if (ITEMS(checkpoint->syncs, struct entry_sync)[i].is_wanted) {
-            qs_status each = sync_segment(store, &entries[i].file, error);
-            if (each != QS_OK && (each != QS_ECORRUPT || !leave_state(checkpoint, i))) {
+    for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+        struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
+        for (uint32_t file = 0; file < snapshot->file_count; file++) {
+            qs_status each = qsi_snapshot_sync(snapshot, file, reaches_disk, error);
+            if (each != QS_OK && (each != QS_ECORRUPT || !leave_file(checkpoint, snapshot, file))) {
                 return each;
             }
             status = each == QS_OK ? status : each;
@@ -158,19 +75,22 @@ static qs_status check_place(struct qs_store *store, const char *dir_name, const
                : qsi_fail_unread(error, status, dir_name);
 }
 
-/* One file of each directory that this checkpoint wrote to. */
+/* One file of each directory that this checkpoint wrote to.  Files of the same kind are in one. */
 static qs_status check_places(struct checkpoint *checkpoint, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
-    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
+    const struct qsi_snapshot_kind *checked[2] = {NULL, NULL}; /* the kinds that there are */
     char name[QSI_MESSAGE_NAME_BYTES];
 
-    for (uint32_t i = 0; i < COUNT(checkpoint->entries, struct qsi_segment_entry); i++) {
-        if (ITEMS(checkpoint->syncs, struct entry_sync)[i].is_wanted) {
-            char path[QSI_SEGMENT_PATH_BYTES];
-            qsi_segment_path(path, &entries[i].file);
-            QS_TRY(check_place(store, "index", path + strlen("index/"), error));
-            break;
+    for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+        const struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
+        char path[QSI_CONTAINER_PATH_BYTES];
+        if (snapshot->kind != checked[0] && snapshot->kind != checked[1] &&
+            qsi_snapshot_written_path(snapshot, path)) {
+            char *slash = strchr(path, '/');
+            checked[checked[0] != NULL] = snapshot->kind;
+            *slash = 0;
+            QS_TRY(check_place(store, path, slash + 1, error));
         }
     }
     return qsi_message_store_written_name(store->messages, name)
@@ -197,7 +117,7 @@ qs_status qsi_checkpoint_sync_files(struct checkpoint *checkpoint, qs_error *err
 
     /* Files with packs settle only after this. */
     QS_TRY(qsi_message_store_sync_packs(store->messages, error));
-    QS_TRY(sync_segments(checkpoint, error));
+    QS_TRY(sync_files(checkpoint, error));
     QS_TRY(check_places(checkpoint, error));
     return store->options.sync == QS_SYNC_NONE ? QS_OK : qsi_index_sync(store->index, error);
 }
@@ -211,6 +131,7 @@ qs_status qsi_checkpoint_check_file(struct qs_store *store, const char *name, qs
 
 void qsi_checkpoint_note_held(struct qs_store *store, qs_status status, const qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     store->checkpoint.is_held_up = status == QS_ECORRUPT;
     if (store->checkpoint.is_held_up) {
         store->checkpoint.held_by = *error;

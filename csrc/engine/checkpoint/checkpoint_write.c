@@ -1,4 +1,4 @@
-/* Writing a checkpoint, without the lock: the flushes and states that its snapshot began,
+/* Writing a checkpoint, without the lock: the jobs that its snapshot began,
  * syncing their files, the checkpoint's own file, naming it in MANIFEST, and afterwards the
  * removal of what only the last one named.  The order is that of checkpoint.c. */
 #include "qstore/codec.h"
@@ -11,8 +11,6 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
-#include "paging.h"
-#include "queue_life.h"
 #include "space.h"
 #include "transactions_restore.h"
 
@@ -20,177 +18,109 @@
 
 /* ---- without the lock: what the snapshot needs is written ---- */
 
-static void end_flush(struct checkpoint *checkpoint, struct flush_job *job, bool done)
+/* Takes the lock meanwhile. */
+static void end_job(struct checkpoint *checkpoint, struct qsi_job **job, bool done)
 {
     struct qs_store *store = checkpoint->store;
 
     qsi_store_lock(store);
-    job->begun = false;
-    qsi_flush_end(&job->flush, done);
-    job->queue->jobs -= 1;
-    qsi_free_queue_if_done(job->queue);
+    qsi_job_end(*job, done);
+    *job = NULL;
     qsi_cond_broadcast(&store->paging.done);
     qsi_store_unlock(store);
 }
 
-/* What a segment is in does not change while a checkpoint tells of it: after all that could not be
- * written to was left, the checkpoint begins again. */
-static bool leave_flush(struct checkpoint *checkpoint, struct qsi_flush *flush)
-{
-    bool left;
-
-    qsi_store_lock(checkpoint->store);
-    left = qsi_flush_leave_file(flush) == QS_OK;
-    qsi_store_unlock(checkpoint->store);
-    checkpoint->left_file = checkpoint->left_file || left;
-    return left;
-}
-
-static bool leave_state(struct checkpoint *checkpoint, struct qsi_state_write *write)
-{
-    bool left;
-
-    qsi_store_lock(checkpoint->store);
-    left = qsi_state_write_leave_file(write) == QS_OK;
-    qsi_store_unlock(checkpoint->store);
-    checkpoint->left_file = checkpoint->left_file || left;
-    return left;
-}
-
-static qs_status run_flushes(struct checkpoint *checkpoint, qs_error *error)
+static qs_status run_job(struct checkpoint *checkpoint, struct qsi_job **job, bool *left_out,
+                         qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
-    struct flush_job *jobs = ITEMS(checkpoint->flushes, struct flush_job);
-    struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-    const struct store_queue *waiting = NULL; /* its file was left */
+    qs_status status;
 
-    for (uint32_t i = 0; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
-        qs_status status;
-        bool left;
-        if (jobs[i].queue == waiting) { /* what is flushed is so up to some sequence */
-            end_flush(checkpoint, &jobs[i], false);
-            continue;
-        }
+    qsi_store_lock(store);
+    qsi_job_refresh(*job);
+    qsi_store_unlock(store);
+    status = qsi_job_run(*job, error);
+    *left_out = false;
+    if (status != QS_OK || (*job)->made_file) {
         qsi_store_lock(store);
-        qsi_flush_refresh(&jobs[i].flush);
-        store->stats.segments_written += jobs[i].flush.file.heap_end == 0 ? 1 : 0;
+        /* What a container is in does not change while a checkpoint tells of it: after all that
+         * could not be written to was left, the checkpoint begins again. */
+        *left_out = status == QS_ECORRUPT && qsi_job_leave_file(*job) == QS_OK;
+        store->stats.segments_written += status == QS_OK ? 1 : 0;
         qsi_store_unlock(store);
-        status = qsi_flush_run(&jobs[i].flush, store->index, store->transient_index, error);
-        if (status == QS_OK && jobs[i].entry != UINT32_MAX) {
-            entries[jobs[i].entry].file = jobs[i].flush.file;
-            ITEMS(checkpoint->syncs, struct entry_sync)
-            [jobs[i].entry].has_content |= jobs[i].flush.message_count > 0;
-        }
-        left = status == QS_ECORRUPT && leave_flush(checkpoint, &jobs[i].flush);
-        waiting = left ? jobs[i].queue : waiting;
-        end_flush(checkpoint, &jobs[i], status == QS_OK);
-        if (status != QS_OK && !left) {
-            return status;
-        }
     }
-    return checkpoint->left_file ? QS_ECORRUPT : QS_OK;
+    checkpoint->left_file = checkpoint->left_file || *left_out;
+    end_job(checkpoint, job, status == QS_OK);
+    return *left_out ? QS_OK : status;
 }
 
-static qs_status encode_carried(struct checkpoint *checkpoint, qs_error *error)
+static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot *snapshot,
+                              enum qsi_snapshot_step step, qs_error *error)
 {
-    struct flush_job *jobs = ITEMS(checkpoint->carried, struct flush_job);
+    bool left = false;
 
-    for (uint32_t i = 0; i < COUNT(checkpoint->carried, struct flush_job); i++) {
-        qs_status status =
-            qsi_flush_encode(&jobs[i].flush, &checkpoint->records, &checkpoint->record_count);
-        end_flush(checkpoint, &jobs[i], false);
-        if (status != QS_OK) {
-            return qsi_checkpoint_no_memory(error);
+    for (uint32_t i = 0; i < qsi_snapshot_job_count(snapshot, step); i++) {
+        struct qsi_job **job = qsi_snapshot_job(snapshot, step, i);
+        if (left && step == QSI_SNAPSHOT_FLUSHES) { /* what is flushed is so up to some sequence */
+            end_job(checkpoint, job, false);
+        } else {
+            QS_TRY(run_job(checkpoint, job, &left, error));
         }
     }
     return QS_OK;
 }
 
-static void end_state(struct checkpoint *checkpoint, struct state_job *job, bool done)
+/* QS_ECORRUPT: files were left. */
+static qs_status run_jobs(struct checkpoint *checkpoint, qs_error *error)
 {
-    struct qs_store *store = checkpoint->store;
-
-    qsi_store_lock(store);
-    job->begun = false;
-    qsi_state_write_end(&job->write, done);
-    job->queue->jobs -= 1;
-    qsi_free_queue_if_done(job->queue);
-    qsi_store_unlock(store);
-}
-
-static qs_status run_states(struct checkpoint *checkpoint, qs_error *error)
-{
-    struct qs_store *store = checkpoint->store;
-    struct state_job *jobs = ITEMS(checkpoint->states, struct state_job);
-    struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-
-    for (uint32_t i = 0; i < COUNT(checkpoint->states, struct state_job); i++) {
-        struct qsi_segment_entry *entry = &entries[jobs[i].entry];
-        qs_status status;
-        bool left;
-        jobs[i].write.file = entry->file; /* which may have been made since */
-        status = qsi_state_write_run(&jobs[i].write, store->index, store->transient_index, error);
-        if (status == QS_OK) {
-            entry->file = jobs[i].write.file;
+    for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_STEPS; step++) {
+        for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+            QS_TRY(run_snapshot(checkpoint, qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot,
+                                step, error));
         }
-        left = status == QS_ECORRUPT && leave_state(checkpoint, &jobs[i].write);
-        end_state(checkpoint, &jobs[i], status == QS_OK);
-        if (status != QS_OK && !left) {
-            return status;
+        if (checkpoint->left_file) {
+            return QS_ECORRUPT;
         }
     }
-    return checkpoint->left_file ? QS_ECORRUPT : QS_OK;
+    return QS_OK;
 }
 
 /* ---- the file ---- */
 
-static qs_status put_queue_states(struct checkpoint *checkpoint, struct qsi_buf *out)
+static qs_status put_snapshots(struct checkpoint *checkpoint)
 {
-    const struct carried_queue *queues = ITEMS(checkpoint->queues, struct carried_queue);
-    const struct qsi_segment_entry *entries = ITEMS(checkpoint->entries, struct qsi_segment_entry);
-    const struct former_entry *formers = ITEMS(checkpoint->formers, struct former_entry);
-
-    for (uint32_t i = 0; i < COUNT(checkpoint->queues, struct carried_queue); i++) {
-        QS_TRY(qsi_queue_state_encode(out, &queues[i].state, entries + queues[i].first_entry));
-        checkpoint->record_count += 1;
-    }
-    for (uint32_t i = 0; i < COUNT(checkpoint->formers, struct former_entry); i++) {
-        QS_TRY(qsi_former_file_encode(out, &formers[i].file, formers[i].end));
-        checkpoint->record_count += 1;
+    for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+        QS_TRY(qsi_snapshot_encode(qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot,
+                                   &checkpoint->records, &checkpoint->record_count));
     }
     return QS_OK;
 }
 
-/* The records before the carried messages, which need their queues' states first. */
-static qs_status write_file(struct checkpoint *checkpoint, struct qsi_buf *states,
-                            size_t carried_at, qs_file *file, uint64_t *bytes_out,
+/* What is carried comes last: it needs its queues' states first. */
+static qs_status write_file(struct checkpoint *checkpoint, qs_file *file, uint64_t *bytes_out,
                             uint32_t *crc_out, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
+    const struct qsi_carried *carried = &checkpoint->carried;
     struct qsi_checkpoint_header header = {.number = checkpoint->number,
                                            .lsn = checkpoint->lsn,
-                                           .record_count = checkpoint->record_count};
+                                           .record_count =
+                                               checkpoint->record_count + carried->record_count};
     uint8_t head[QSI_CHECKPOINT_HEADER_BYTES];
-    qs_part parts[4] = {
-        {head, sizeof head},
-        {checkpoint->records.data, carried_at},
-        {states->data, states->bytes},
-        {checkpoint->records.data + carried_at, checkpoint->records.bytes - carried_at}};
-    qs_part present[4];
-    size_t count = 0;
+    qs_part parts[3] = {{head, sizeof head},
+                        {checkpoint->records.data, checkpoint->records.bytes},
+                        {carried->records.data, carried->records.bytes}};
+    size_t count = carried->records.bytes > 0 ? 3 : 2;
 
     memcpy(header.uuid, store->manifest.uuid, sizeof header.uuid);
     qsi_checkpoint_header_encode(head, &header);
     *bytes_out = 0;
     *crc_out = 0;
-    for (size_t i = 0; i < 4; i++) {
-        if (parts[i].bytes > 0) {
-            present[count++] = parts[i];
-            *crc_out = qs_crc32c(*crc_out, parts[i].data, parts[i].bytes);
-            *bytes_out += parts[i].bytes;
-        }
+    for (size_t i = 0; i < count; i++) {
+        *crc_out = qs_crc32c(*crc_out, parts[i].data, parts[i].bytes);
+        *bytes_out += parts[i].bytes;
     }
-    return qsi_file_write(store->env, file, present, count, 0, error);
+    return qsi_file_write(store->env, file, parts, count, 0, error);
 }
 
 static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_error *error)
@@ -203,17 +133,15 @@ static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_e
     return status == QS_ENOENT ? QS_OK : status;
 }
 
-static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uint64_t *bytes_out,
-                           uint32_t *crc_out, qs_error *error)
+static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, uint32_t *crc_out,
+                           qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
     char name[QSI_CHECKPOINT_NAME_BYTES];
-    struct qsi_buf states = {0};
     qs_file *file = NULL;
-    qs_status status = put_queue_states(checkpoint, &states);
+    qs_status status = put_snapshots(checkpoint);
 
     if (status != QS_OK) {
-        qsi_buf_fini(&states);
         return qsi_checkpoint_no_memory(error);
     }
     qsi_checkpoint_name(name, checkpoint->number);
@@ -229,9 +157,8 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
                                   "again and open the store again");
     }
     if (status == QS_OK) {
-        status = write_file(checkpoint, &states, carried_at, file, bytes_out, crc_out, error);
+        status = write_file(checkpoint, file, bytes_out, crc_out, error);
     }
-    qsi_buf_fini(&states);
     if (status != QS_OK) {
         char path[QSI_CHECKPOINT_PATH_BYTES];
         qsi_checkpoint_path(path, checkpoint->number);
@@ -259,23 +186,15 @@ static qs_status make_file(struct checkpoint *checkpoint, size_t carried_at, uin
 
 void qsi_checkpoint_end_jobs(struct checkpoint *checkpoint)
 {
-    struct flush_job *flushes = ITEMS(checkpoint->flushes, struct flush_job);
-    struct flush_job *carried = ITEMS(checkpoint->carried, struct flush_job);
-    struct state_job *states = ITEMS(checkpoint->states, struct state_job);
-
-    for (uint32_t i = 0; i < COUNT(checkpoint->flushes, struct flush_job); i++) {
-        if (flushes[i].begun) {
-            end_flush(checkpoint, &flushes[i], false);
-        }
-    }
-    for (uint32_t i = 0; i < COUNT(checkpoint->carried, struct flush_job); i++) {
-        if (carried[i].begun) {
-            end_flush(checkpoint, &carried[i], false);
-        }
-    }
-    for (uint32_t i = 0; i < COUNT(checkpoint->states, struct state_job); i++) {
-        if (states[i].begun) {
-            end_state(checkpoint, &states[i], false);
+    for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+        struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
+        for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_STEPS; step++) {
+            for (uint32_t k = 0; k < qsi_snapshot_job_count(snapshot, step); k++) {
+                struct qsi_job **job = qsi_snapshot_job(snapshot, step, k);
+                if (*job != NULL) {
+                    end_job(checkpoint, job, false);
+                }
+            }
         }
     }
 }
@@ -285,17 +204,10 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = checkpoint->store;
-    size_t carried_at = checkpoint->records.bytes;
     qs_status status;
 
     qsi_store_unlock(store);
-    status = run_flushes(checkpoint, error);
-    if (status == QS_OK) {
-        status = run_states(checkpoint, error);
-    }
-    if (status == QS_OK) {
-        status = encode_carried(checkpoint, error);
-    }
+    status = run_jobs(checkpoint, error);
     qsi_checkpoint_end_jobs(checkpoint);
     qsi_store_lock(store);
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_SYNCS);
@@ -311,7 +223,7 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
         status = qsi_commit_wait(store, checkpoint->lsn, QS_FOREVER, error);
         qsi_store_unlock(store);
     }
-    return status == QS_OK ? make_file(checkpoint, carried_at, bytes_out, crc_out, error) : status;
+    return status == QS_OK ? make_file(checkpoint, bytes_out, crc_out, error) : status;
 }
 
 /* ---- when it counts ---- */
@@ -338,10 +250,10 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     qsi_store_lock(store);
     qsi_journal_session_at(store->journal, checkpoint->lsn, start_out);
     qsi_store_unlock(store);
-    qsi_mutex_lock(&store->manifest_mutex);
+    qsi_manifest_lock(store);
     status = copy_manifest(&manifest, &store->manifest);
     if (status != QS_OK) {
-        qsi_mutex_unlock(&store->manifest_mutex);
+        qsi_manifest_unlock(store);
         return qsi_checkpoint_no_memory(error);
     }
     qsi_manifest_begin_at(&manifest, start_out);
@@ -360,7 +272,7 @@ qs_status qsi_name_checkpoint(struct checkpoint *checkpoint, uint64_t bytes, uin
     } else {
         qsi_free(manifest.sessions);
     }
-    qsi_mutex_unlock(&store->manifest_mutex);
+    qsi_manifest_unlock(store);
     return status;
 }
 
@@ -409,17 +321,25 @@ static void remove_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mut
     }
 }
 
-/* From now on these are the areas that must not be written. */
-static void note_durable_areas(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+/* Releases the lock meanwhile.  Files that no stream had at the snapshot any more; one that cannot
+ * be removed now is removed by the next open. */
+static void remove_stream_files(struct qs_store *store, size_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct qsi_buf *dead = &store->streams.dead;
+    struct qsi_block_cache *cache = store->streams.cache;
+    struct qsi_block_dir *blocks = store->streams.blocks;
+    struct qsi_block_file file;
 
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct qsi_queue *queue = &((struct store_queue *)cursor.value)->core;
-        for (uint32_t i = 0; queue->container.durable && i < qsi_queue_segment_count(queue); i++) {
-            struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
-            segment->durable_area = segment->file.state_area;
-        }
+    for (size_t at = 0; at < bytes; at += sizeof file) {
+        memcpy(&file, dead->data + at, sizeof file);
+        qsi_store_unlock(store);
+        qsi_block_cache_forget(cache, &file);
+        (void)!qsi_block_file_remove(blocks, &file, NULL);
+        qsi_store_lock(store);
+    }
+    dead->bytes -= bytes;
+    if (bytes > 0) {
+        memmove(dead->data, dead->data + bytes, dead->bytes);
     }
 }
 
@@ -441,8 +361,9 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
     uint32_t keep = qsi_space_is_tight(store) ? 0 : spares_to_keep(store, checkpoint->lsn);
     qs_status status;
 
-    note_durable_areas(store);
-    qsi_checkpoint_note_synced(checkpoint);
+    qsi_checkpoint_end_snapshots(checkpoint, true);
+    QS_ASSERT(checkpoint->number > last_number && checkpoint->lsn >= store->checkpoint.lsn);
+    store->checkpoint.number = checkpoint->number;
     store->checkpoint.lsn = checkpoint->lsn;
     store->checkpoint.at_ns = store->env->monotonic_ns(store->env);
     store->checkpoint.failed_ns = 0;
@@ -454,6 +375,7 @@ qs_status qsi_checkpoint_clean_up(struct checkpoint *checkpoint, const struct qs
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
     remove_dead_files(store);
+    remove_stream_files(store, checkpoint->dead_stream_bytes);
     qsi_transactions_remove_dead(store);
     qsi_store_unlock(store);
     checkpoint->sealed = false;

@@ -70,6 +70,7 @@ qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
 
 void qsi_transactions_seal(struct qs_store *store, bool sealed)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->transactions.dead.next; node != &store->transactions.dead;
          node = node->next) {
         QSI_LIST_OWNER(node, struct key_run, in_dead)->sealed = sealed;
@@ -81,6 +82,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
     struct qsi_list *dead = &store->transactions.dead;
     struct qsi_list *node = dead->next;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (node != dead) {
         struct key_run *run = QSI_LIST_OWNER(node, struct key_run, in_dead);
         char name[QSI_KEY_NAME_BYTES];
@@ -109,6 +111,7 @@ qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topol
     struct qsi_slice key = record->strings[0];
     bool forgotten = record->type == QSI_RECORD_TRANSACTION_FORGET;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (key.bytes > QSI_KEY_BYTES_MAX) {
         return qsi_fail(error, QS_ECORRUPT, "a transaction key of %u bytes", key.bytes);
     }
@@ -149,6 +152,7 @@ qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *re
     struct qsi_key_file file;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_key_file_decode(&entry, record, error));
     keys->next_number = entry.number >= keys->next_number ? entry.number + 1 : keys->next_number;
     status = qsi_key_file_load(&file, &keys->dir, entry.number, entry.header_crc, error);
@@ -170,7 +174,7 @@ bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name
     const struct transactions *keys = &store->transactions;
     uint64_t number;
 
-    if (strlen(name) != QSI_KEY_NAME_BYTES - 2 || !qsi_key_file_number(name, &number)) {
+    if (!qsi_key_file_number(name, &number)) {
         return false;
     }
     for (uint32_t i = 0; i < keys->run_count; i++) {

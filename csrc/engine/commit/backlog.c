@@ -12,6 +12,7 @@
 
 uint64_t qsi_backlog_bytes(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_journal_appended_lsn(store->journal) - store->checkpoint.lsn;
 }
 
@@ -19,6 +20,7 @@ uint64_t qsi_dead_bytes(const struct qs_store *store)
 {
     struct qsi_message_space space;
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_message_store_space(store->messages, &space);
     return store->paging.dead_bytes + space.doomed_bytes;
 }
@@ -30,6 +32,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
     uint64_t age = now - store->checkpoint.at_ns;
     uint64_t dead;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->checkpoint.state != QSI_CHECKPOINT_NONE || store->failed) {
         return false;
     }
@@ -49,6 +52,7 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
 
 bool qsi_checkpoint_wants_begin(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return store->checkpoint.is_running && store->checkpoint.state == QSI_CHECKPOINT_NONE &&
            store->options.checkpoint_bytes > 0 &&
            qsi_backlog_bytes(store) >= store->options.checkpoint_bytes;
@@ -56,11 +60,13 @@ bool qsi_checkpoint_wants_begin(const struct qs_store *store)
 
 bool qsi_checkpoint_would_free(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_dead_bytes(store) > 0;
 }
 
 bool qsi_checkpoint_is_behind(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return store->checkpoint.is_running && qsi_checkpoint_is_automatic(store) && !store->failed &&
            store->life < QSI_LIFE_STOPS && store->checkpoint.failed_ns == 0 &&
            qsi_backlog_bytes(store) / BEHIND >= store->options.checkpoint_bytes;
@@ -83,5 +89,6 @@ qs_status qsi_checkpoint_check_held(const struct qs_store *store, qs_error *erro
 {
     uint64_t most = store->options.checkpoint_bytes;
 
+    QS_ASSERT_HELD(&store->mutex);
     return most == 0 || qsi_backlog_bytes(store) / HELD < most ? QS_OK : fail_held(store, error);
 }

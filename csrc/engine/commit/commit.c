@@ -103,9 +103,25 @@ bool qsi_commit_has_unsynced(const struct qs_store *store)
 /* Without the lock.  If this fails too, the next open finds out for itself, as after a crash. */
 static void give_up(struct qs_store *store)
 {
-    qsi_mutex_lock(&store->manifest_mutex);
+    qsi_manifest_lock(store);
     (void)qsi_journal_give_up(store->journal, &store->manifest, NULL);
-    qsi_mutex_unlock(&store->manifest_mutex);
+    qsi_manifest_unlock(store);
+}
+
+/* Without the lock; takes it.  What ends a write of the journal; false: the store has failed. */
+static bool end_write(struct qs_store *store, qs_status status, const qs_error *error)
+    QSI_ACQUIRES(qsi_store_mutex)
+{
+    if (status != QS_OK) {
+        give_up(store);
+    }
+    qsi_store_lock(store);
+    qsi_watch_commit_end(store);
+    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
+    if (status != QS_OK) {
+        qsi_store_fail(store, error);
+    }
+    return status == QS_OK;
 }
 
 void qsi_commit_lead(struct qs_store *store)
@@ -115,6 +131,7 @@ void qsi_commit_lead(struct qs_store *store)
     qs_status status;
     uint64_t began_ns, sealed_ns, message_syncs;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(!store->failed);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_GATHERS);
     store->commit.began_ns = 0;
@@ -141,17 +158,11 @@ void qsi_commit_lead(struct qs_store *store)
         status = check_linked(store, &error);
     }
     qsi_message_store_release(store->messages, &set);
-    if (status != QS_OK) {
-        give_up(store);
-    }
-    qsi_store_lock(store);
-    qsi_watch_commit_end(store);
-    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
-    if (status != QS_OK) {
-        qsi_store_fail(store, &error);
+    if (!end_write(store, status, &error)) {
         return;
     }
     qsi_journal_finish(store->journal);
+    QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
     record_commit(store, began_ns, sealed_ns);
     store->commit.group_size = store->commit.durable_waiters;
@@ -199,6 +210,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
     uint64_t deadline_ns = UINT64_MAX;
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
     if (qsi_journal_durable_lsn(store->journal) >= lsn) {
         return QS_OK;
@@ -227,6 +239,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
             }
         }
     }
+    QS_DCHECK(store->commit.durable_waiters > 0);
     store->commit.durable_waiters -= 1;
     return status;
 }
@@ -258,14 +271,7 @@ static void write_out(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     store->commit.began_ns = store->env->monotonic_ns(store->env);
     qsi_store_unlock(store);
     status = write_journal(store, &error);
-    if (status != QS_OK) {
-        give_up(store);
-    }
-    qsi_store_lock(store);
-    qsi_watch_commit_end(store);
-    qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
-    if (status != QS_OK) {
-        qsi_store_fail(store, &error);
+    if (!end_write(store, status, &error)) {
         return;
     }
     qsi_journal_finish_write(store->journal);
@@ -279,12 +285,14 @@ static void write_out(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(lsn <= qsi_journal_appended_lsn(store->journal));
     while (qsi_journal_written_lsn(store->journal) < lsn) {
         QS_TRY(qsi_store_check_failed(store, error));
         if (store->commit.lead != QSI_LEAD_NONE) {
             store->commit.durable_waiters += 1;
             qsi_cond_wait(&store->commit.durable, &store->mutex, QSI_WAIT_FOREVER);
+            QS_DCHECK(store->commit.durable_waiters > 0);
             store->commit.durable_waiters -= 1;
         } else {
             write_out(store);
@@ -299,6 +307,7 @@ void qsi_commit_mark(struct qs_store *store)
     qs_error error = {0};
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(!store->failed);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_MARKS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);
@@ -316,6 +325,7 @@ void qsi_commit_mark(struct qs_store *store)
 
 void qsi_commit_fill(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(!store->failed);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_FILLS);
     store->commit.began_ns = store->env->monotonic_ns(store->env);

@@ -23,8 +23,8 @@ void qsi_commit_mark(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile, and tells so.  Makes sure that bytes more can be accepted. */
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                               enum qsi_room_use use, bool *released_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                               enum qsi_room_use use, bool *released_out, enum qsi_wait wait,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A place for a record of bytes in the open chunk of small records. */
 qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t bytes,
                           struct qsi_chunk **chunk_out, qs_error *error)

@@ -15,7 +15,7 @@ qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
 bool qsi_commit_has_unsynced(const struct qs_store *store);
 /* REQUIRES nobody leading; releases it meanwhile. */
 void qsi_commit_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES lock, releases it meanwhile. */
+/* Releases the lock meanwhile. */
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                          uint64_t bytes_max, bool hurried, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

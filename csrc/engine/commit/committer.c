@@ -149,6 +149,7 @@ static void *run_maintainer(void *argument)
 
 qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_thread_start(&store->commit.helper.thread, "qs-sync", qsi_run_sync_helper, store,
                             error));
     store->commit.helper.running = true;
@@ -169,10 +170,10 @@ void qsi_commit_join_threads(struct qs_store *store)
         pthread_join(store->commit.maintainer, NULL);
     }
     if (store->commit.helper.running) {
-        qsi_mutex_lock(&store->commit.helper.mutex);
+        qsi_sync_helper_lock(&store->commit.helper);
         store->commit.helper.stop = true;
         qsi_cond_broadcast(&store->commit.helper.cond);
-        qsi_mutex_unlock(&store->commit.helper.mutex);
+        qsi_sync_helper_unlock(&store->commit.helper);
         pthread_join(store->commit.helper.thread, NULL);
     }
     store->commit.committer_running = store->commit.maintainer_running =

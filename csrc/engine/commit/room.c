@@ -15,6 +15,7 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     struct qsi_spare spare;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     store->commit.preparing = true;
     qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
     qsi_store_unlock(store);
@@ -97,10 +98,12 @@ static uint64_t unsynced_bytes_max(const struct qs_store *store)
 }
 
 qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                               enum qsi_room_use use, bool *released_out, qs_error *error)
+                               enum qsi_room_use use, bool *released_out, enum qsi_wait wait,
+                               qs_error *error)
 {
     bool publishes = use == QSI_ROOM_PUBLISH || use == QSI_ROOM_DEAD_LETTER;
 
+    QS_ASSERT_HELD(&store->mutex);
     *released_out = false;
     for (uint32_t tries = 0;; tries++) {
         bool may_regain = use != QSI_ROOM_DEAD_LETTER && tries < QSI_REGAIN_TRIES;
@@ -110,14 +113,14 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         qs_status status;
         QS_TRY(qsi_store_check_failed(store, error));
         if (appended - durable > 0 && appended - durable + bytes > unsynced_bytes_max(store)) {
-            QS_TRY(qsi_check_may_wait(store));
+            QS_TRY(qsi_check_may_wait(wait));
             *released_out = true;
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
             tries = 0;
             continue;
         }
         if (publishes) {
-            QS_TRY(qsi_space_admit(store, bytes, may_regain, &waited, error));
+            QS_TRY(qsi_space_admit(store, bytes, may_regain, &waited, wait, error));
         }
         if (waited) {
             *released_out = true;
@@ -129,7 +132,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
         if (use == QSI_ROOM_SETTLE && store->space.settles_in_memory) {
             return QS_OK;
         }
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         *released_out = true;
         if (store->commit.preparing) {
             qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
@@ -159,6 +162,7 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
     uint64_t arena_bytes = store->options.journal_file_bytes / 4;
     struct qsi_chunk *chunk;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (*arena != NULL && (*arena)->capacity - (*arena)->used >= bytes) {
         *chunk_out = *arena;
         return QS_OK;
@@ -179,6 +183,7 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
                           uint64_t bytes, uint32_t record_count, bool more)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_journal_unsealed_bytes(store->journal) == 0) {
         store->commit.batch_began_ns = store->env->monotonic_ns(store->env);
     }

@@ -19,6 +19,8 @@
 #define SETTLE_KEEPS 2                  /* settles leave a half of the reserve to others, */
 #define REMOVE_KEEPS 4                  /* and removals a quarter to checkpoints */
 #define OVERHEAD_BYTES_MAX (64u << 10)
+#define STREAM_BYTES (64u << 10) /* headers, a footer and what a page is not full of */
+#define STREAM_BYTES (64u << 10) /* headers, a footer, and what a page is not full of */
 #define SLOT_BYTES 64 /* of a message in a segment, beside what the journal has of it, or more */
 #define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
 #define STEP_BYTES_MAX (16u << 20)
@@ -32,8 +34,7 @@ void qsi_space_init(struct qs_store *store)
     qsi_mutex_init(&store->space.mutex);
 }
 
-/* REQUIRES the mutex. */
-static void open_reserve(struct qs_store *store, uint32_t flags)
+static void open_reserve(struct qs_store *store, uint32_t flags) QSI_REQUIRES(qsi_space_mutex)
 {
     struct space *space = &store->space;
 
@@ -49,9 +50,9 @@ static void open_reserve(struct qs_store *store, uint32_t flags)
 
 void qsi_space_open(struct qs_store *store)
 {
-    qsi_mutex_lock(&store->space.mutex);
+    qsi_space_lock(&store->space);
     open_reserve(store, QS_OPEN_WRITE);
-    qsi_mutex_unlock(&store->space.mutex);
+    qsi_space_unlock(&store->space);
 }
 
 static uint64_t reserve_size(struct qs_store *store)
@@ -76,6 +77,8 @@ static bool restore_reserve(struct qs_store *store, uint64_t free_bytes);
 
 void qsi_space_begin(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
+    qsi_store_is_private(store);
     store->space.whole_bytes = reserve_size(store);
     store->space.named_bytes = store->manifest.checkpoint_bytes;
     (void)restore_reserve(store, qsi_space_beyond_checkpoint(store));
@@ -83,9 +86,16 @@ void qsi_space_begin(struct qs_store *store)
 
 void qsi_space_close(struct qs_store *store)
 {
+    qsi_store_is_private(store);
     store->env->close(store->env, store->space.reserve);
     store->space.reserve = NULL;
     qsi_mutex_fini(&store->space.mutex);
+}
+
+/* A store that finds less space makes its reserve smaller, while others ask without the mutex. */
+static uint64_t whole_bytes(const struct space *space)
+{
+    return __atomic_load_n(&space->whole_bytes, __ATOMIC_RELAXED);
 }
 
 static void set_whole(struct qs_store *store, bool whole)
@@ -95,6 +105,7 @@ static void set_whole(struct qs_store *store, bool whole)
 
 /* What this use leaves of the reserve to those that bring space back. */
 static uint64_t bytes_kept_from(const struct space *space, enum qsi_room_use use)
+    QSI_REQUIRES(qsi_space_mutex)
 {
     switch (use) {
     case QSI_ROOM_SETTLE:
@@ -116,7 +127,7 @@ bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
     uint64_t keep;
     bool gave = false;
 
-    qsi_mutex_lock(&space->mutex);
+    qsi_space_lock(space);
     keep = bytes_kept_from(space, use);
     if (space->reserve != NULL && space->reserve_bytes > keep) {
         set_whole(store, false);
@@ -126,12 +137,12 @@ bool qsi_space_give(struct qs_store *store, enum qsi_room_use use)
         gave = qsi_env_truncate(store->env, space->reserve, keep, NULL) == QS_OK;
         space->reserve_bytes = gave ? keep : space->reserve_bytes;
     }
-    qsi_mutex_unlock(&space->mutex);
+    qsi_space_unlock(space);
     return gave;
 }
 
-/* REQUIRES the mutex.  All or nothing. */
-static qs_status fill_upto(struct qs_store *store, uint64_t bytes)
+/* All or nothing. */
+static qs_status fill_upto(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     struct space *space = &store->space;
     qs_error error = {0};
@@ -146,16 +157,17 @@ static qs_status fill_upto(struct qs_store *store, uint64_t bytes)
     return error.os_errno == EFBIG ? QS_EINVAL : status;
 }
 
-/* REQUIRES the mutex.  Where files must not be as large, the whole reserve is smaller.  Where
+/* Where files must not be as large, the whole reserve is smaller.  Where
  * there is less space, a part is kept as well: what is free otherwise would be the next
  * settle's, and none be left for the checkpoint that helps all of them. */
-static void fill_reserve(struct qs_store *store, uint64_t bytes)
+static void fill_reserve(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     struct space *space = &store->space;
     qs_status status = fill_upto(store, bytes);
 
     while (status == QS_EINVAL && space->whole_bytes > RESERVE_BYTES_LEAST) {
-        space->whole_bytes = qsi_round_up(space->whole_bytes / 2, QSI_BLOCK_ALIGN);
+        __atomic_store_n(&space->whole_bytes, qsi_round_up(space->whole_bytes / 2, QSI_BLOCK_ALIGN),
+                         __ATOMIC_RELAXED);
         bytes = bytes < space->whole_bytes ? bytes : space->whole_bytes;
         status = fill_upto(store, bytes);
     }
@@ -165,8 +177,7 @@ static void fill_reserve(struct qs_store *store, uint64_t bytes)
     }
 }
 
-/* REQUIRES the mutex. */
-static void restore(struct qs_store *store, uint64_t bytes)
+static void restore(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     struct space *space = &store->space;
 
@@ -194,9 +205,9 @@ static void restore(struct qs_store *store, uint64_t bytes)
     }
 }
 
-/* REQUIRES the mutex.  Settles had a part of it: they do not get it again from what a checkpoint
+/* Settles had a part of it: they do not get it again from what a checkpoint
  * would write. */
-static void restore_from(struct qs_store *store, uint64_t free_bytes)
+static void restore_from(struct qs_store *store, uint64_t free_bytes) QSI_REQUIRES(qsi_space_mutex)
 {
     const struct space *space = &store->space;
     bool has_all = space->whole_bytes <= space->reserve_bytes ||
@@ -208,19 +219,19 @@ static void restore_from(struct qs_store *store, uint64_t free_bytes)
 static bool restore_reserve(struct qs_store *store, uint64_t free_bytes)
 {
     if (!qsi_space_is_whole(store)) {
-        qsi_mutex_lock(&store->space.mutex);
+        qsi_space_lock(&store->space);
         restore_from(store, free_bytes);
-        qsi_mutex_unlock(&store->space.mutex);
+        qsi_space_unlock(&store->space);
     }
     return qsi_space_is_whole(store);
 }
 
 void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes)
 {
-    qsi_mutex_lock(&store->space.mutex);
+    qsi_space_lock(&store->space);
     store->space.is_lent = false;
     restore_from(store, free_bytes);
-    qsi_mutex_unlock(&store->space.mutex);
+    qsi_space_unlock(&store->space);
 }
 
 bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
@@ -229,19 +240,19 @@ bool qsi_space_is_left(struct qs_store *store, enum qsi_room_use use)
     bool is_left = qsi_space_is_whole(store);
 
     if (!is_left && use != QSI_ROOM_PUBLISH && use != QSI_ROOM_DEAD_LETTER) {
-        qsi_mutex_lock(&space->mutex);
+        qsi_space_lock(space);
         restore(store, bytes_kept_from(space, use));
         is_left = !space->is_lent && space->reserve_bytes >= bytes_kept_from(space, use);
-        qsi_mutex_unlock(&space->mutex);
+        qsi_space_unlock(space);
     }
     return is_left;
 }
 
 bool qsi_space_lend(struct qs_store *store)
 {
-    qsi_mutex_lock(&store->space.mutex);
+    qsi_space_lock(&store->space);
     store->space.is_lent = true;
-    qsi_mutex_unlock(&store->space.mutex);
+    qsi_space_unlock(&store->space);
     return qsi_space_give(store, QSI_ROOM_CHECKPOINT);
 }
 
@@ -294,6 +305,14 @@ static uint64_t unflushed_cost(const struct qs_store *store, const struct qsi_qu
                             (count / store->shared.entries + 2) * segment_overhead(store);
 }
 
+/* The same of a stream: a block more than the messages take, on a page of its own. */
+static uint64_t stream_cost(const struct qsi_container *log) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t bytes = qsi_container_unflushed_bytes(log);
+
+    return bytes == 0 ? 0 : bytes + bytes / 8 + STREAM_BYTES;
+}
+
 static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -303,6 +322,7 @@ static uint64_t checkpoint_cost(struct qs_store *store) QSI_REQUIRES(qsi_store_m
         const struct store_queue *queue = cursor.value;
         if (queue->container.durable) {
             bytes += unflushed_cost(store, &queue->core) + states_cost(store, &queue->core);
+            bytes += queue->stream != NULL ? stream_cost(queue->messages) : 0;
         }
     }
     return bytes + store->space.named_bytes;
@@ -323,7 +343,7 @@ static uint64_t free_beyond(struct qs_store *store, uint64_t needs)
 /* What is free beyond what the store itself needs. */
 static uint64_t free_beyond_needs(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    return free_beyond(store, checkpoint_cost(store) + store->space.whole_bytes / SETTLE_KEEPS);
+    return free_beyond(store, checkpoint_cost(store) + whole_bytes(&store->space) / SETTLE_KEEPS);
 }
 
 /* Publishing is open for a while if bytes more leave enough. */
@@ -337,7 +357,7 @@ static bool open_publishing(struct qs_store *store, uint64_t bytes) QSI_REQUIRES
     step = step > bytes ? step : bytes;
     step = opens ? step : 0;
     qsi_message_store_leave_free(store->messages, checkpoint_cost(store) + step * GROWTH +
-                                                      store->space.whole_bytes / SETTLE_KEEPS);
+                                                      whole_bytes(&store->space) / SETTLE_KEEPS);
     if (opens) {
         store->space.open_upto = qsi_journal_appended_lsn(store->journal) + step;
     }
@@ -346,31 +366,37 @@ static bool open_publishing(struct qs_store *store, uint64_t bytes) QSI_REQUIRES
 
 uint64_t qsi_space_file_max(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_space_is_whole(store) ? free_beyond_needs(store) / GROWTH : 0;
 }
 
 uint64_t qsi_space_beyond_checkpoint(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return free_beyond(store, checkpoint_cost(store));
 }
 
 bool qsi_space_settles_in_files(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_space_beyond_checkpoint(store) >= QSI_JOURNAL_FILE_BYTES_MIN;
 }
 
 uint64_t qsi_space_carried_max(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return free_beyond_needs(store) / STEP_SHARE;
 }
 
 bool qsi_space_is_tight(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_space_file_max(store) < store->options.journal_file_bytes;
 }
 
 bool qsi_space_may_page(struct qs_store *store, const struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     /* A recovery pages what the journal has, and nothing of it can be refused.  Of a durable
      * queue a checkpoint has the less to write; what it was lent is not for others. */
     if (store->journal == NULL ||
@@ -397,6 +423,7 @@ bool qsi_space_regain(struct qs_store *store)
     uint64_t beyond;
     bool restored;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (now - space->tried_at_ns < TRY_NS && space->tried_at_ns != 0 && store->paging.is_running) {
         if (!changed) {
             return false;
@@ -426,14 +453,15 @@ qs_status qsi_space_fail_full(qs_error *error)
 }
 
 qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
-                         bool *released_out, qs_error *error)
+                         bool *released_out, enum qsi_wait wait, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_space_is_whole(store) && open_publishing(store, bytes)) {
         qsi_watch_admitted(store);
         return QS_OK;
     }
     if (may_regain) {
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         *released_out = true;
         if (qsi_space_regain(store)) {
             return QS_OK;

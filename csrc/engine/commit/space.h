@@ -52,7 +52,7 @@ bool qsi_space_lend(struct qs_store *store);
 /* Whether or not it was lent; restores it. */
 void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes);
 
-/* ---- publishers: REQUIRES lock ---- */
+/* ---- publishers ---- */
 
 /* looks at a full disk, for one call: others may wait for the same space */
 #define QSI_REGAIN_TRIES 4
@@ -60,17 +60,18 @@ void qsi_space_take_back(struct qs_store *store, uint64_t free_bytes);
 /* May bytes more be published?  With may_regain it may release the lock meanwhile to have space
  * back, and tells so: then it has to be asked again.  QS_ESTORE_FULL. */
 qs_status qsi_space_look(struct qs_store *store, uint64_t bytes, bool may_regain,
-                         bool *released_out, qs_error *error)
+                         bool *released_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, uint64_t bytes,
                                                       bool may_regain, bool *released_out,
-                                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                                                      enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     /* Most of the time nobody needs to look at the disk. */
     return qsi_space_is_whole(store) &&
                    qsi_journal_appended_lsn(store->journal) + bytes <= store->space.open_upto
                ? QS_OK
-               : qsi_space_look(store, bytes, may_regain, released_out, error);
+               : qsi_space_look(store, bytes, may_regain, released_out, wait, error);
 }
 /* How large a journal file that is made for publishers may be; less than the smallest there is:
  * none is to be made. */

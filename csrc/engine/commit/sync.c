@@ -12,7 +12,7 @@ void *qsi_run_sync_helper(void *argument)
     struct qs_store *store = argument;
     struct sync_helper *helper = &store->commit.helper;
 
-    qsi_mutex_lock(&helper->mutex);
+    qsi_sync_helper_lock(helper);
     while (!helper->stop) {
         struct qsi_dirty_set set;
         qs_status status;
@@ -21,31 +21,31 @@ void *qsi_run_sync_helper(void *argument)
             continue;
         }
         set = helper->set;
-        qsi_mutex_unlock(&helper->mutex);
+        qsi_sync_helper_unlock(helper);
         status = qsi_message_store_sync(store->messages, &set, &helper->error);
-        qsi_mutex_lock(&helper->mutex);
+        qsi_sync_helper_lock(helper);
         helper->status = status;
         helper->busy = false;
         qsi_cond_broadcast(&helper->cond);
     }
-    qsi_mutex_unlock(&helper->mutex);
+    qsi_sync_helper_unlock(helper);
     return NULL;
 }
 
 static void helper_begin(struct sync_helper *helper, const struct qsi_dirty_set *set)
 {
-    qsi_mutex_lock(&helper->mutex);
+    qsi_sync_helper_lock(helper);
     helper->set = *set;
     helper->busy = true;
     qsi_cond_broadcast(&helper->cond);
-    qsi_mutex_unlock(&helper->mutex);
+    qsi_sync_helper_unlock(helper);
 }
 
 static qs_status helper_end(struct sync_helper *helper, qs_error *error)
 {
     qs_status status;
 
-    qsi_mutex_lock(&helper->mutex);
+    qsi_sync_helper_lock(helper);
     while (helper->busy) {
         qsi_cond_wait(&helper->cond, &helper->mutex, QSI_WAIT_FOREVER);
     }
@@ -53,7 +53,7 @@ static qs_status helper_end(struct sync_helper *helper, qs_error *error)
     if (status != QS_OK && error != NULL) {
         *error = helper->error;
     }
-    qsi_mutex_unlock(&helper->mutex);
+    qsi_sync_helper_unlock(helper);
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include "queue_life.h"
 #include "record.h"
 #include "store.h"
+#include "thread_safety.h"
 #include "topology.h"
 #include "turns.h"
 #include "wake.h"
@@ -33,6 +34,7 @@ struct consume_call {
 };
 
 static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
@@ -45,6 +47,7 @@ static struct store_consumer *find_consumer(struct qs_channel *channel, struct q
 }
 
 static qs_status check_exclusive(const struct store_queue *queue, bool exclusive, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->exclusive_consumer ||
         (exclusive && (queue->consumer_count > 0 || queue->policy.single_active_consumer))) {
@@ -55,6 +58,7 @@ static qs_status check_exclusive(const struct store_queue *queue, bool exclusive
 }
 
 static struct qsi_slice make_up_tag(struct qs_channel *channel, char tag_out[32])
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice tag;
 
@@ -66,7 +70,7 @@ static struct qsi_slice make_up_tag(struct qs_channel *channel, char tag_out[32]
 }
 
 static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice tag,
-                               struct qsi_slice queue_name)
+                               struct qsi_slice queue_name) QSI_REQUIRES(qsi_store_mutex)
 {
     char made_up[32];
     uint8_t *at;
@@ -96,7 +100,7 @@ void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message 
 #define GRACE_US 20000u /* a consumer that waits is awake by then */
 
 /* What is to expire at once may still go to a consumer who is there. */
-static void note_consumers(struct store_queue *queue)
+static void note_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         qsi_queue_set_grace(&qsi_subqueue_at(queue, i)->core,
@@ -116,6 +120,7 @@ void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *cons
 }
 
 static void join_queue(struct store_queue *queue, struct store_consumer *consumer, bool exclusive)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     consumer->queue = queue;
     qsi_consumer_line_up(queue, consumer);
@@ -130,19 +135,21 @@ static void join_queue(struct store_queue *queue, struct store_consumer *consume
 /* In the order in which a broker looks. */
 static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queue_name,
                                const struct consume_call *call, struct store_queue **queue_out,
-                               int64_t *priority_out, qs_error *error)
+                               int64_t *priority_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if (call->tag.bytes > 0 && find_consumer(channel, call->tag) != NULL) {
         return qsi_fail(error, QS_NOT_ALLOWED, "attempt to reuse consumer tag '%.*s'",
                         (int)call->tag.bytes, (const char *)call->tag.data);
     }
     QS_TRY(qsi_require_queue(channel, queue_name, queue_out, error));
+    QS_TRY(qsi_refuse_stream(*queue_out, "basic.consume", error));
     QS_TRY(qsi_consumer_priority_parse(priority_out, call->arguments, (*queue_out)->name, error));
     return check_exclusive(*queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
 }
 
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
                               const struct consume_call *call, char *tag_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue;
     struct store_consumer *consumer;
@@ -204,7 +211,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     }
 }
 
-static void free_consumer_if_done(struct store_consumer *consumer)
+static void free_consumer_if_done(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
 {
     if (consumer->is_gone && consumer->unacked_count == 0) {
         qsi_chunk_unref(consumer->names);
@@ -214,6 +221,7 @@ static void free_consumer_if_done(struct store_consumer *consumer)
 
 void qsi_drop_consumer(struct store_consumer *consumer)
 {
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
     qsi_list_remove(&consumer->in_channel);
     if (consumer->queue != NULL) {
         leave_queue(consumer->queue, consumer);
@@ -224,6 +232,8 @@ void qsi_drop_consumer(struct store_consumer *consumer)
 
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
 {
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    QS_DCHECK(consumer->unacked_count >= count);
     consumer->unacked_count -= count;
     consumer->channel->consumed_count -= consumer->no_ack ? 0 : count;
     free_consumer_if_done(consumer);
@@ -231,6 +241,7 @@ void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
 
 void qsi_drop_consumers(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     while (!qsi_list_is_empty(&channel->consumers)) {
         qsi_drop_consumer(
             QSI_LIST_OWNER(channel->consumers.next, struct store_consumer, in_channel));

@@ -25,16 +25,17 @@ bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *
 }
 
 qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
-                                   bool *released_out, qs_error *error)
+                                   bool *released_out, enum qsi_wait wait, qs_error *error)
 {
     struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     *released_out = false;
     if (!is_journalled(store, queue) || !qsi_has_ready(queue)) {
         return QS_OK;
     }
     QS_TRY(qsi_commit_make_room(store, COUNT_BYTES_MAX, COUNT_BYTES_MAX, QSI_ROOM_SETTLE,
-                                released_out, error));
+                                released_out, wait, error));
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -76,6 +77,7 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
 {
     uint32_t worn, fit;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (reserve(store, queue, stretch->segment) != QS_OK) {
         qsi_container_untake(&queue->container, stretch, 0);
         return qsi_fail(error, QS_ENOMEM, "delivery");
@@ -160,6 +162,7 @@ void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
     struct qs_store *store = channel->store;
     uint64_t before = qsi_journal_appended_lsn(store->journal), lsn;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_queue_count_stretch(&queue->core, stretch);
     if (!is_journalled(store, queue)) {
         return;
@@ -176,6 +179,7 @@ qs_status qsi_deliveries_write_now(struct qs_channel *channel, qs_error *error)
 {
     uint64_t lsn = channel->counted_lsn;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     channel->counted_lsn = 0;
     return qsi_commit_write(channel->store, lsn, error);
 }
@@ -185,8 +189,9 @@ bool qsi_deliveries_room_to_take_back(struct qs_channel *channel, uint64_t count
     uint64_t bytes = count * QSI_SETTLE_BYTES;
     bool released;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (bytes > 0 && qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released,
-                                          NULL) != QS_OK) {
+                                          QSI_MAY_WAIT, NULL) != QS_OK) {
         /* They go back all the same. */
     }
     return !channel->closed;
@@ -199,6 +204,7 @@ void qsi_deliveries_take_back(struct qs_store *store, const struct store_queue *
     uint64_t bytes = QSI_SETTLE_BYTES * (uint64_t)qsi_popcount(journalled & ~(journalled << 1));
     struct qsi_chunk *chunk;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (bytes > 0 && is_journalled(store, queue) &&
         qsi_journal_has_room(store->journal, bytes, bytes) &&
         qsi_journal_reserve(store->journal, 1) == QS_OK &&

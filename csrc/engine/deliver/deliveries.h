@@ -19,16 +19,17 @@ bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *
 /* May release the lock meanwhile, and tells so.  Room to count a stretch, where the
  * queue has a message. QS_ESTORE_FULL: no message can be delivered. */
 qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct store_queue *queue,
-                                   bool *released_out, qs_error *error)
+                                   bool *released_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 static inline QS_MUST_CHECK qs_status qsi_deliveries_make_room(struct qs_channel *channel,
                                                                const struct store_queue *queue,
-                                                               bool *released_out, qs_error *error)
+                                                               bool *released_out,
+                                                               enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(!qsi_policy_counts_deliveries(&queue->policy))
                ? QS_OK
-               : qsi_deliveries_find_room(channel, queue, released_out, error);
+               : qsi_deliveries_find_room(channel, queue, released_out, wait, error);
 }
 
 /* REQUIRES a stretch that was just taken from a queue that counts.  Leaves of it what

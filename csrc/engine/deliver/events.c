@@ -160,50 +160,59 @@ static void note_delivery(struct store_consumer *consumer) QSI_REQUIRES(qsi_stor
     }
 }
 
-/* Releases the lock to read a stored body.  QS_EEMPTY: no consumer can have a message. */
-static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+/* A message for the first of the channel's consumers that may have one; its body may be left to be
+ * read.  May release the lock meanwhile.  QS_EEMPTY: no consumer can have a message. */
+static qs_status deliver_next(struct qs_channel *channel, struct store_consumer **consumer_out,
+                              qs_message *message_out, struct qsi_body *body_out,
+                              enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qs_store *store = channel->store;
     struct store_consumer *consumer = NULL;
-    struct qsi_stored_body place;
-    qs_status status = QS_OK;
-    bool no_ack = false;
 
     /* Others may take the message, or delete the queue, while room is made or the message is
      * brought from the disk. */
     for (bool released = true; released;) {
+        qs_status status;
         released = false;
         consumer = choose_consumer(channel);
         if (consumer == NULL) {
             return QS_EEMPTY;
         }
-        no_ack = consumer->no_ack;
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        QS_TRY(qsi_make_settle_room(channel, consumer->no_ack, 1, &released, wait, error));
         if (released) {
             continue;
         }
-        QS_TRY(qsi_deliveries_make_room(channel, consumer->queue, &released, error));
+        QS_TRY(qsi_deliveries_make_room(channel, consumer->queue, &released, wait, error));
         if (released) {
             continue;
         }
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status =
-            qsi_deliver_one(channel, consumer->queue, consumer, &event->message, &place, error);
-        if (status == QSI_EPAGED) {
+        status = qsi_deliver_one(channel, consumer->queue, consumer, message_out, body_out,
+                                 &released, wait, error);
+        if (status == QS_EEMPTY) {
+            /* All of them had expired: perhaps another consumer has some. */
             released = true;
-            status = qsi_page_in(store, consumer->queue, channel, error);
-        } else if (status ==
-                   QS_EEMPTY) { /* all of them had expired: perhaps another consumer has some */
-            released = true;
-            continue;
-        }
-        if (status != QS_OK) {
+        } else if (status != QS_OK) {
             return status;
         }
     }
+    *consumer_out = consumer;
+    return QS_OK;
+}
+
+/* Releases the lock to read a stored body.  QS_EEMPTY: no consumer can have a message. */
+static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum qsi_wait wait,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = channel->store;
+    struct store_consumer *consumer = NULL;
+    struct qsi_body body;
+    qs_status status;
+    bool no_ack;
+
+    QS_TRY(deliver_next(channel, &consumer, &event->message, &body, wait, error));
+    no_ack = consumer->no_ack;
     note_delivery(consumer);
     event->kind = QS_EVENT_DELIVERY;
     qsi_consumer_share_names(consumer, &event->message);
@@ -213,15 +222,15 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
         qs_message_release(&event->message);
         return status;
     }
-    if (event->message.hold == NULL) {
+    if (body.kind != QSI_BODY_EMBEDDED) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_store_unlock(store);
-        status = qsi_deliver_body(store, &event->message, &place, error);
+        status = qsi_deliver_body(store, &event->message, &body, error);
         qsi_store_lock(store);
         qsi_reader_end(store, reader);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
-        qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag);
+        qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag, wait);
     }
     if (status != QS_OK) {
         qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
@@ -231,7 +240,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, qs_e
 }
 
 static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event *event,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                            enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     if ((kinds & QS_EVENT_RETURN) != 0 &&
         qsi_return_next(channel->store, &channel->returns, event)) {
@@ -243,7 +252,8 @@ static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event
     if ((kinds & QS_EVENT_CANCEL) != 0 && next_cancel(channel, event)) {
         return QS_OK;
     }
-    return (kinds & QS_EVENT_DELIVERY) != 0 ? next_delivery(channel, event, error) : QS_EEMPTY;
+    return (kinds & QS_EVENT_DELIVERY) != 0 ? next_delivery(channel, event, wait, error)
+                                            : QS_EEMPTY;
 }
 
 /* Without threads of its own, a store commits when somebody waits for it. */
@@ -264,6 +274,7 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
     store->events.deferred_waiters += channel->deferred ? 1 : 0;
     qsi_cond_wait(&store->events.came, &store->mutex, timeout_ns);
     store->events.deferred_waiters -= channel->deferred ? 1 : 0;
+    QS_DCHECK(store->events.waiters > 0);
     store->events.waiters -= 1;
     channel->waits = false;
 }
@@ -288,17 +299,18 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
                                 qs_event *event_out, qs_error *error)
 {
     struct qs_store *store = channel->store;
+    enum qsi_wait wait = qsi_wait_of(kinds);
     uint64_t deadline = 0; /* 0: nothing was waited for yet, so nobody looked at the clock */
     bool has_waited = false;
     qs_status status;
 
     memset(event_out, 0, sizeof *event_out);
-    QS_TRY(qsi_channel_enter_to(channel, kinds & QS_NO_WAIT, error));
+    QS_TRY(qsi_channel_enter(channel, error));
     has_waited = qsi_channel_disarm(channel);
     for (;;) {
         uint64_t now;
         uint64_t seen = store->events.count;
-        status = poll_event(channel, kinds, event_out, error);
+        status = poll_event(channel, kinds, event_out, wait, error);
         if (status != QS_EEMPTY || (timeout_ns == 0 && (kinds & QS_EVENT_ARM) == 0)) {
             break;
         }
@@ -330,5 +342,5 @@ qs_status qs_channel_next_event(qs_channel *channel, uint32_t kinds, uint64_t ti
     if (has_waited && !channel->waits) {
         hand_on(channel);
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, wait, status);
 }

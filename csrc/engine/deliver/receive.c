@@ -32,16 +32,17 @@ void qs_message_release(qs_message *message)
 /* ---- one message ---- */
 
 qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
-                               bool *released_out, qs_error *error)
+                               bool *released_out, enum qsi_wait wait, qs_error *error)
 {
     uint64_t bytes = count * QSI_SETTLE_BYTES;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     *released_out = false;
     if (!no_ack) {
         return QS_OK;
     }
-    QS_TRY(
-        qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, released_out, error));
+    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, released_out, wait,
+                                error));
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -49,33 +50,31 @@ qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t
 }
 
 void qsi_view_row(struct qsi_chunk *chunk, const uint8_t *record, uint32_t row, qs_message *message,
-                  struct qsi_stored_body *place_out)
+                  struct qsi_body *body_out)
 {
     struct qsi_messages view;
     struct qsi_route_view route;
-    struct qsi_slice body;
 
     qsi_messages_view(&view, record);
     route = qsi_messages_route(&view, qsi_messages_row_route(&view, row));
-    body = qsi_messages_body(&view, row);
+    qsi_messages_read_body(&view, row, body_out);
     message->exchange = qs_slice_of(route.exchange);
     message->routing_key = qs_slice_of(route.key);
-    if (qsi_messages_is_stored(&view, row)) {
-        qsi_messages_stored_body(&view, row, place_out);
+    if (body_out->kind != QSI_BODY_EMBEDDED) {
         return;
     }
     message->properties = qs_slice_of(qsi_messages_properties(&view, row));
-    message->body = qs_slice_of(body);
+    message->body = qs_slice_of(body_out->bytes);
     message->hold = qsi_chunk_ref(chunk);
 }
 
 void qsi_view_message(const struct qsi_run *run, uint32_t run_row, qs_message *message,
-                      struct qsi_stored_body *place_out)
+                      struct qsi_body *body_out)
 {
     uint32_t row;
     const uint8_t *record = qsi_run_record(run, run_row, &row);
 
-    qsi_view_row(run->messages.chunk, record, row, message, place_out);
+    qsi_view_row(run->messages.chunk, record, row, message, body_out);
 }
 
 /* Has its body to be read from a file? */
@@ -97,12 +96,15 @@ static bool must_wait(const struct store_queue *queue, const struct qsi_stretch 
 
 qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
                           struct store_consumer *consumer, qs_message *message_out,
-                          struct qsi_stored_body *place_out, qs_error *error)
+                          struct qsi_body *body_out, bool *released_out, enum qsi_wait wait,
+                          qs_error *error)
 {
     struct qsi_stretch stretch = {.count = 0};
     struct store_queue *owner = queue;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     memset(message_out, 0, sizeof *message_out);
+    *released_out = false;
     QS_TRY(qsi_expire(channel->store, queue, error));
     while (stretch.count == 0) {
         queue = qsi_head_subqueue(owner);
@@ -110,11 +112,12 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
         case QSI_TAKE_EMPTY:
             return QS_EEMPTY;
         case QSI_TAKE_PAGED:
-            return QSI_EPAGED;
+            *released_out = true;
+            return qsi_page_in(channel->store, owner, channel, wait, error);
         case QSI_TAKE_TAKEN:
             break;
         }
-        if (channel->store->must_not_wait && must_wait(queue, &stretch)) {
+        if (wait == QSI_MUST_NOT_WAIT && must_wait(queue, &stretch)) {
             qsi_container_untake(&queue->container, &stretch, 0);
             return QS_EWOULDBLOCK;
         }
@@ -129,23 +132,24 @@ qs_status qsi_deliver_one(struct qs_channel *channel, struct store_queue *queue,
         qsi_deliveries_count(channel, queue, &stretch);
     }
     message_out->delivery_tag =
-        qsi_unacked_add(&channel->unacked, &queue->core, &stretch, consumer);
+        qsi_unacked_add(&channel->unacked, &queue->container, &stretch, consumer);
     channel->store->stats.delivered += 1;
     qsi_pager_look_ahead(channel->store, queue);
-    qsi_view_message(stretch.run, stretch.run_row, message_out, place_out);
+    qsi_view_message(stretch.run, stretch.run_row, message_out, body_out);
     return QS_OK;
 }
 
-qs_status qsi_read_stored(struct qs_store *store, const struct qsi_stored_body *place,
+qs_status qsi_read_stored(struct qs_store *store, const struct qsi_body *body,
                           struct qsi_stored *stored_out, qs_error *error)
 {
-    const struct qsi_body_ref *ref = &place->ref;
+    const struct qsi_body_ref *ref = &body->ref;
     struct qsi_chunk *chunk;
     qs_status status;
 
-    if (place->is_damaged) {
-        return qsi_segment_fail_message(error, &place->damage);
+    if (body->kind == QSI_BODY_DAMAGED) {
+        return qsi_segment_fail_message(error, &body->damage);
     }
+    QS_ASSERT(body->kind == QSI_BODY_STORED);
     status = qsi_message_store_locate(store->messages, ref, error);
     if (status != QS_OK) {
         return status;
@@ -172,15 +176,15 @@ qs_status qsi_read_stored(struct qs_store *store, const struct qsi_stored_body *
     return QS_OK;
 }
 
-qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
-                           const struct qsi_stored_body *place, qs_error *error)
+qs_status qsi_deliver_body(struct qs_store *store, qs_message *message, const struct qsi_body *body,
+                           qs_error *error)
 {
     struct qsi_stored stored;
 
-    if (message->hold != NULL) {
+    if (body->kind == QSI_BODY_EMBEDDED) {
         return QS_OK;
     }
-    QS_TRY(qsi_read_stored(store, place, &stored, error));
+    QS_TRY(qsi_read_stored(store, body, &stored, error));
     /* The names as well: the journal record, where they are too, goes when the message is
      * settled. */
     message->exchange = qs_slice_of(stored.exchange);
@@ -192,30 +196,30 @@ qs_status qsi_deliver_body(struct qs_store *store, qs_message *message,
 }
 
 static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, bool no_ack,
-                          qs_message *message, struct qsi_stored_body *place_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                          qs_message *message, struct qsi_body *body_out, enum qsi_wait wait,
+                          qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue;
     qs_status status;
     bool released = false;
 
     for (;;) {
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, wait, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
+        QS_TRY(qsi_refuse_stream(queue, "basic.get", error));
         qsi_note_use(channel->store, queue);
         released = false;
-        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, error));
+        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, wait, error));
         if (released) {
             continue;
         }
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status = qsi_deliver_one(channel, queue, NULL, message, place_out, error);
-        if (status != QSI_EPAGED) {
+        status = qsi_deliver_one(channel, queue, NULL, message, body_out, &released, wait, error);
+        if (status != QS_OK || !released) {
             return status;
         }
-        QS_TRY(qsi_page_in(channel->store, queue, channel, error));
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
@@ -227,24 +231,25 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
 {
     struct qs_store *store = channel->store;
     bool no_ack = (flags & QS_NO_ACK) != 0;
-    struct qsi_stored_body place;
+    enum qsi_wait wait = qsi_wait_of(flags);
+    struct qsi_body body;
     qs_status status;
 
     memset(message_out, 0, sizeof *message_out);
-    QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &place, error);
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = take_one(channel, qsi_slice_of(queue), no_ack, message_out, &body, wait, error);
     if (status == QS_OK) {
         status = qsi_deliveries_write(channel, error);
         if (status != QS_OK) {
             qsi_hand_back_delivery(channel, message_out->delivery_tag);
             qs_message_release(message_out);
-            return qsi_channel_leave(channel, status);
+            return qsi_channel_leave_after(channel, wait, status);
         }
     }
     if (status == QS_OK && message_out->hold == NULL) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_store_unlock(store);
-        status = qsi_deliver_body(store, message_out, &place, error);
+        status = qsi_deliver_body(store, message_out, &body, error);
         qsi_store_lock(store);
         qsi_reader_end(store, reader);
     }
@@ -254,8 +259,8 @@ qs_status qs_channel_get(qs_channel *channel, qs_slice queue, uint32_t flags,
     } else {
         message_out->queue = queue;
         if (no_ack) {
-            qsi_settle_no_ack(channel, message_out->delivery_tag, message_out->delivery_tag);
+            qsi_settle_no_ack(channel, message_out->delivery_tag, message_out->delivery_tag, wait);
         }
     }
-    return qsi_channel_leave(channel, status);
+    return qsi_channel_leave_after(channel, wait, status);
 }

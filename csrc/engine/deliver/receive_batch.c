@@ -42,6 +42,7 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
         bytes = qsi_get_u32(view.body_offsets + 4 * ((size_t)stretch->run_row + stretch->count)) -
                 qsi_get_u32(view.body_offsets + 4 * (size_t)stretch->run_row);
         if (bytes <= get->bytes_left) {
+            QS_DCHECK(get->bytes_left >= bytes);
             get->bytes_left -= bytes;
             get->batch.body_bytes += bytes;
             return stretch->count;
@@ -152,7 +153,7 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     if (QS_UNLIKELY(counts)) {
         qsi_deliveries_count(channel, queue, &stretch);
     }
-    qsi_unacked_add(&channel->unacked, &queue->core, &stretch, NULL);
+    qsi_unacked_add(&channel->unacked, &queue->container, &stretch, NULL);
     get->batch.message_count += count;
     channel->store->stats.delivered += count;
     return true;
@@ -176,12 +177,13 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
                             store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
                             "closed meanwhile");
         }
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, error));
+        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, QSI_MAY_WAIT, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
+        QS_TRY(qsi_refuse_stream(queue, "basic.get", error));
         qsi_note_use(store, queue);
         QS_TRY(qsi_expire(store, queue, error));
         released = false;
-        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, error));
+        QS_TRY(qsi_deliveries_make_room(channel, queue, &released, QSI_MAY_WAIT, error));
         if (released) {
             continue;
         }
@@ -194,6 +196,7 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         }
         store->events.waiters += 1;
         qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
+        QS_DCHECK(store->events.waiters > 0);
         store->events.waiters -= 1;
     }
     get->first_tag = channel->unacked.last_tag + 1;
@@ -206,7 +209,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             break;
         }
         /* A queue that pages answers as one that never does: with all there is. */
-        status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL, error);
+        status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL,
+                             QSI_MAY_WAIT, error);
         if (status == QS_OK && channel->closed) {
             status = qsi_fail(error,
                               store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
@@ -307,28 +311,27 @@ static qs_status build_row(struct building *building, const struct qsi_taken *ta
                            struct qsi_arrow_run *run, qs_error *error)
 {
     uint32_t record_row = taken->row + i;
-    struct qsi_slice body = qsi_messages_body(&building->view, record_row);
+    struct qsi_body body;
     struct qsi_stored stored = {NULL};
     qs_status status;
 
     run->first_tag = taken->first_tag + i;
-    if (qsi_messages_is_stored(&building->view, record_row)) {
-        struct qsi_stored_body place;
-        qsi_messages_stored_body(&building->view, record_row, &place);
-        status = qsi_read_stored(building->store, &place, &stored, error);
+    qsi_messages_read_body(&building->view, record_row, &body);
+    if (body.kind != QSI_BODY_EMBEDDED) {
+        status = qsi_read_stored(building->store, &body, &stored, error);
         if (status != QS_OK) {
             building->bad_tag = status == QS_ECORRUPT || status == QS_EIO ? run->first_tag : 0;
             return status;
         }
         run->properties = stored.properties;
-        body = stored.body;
         status = set_stored_route(building, record_row, &stored, run, error);
     } else {
         status = set_route(building, record_row, run, error);
+        stored.body = body.bytes;
         run->properties = qsi_messages_properties(&building->view, record_row);
     }
     if (status == QS_OK) {
-        status = qsi_arrow_builder_row(&building->builder, run, body, error);
+        status = qsi_arrow_builder_row(&building->builder, run, stored.body, error);
     }
     qsi_chunk_unref(stored.chunk);
     return status;
@@ -359,6 +362,16 @@ static qs_status build_taken(struct building *building, const struct qsi_taken *
     return QS_OK;
 }
 
+/* Of the rows that were appended last. */
+static void put_times(struct qsi_arrow_builder *builder, const struct qsi_taken *taken)
+{
+    int64_t *times = qsi_arrow_builder_times(builder, builder->rows - taken->count);
+
+    for (uint32_t i = 0; i < taken->count; i++) {
+        times[i] = (int64_t)qsi_stream_batch_time(taken->of, taken->index + i);
+    }
+}
+
 qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
                           uint64_t *bad_tag_out, struct ArrowSchema *schema_out,
                           struct ArrowArray *array_out, qs_error *error)
@@ -369,11 +382,15 @@ qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *
     qs_status status;
 
     qsi_arrow_builder_init(&building.builder);
-    building.builder.is_browsed = batch->is_browsed;
+    building.builder.shape = batch->shape;
+    building.builder.columns = batch->columns;
     status = qsi_arrow_builder_reserve(&building.builder, batch->message_count, batch->body_bytes,
                                        error);
     for (size_t i = 0; status == QS_OK && i < count; i++) {
         status = build_taken(&building, &taken[i], error);
+        if (status == QS_OK && batch->shape == QSI_ARROW_STREAM) {
+            put_times(&building.builder, &taken[i]);
+        }
     }
     if (status == QS_OK) {
         status = qsi_arrow_builder_finish(&building.builder, schema_out, array_out, error);
@@ -432,7 +449,7 @@ qs_status qs_channel_get_batch(qs_channel *channel, qs_slice queue, uint64_t max
     if (get.batch.message_count > 0 && status != QS_OK) {
         give_back(&get, bad_tag);
     } else if (get.batch.message_count > 0 && no_ack && !channel->closed) {
-        qsi_settle_no_ack(channel, get.first_tag, get.last_tag);
+        qsi_settle_no_ack(channel, get.first_tag, get.last_tag, QSI_MAY_WAIT);
     }
     qsi_taken_release(&get.batch.taken);
     return qsi_channel_leave(channel, status);

@@ -32,23 +32,30 @@ void qsi_returns_fini(struct qs_channel *channel)
 
 struct qsi_list *qsi_returns_of(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->tx_selected) {
         return &channel->tx_returns;
     }
     return channel->ignores_returns ? &channel->ignored_returns : &channel->returns;
 }
 
-bool qsi_wants_return(const struct qs_channel *channel, const struct qsi_list *fresh)
+struct qsi_return_rules qsi_return_rules(const struct qs_channel *channel)
 {
-    if (!channel->ignores_returns) {
-        return true;
-    }
-    return channel->confirms.selected && channel->ignored_return_count == 0 &&
-           qsi_list_is_empty(fresh);
+    QS_ASSERT_HELD(&channel->store->mutex);
+    return (struct qsi_return_rules){
+        .ignores = channel->ignores_returns,
+        .keeps_first = channel->confirms.selected && channel->ignored_return_count == 0,
+    };
+}
+
+bool qsi_wants_return(const struct qsi_return_rules *rules, const struct qsi_list *fresh)
+{
+    return !rules->ignores || (rules->keeps_first && qsi_list_is_empty(fresh));
 }
 
 void qsi_note_returns(struct qs_channel *channel, uint64_t count)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     channel->store->stats.returned += count;
     if (channel->ignores_returns && channel->confirms.selected) {
         channel->ignored_return_count += count;
@@ -66,11 +73,10 @@ static bool reserve_return(struct qs_store *store, uint64_t bytes, uint64_t *bef
     return false;
 }
 
-qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
-                          struct qsi_slice exchange, struct qsi_slice key,
+qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules *rules,
+                          struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body, qs_error *error)
 {
-    struct qs_store *store = channel->store;
     size_t bytes = sizeof(struct returned_message) + exchange.bytes + key.bytes + properties.bytes +
                    body.bytes;
     uint64_t before;
@@ -79,7 +85,7 @@ qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
     uint8_t *at;
 
     if (!reserve_return(store, bytes, &before)) {
-        return channel->ignores_returns
+        return rules->ignores
                    ? QS_OK
                    : qsi_fail(error, QS_ESTORE_FULL,
                               "%llu bytes of returned messages wait to be read, and an eighth of "

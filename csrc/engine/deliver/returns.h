@@ -7,12 +7,19 @@
 
 void qsi_returns_init(struct qs_channel *channel);
 void qsi_returns_fini(struct qs_channel *channel);
-/* Is another return of this channel to be kept?  fresh: those of the call so far. */
-bool qsi_wants_return(const struct qs_channel *channel, const struct qsi_list *fresh);
+/* Which returns a channel keeps: looked up under the lock by a call that goes on without it. */
+struct qsi_return_rules {
+    bool ignores;     /* nobody reads them */
+    bool keeps_first; /* and one is kept all the same */
+};
+struct qsi_return_rules qsi_return_rules(const struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Is another return to be kept?  fresh: those of the call so far. */
+bool qsi_wants_return(const struct qsi_return_rules *rules, const struct qsi_list *fresh);
 /* REQUIRES that it is.  Copies the message to the end of a list.  QS_ESTORE_FULL: too many wait to
  * be read; but where returns are ignored there is just no copy. */
-qs_status qsi_return_make(struct qs_channel *channel, struct qsi_list *returns,
-                          struct qsi_slice exchange, struct qsi_slice key,
+qs_status qsi_return_make(struct qs_store *store, const struct qsi_return_rules *rules,
+                          struct qsi_list *returns, struct qsi_slice exchange, struct qsi_slice key,
                           struct qsi_slice properties, struct qsi_slice body,
                           qs_error *error) QS_MUST_CHECK;
 /* So many came back, copied or not. */

@@ -113,7 +113,7 @@ static uint64_t take_for_removal(struct settling *settling, const struct qsi_ext
             .count = qsi_ones_from(tags, bit),
         };
         uint64_t taken = qsi_stretch_mask(&stretch) >> (extent->first_slot % QSI_WORD_BITS);
-        qsi_add_removal(store, qsi_queue_of_core(extent->queue), &stretch, reason);
+        qsi_add_removal(store, qsi_queue_of_container(extent->container), &stretch, reason);
         removed |= taken;
         tags &= ~taken;
     }
@@ -124,14 +124,14 @@ static uint64_t take_for_removal(struct settling *settling, const struct qsi_ext
 static uint64_t see_what_is_removed(struct settling *settling, const struct qsi_extent *extent,
                                     uint64_t tags) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    const struct store_queue *queue = qsi_queue_of_container(extent->container);
 
     if (settling->kind == QSI_SETTLE_REJECT && qsi_has_dead_letters(queue)) {
         return take_for_removal(settling, extent, tags, QSI_REJECTED);
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted &&
         qsi_policy_counts_deliveries(&queue->policy) &&
-        settling->channel != settling->channel->store->removals.internal_channel) {
+        !qsi_channel_is_internal(settling->channel)) {
         return take_for_removal(settling, extent, worn_out(queue, extent, tags),
                                 QSI_DELIVERY_LIMIT);
     }
@@ -143,8 +143,8 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
 {
     struct settling *settling = context;
     struct qs_store *store = settling->channel->store;
-    struct store_queue *queue = qsi_queue_of_core(extent->queue);
-    bool by_consumer = settling->channel != store->removals.internal_channel;
+    struct store_queue *queue = qsi_queue_of_container(extent->container);
+    bool by_consumer = !qsi_channel_is_internal(settling->channel);
     uint64_t mask;
     uint32_t count;
 
@@ -164,10 +164,9 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         record_extent(settling, queue, extent, journalled >> (extent->first_slot % QSI_WORD_BITS));
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
-        qsi_container_requeue(&extent->queue->container, extent->segment, qsi_extent_word(extent),
-                              mask);
+        qsi_container_requeue(extent->container, extent->segment, qsi_extent_word(extent), mask);
         if (settling->kind == QSI_SETTLE_REQUEUE_DUE) {
-            qsi_queue_delay(extent->queue, extent->segment, qsi_extent_word(extent), mask,
+            qsi_queue_delay(&queue->core, extent->segment, qsi_extent_word(extent), mask,
                             settling->due_us);
         }
         store->stats.requeued += by_consumer ? count : 0;
@@ -175,7 +174,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         qsi_signal_consumers(store, qsi_owner_of(queue));
         return;
     }
-    qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent), mask);
+    qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
     store->stats.acked += by_consumer ? count : 0;
     qsi_free_queue_if_done(queue);
 }
@@ -192,6 +191,7 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
 {
     struct settling settling = {.channel = channel, .chunk = chunk, .kind = kind, .due_us = due_us};
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, &settling);
     flush_range(&settling);
     if (qsi_settle_requeues(kind) || channel->prefetch_channel > 0) {
@@ -226,6 +226,8 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
     uint32_t record_count;
 
     record_count = qsi_settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
+    QS_DCHECK(record_count == 0 || (chunk != NULL && chunk->used > from));
+    QS_DCHECK(chunk == NULL || chunk->used <= chunk->capacity);
     if (record_count > 0) {
         qsi_store_append(store, chunk, from, chunk->used - from, record_count, false);
         qsi_commit_kick(store);
@@ -244,6 +246,7 @@ void qsi_settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 {
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     note_unjournalled(channel->store, chunk, bytes);
     settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
 }
@@ -253,6 +256,7 @@ qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint
 {
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (chunk == NULL && bytes > 0 && qsi_journal_has_room(channel->store->journal, bytes, bytes)) {
         return qsi_fail(error, QS_ENOMEM, "settling");
     }
@@ -264,17 +268,20 @@ qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_settle_within(channel, first_tag, last_tag, kind, 0,
                       qsi_settle_bytes(channel, first_tag, last_tag, kind));
 }
 
-void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                       enum qsi_wait wait)
 {
     uint64_t bytes = qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_ACK);
     bool released = false;
 
-    if (qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, NULL) !=
-        QS_OK) {
+    QS_ASSERT_HELD(&channel->store->mutex);
+    if (qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
+                             NULL) != QS_OK) {
         /* They were delivered all the same: settled in memory alone. */
     }
     qsi_settle_within(channel, first_tag, last_tag, QSI_SETTLE_ACK, 0,
@@ -283,16 +290,17 @@ void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t 
 }
 
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                               uint8_t kind, qs_error *error)
+                               uint8_t kind, enum qsi_wait wait, qs_error *error)
 {
     uint64_t bytes = 0;
     bool released = true;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     while (released) {
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
-        QS_TRY(
-            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
+                                    error));
     }
     return qsi_settle_surely(channel, first_tag, last_tag, kind, 0, bytes, error);
 }
@@ -311,6 +319,7 @@ static void make_room_of_withheld(void *context, const struct qsi_extent *extent
 
 void qsi_withhold_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_withhold(&channel->unacked, first_tag, last_tag, make_room_of_withheld, NULL);
 }
 
@@ -319,26 +328,25 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = ((struct qs_channel *)context)->store;
-    struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    struct store_queue *queue = qsi_queue_of_container(extent->container);
     uint64_t mask = qsi_extent_mask(extent, tags);
 
     if (queue->deleted) {
-        qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent),
-                             mask);
+        qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
         qsi_free_queue_if_done(queue);
         return;
     }
     if (qsi_policy_counts_deliveries(&queue->policy)) {
         qsi_deliveries_take_back(store, queue, extent->segment, qsi_extent_word(extent), mask);
     }
-    qsi_container_give_back(&extent->queue->container, extent->segment, qsi_extent_word(extent),
-                            mask);
+    qsi_container_give_back(extent->container, extent->segment, qsi_extent_word(extent), mask);
     qsi_note_growth(store, queue);
     qsi_signal_consumers(store, qsi_owner_of(queue));
 }
 
 void qsi_hand_back_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, hand_back_extent, channel);
     qsi_events_announce(channel->store);
 }
@@ -352,6 +360,7 @@ static void hand_back_one(void *context, const struct qsi_extent *extent, uint64
 
 void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->closed) { /* else it is back already */
         qsi_unacked_take(&channel->unacked, tag, tag, hand_back_one, channel);
         qsi_events_announce(channel->store);
@@ -360,6 +369,7 @@ void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag)
 
 void qsi_hand_back_withheld(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->unacked.withheld_count > 0) {
         qsi_unacked_take_withheld(&channel->unacked, hand_back_extent, channel);
         qsi_events_announce(channel->store);

@@ -16,13 +16,13 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
     QSI_REQUIRES(qsi_store_mutex);
 /* Room to delay what these tags are about: qsi_settle_into cannot fail. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                                  qs_error *error) QS_MUST_CHECK;
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The same, and appends the records to the journal if it can. */
 void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                      uint8_t kind) QSI_REQUIRES(qsi_store_mutex);
 /* The same with room in the journal, or not at all.  May release the lock. */
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                               uint8_t kind, qs_error *error)
+                               uint8_t kind, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* These were taken and do not reach the caller: they stay out, and nothing that
  * settles a range of tags finds them, until they are handed back. */
@@ -38,8 +38,8 @@ void qsi_hand_back_delivery(struct qs_channel *channel, uint64_t tag) QSI_REQUIR
 /* May release the lock meanwhile.  Acks what was delivered without ack, having made room for it
  * in the journal: what was free when the messages were taken may not be enough, or somebody
  * else's by now. */
-void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
-    QSI_REQUIRES(qsi_store_mutex);
+void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                       enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 
 /* With its records, or not at all, unless the disk is full: a sync then makes a checkpoint. */
 qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,

@@ -10,6 +10,7 @@
 #include "queue_life.h"
 #include "record.h"
 #include "settle.h"
+#include "thread_safety.h"
 
 /* ---- the verbs ---- */
 
@@ -22,6 +23,7 @@ static qs_status unknown_tag(uint64_t tag, qs_error *error)
 /* The tags a verb is about.  *last_out 0: none (everything, of nothing). */
 static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool multiple,
                          uint64_t *first_out, uint64_t *last_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (tag == 0 && multiple) {
         *first_out = 1;
@@ -38,6 +40,7 @@ static qs_status tags_of(const struct qs_channel *channel, uint64_t tag, bool mu
 
 static qs_status buffer_settle(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, uint64_t due_us, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t free_from = channel->unacked.free_from;
     struct tx_settle settle = {first_tag > free_from ? first_tag : free_from, last_tag, kind,
@@ -70,14 +73,16 @@ static qs_status reserve_rejects(struct qs_channel *channel, uint64_t first_tag,
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     for (uint64_t tag = first_tag; tag <= last_tag;) {
         const struct qsi_extent *extent;
+        struct store_queue *queue;
         if (!qsi_unacked_next(&channel->unacked, tag, &tag) || tag > last_tag) {
             break;
         }
         extent = qsi_unacked_find(&channel->unacked, tag);
-        if (!qsi_queue_of_core(extent->queue)->deleted &&
-            qsi_segment_cover_delays(extent->queue, extent->segment) != QS_OK) {
+        queue = qsi_queue_of_container(extent->container);
+        if (!queue->deleted && qsi_segment_cover_delays(&queue->core, extent->segment) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delayed messages");
         }
         tag = extent->first_tag + extent->count;
@@ -87,7 +92,8 @@ qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag
 
 /* due_us: of the kinds that have it, else 0. */
 static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple, uint8_t kind,
-                        uint64_t due_us, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                        uint64_t due_us, enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first = 0, last = 0, bytes = 0;
     bool released = true;
@@ -102,8 +108,8 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
         bytes = qsi_settle_bytes(channel, first, last, kind);
-        QS_TRY(
-            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
+                                    error));
     }
     QS_TRY(reserve_rejects(channel, first, last, kind, error));
     if (QS_UNLIKELY(qsi_settle_has_due(kind))) {
@@ -115,9 +121,12 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
 qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                          qs_error *error)
 {
-    QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0,
-                                             QSI_SETTLE_ACK, 0, error));
+    enum qsi_wait wait = qsi_wait_of(flags);
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    return qsi_channel_leave_after(
+        channel, wait,
+        settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, QSI_SETTLE_ACK, 0, wait, error));
 }
 
 /* What the flags ask for.  QS_EINVAL: a delay, and nothing that could have it. */
@@ -141,16 +150,18 @@ qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag, uint32_t f
 qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag, uint32_t flags,
                                   uint64_t delay_us, qs_error *error)
 {
+    enum qsi_wait wait = qsi_wait_of(flags);
     uint8_t kind;
 
     QS_TRY(kind_of(flags, delay_us, &kind, error));
-    QS_TRY(qsi_channel_enter_to(channel, flags, error));
-    return qsi_channel_leave(channel, settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0,
-                                             kind, qsi_due_us(channel->store, delay_us), error));
+    QS_TRY(qsi_channel_enter(channel, error));
+    return qsi_channel_leave_after(channel, wait,
+                                   settle(channel, delivery_tag, (flags & QS_MULTIPLE) != 0, kind,
+                                          qsi_due_us(channel->store, delay_us), wait, error));
 }
 
 static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                              uint8_t kind, uint64_t due_us, qs_error *error)
+                              uint8_t kind, uint64_t due_us, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first, last = first_tag - 1;
@@ -165,8 +176,8 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         bytes +=
             channel->tx_settles.bytes / sizeof(struct tx_settle) * qsi_settle_record_bytes(kind);
-        QS_TRY(
-            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, wait,
+                                    error));
     }
     if (qsi_settle_has_due(kind)) {
         QS_TRY(qsi_settle_cover_delays(channel, first_tag, last_tag, error));
@@ -191,6 +202,7 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
                                           uint64_t last_tag, uint32_t flags, uint64_t delay_us,
                                           qs_error *error)
 {
+    enum qsi_wait wait = qsi_wait_of(flags);
     uint64_t due_us;
     uint8_t kind = QSI_SETTLE_ACK;
 
@@ -201,15 +213,16 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
     if (first_tag == 0) {
         return qsi_fail(error, QS_EINVAL, "delivery tags count from 1");
     }
-    QS_TRY(qsi_channel_enter_to(channel, flags, error));
+    QS_TRY(qsi_channel_enter(channel, error));
     due_us = qsi_due_us(channel->store, delay_us);
     if (last_tag > channel->unacked.last_tag) {
         last_tag = channel->unacked.last_tag; /* a transaction speaks for no tag that is to come */
     }
-    return qsi_channel_leave(channel,
-                             (flags & QS_IN_TX) != 0 && channel->tx_selected
-                                 ? buffer_settle(channel, first_tag, last_tag, kind, due_us, error)
-                                 : settle_range(channel, first_tag, last_tag, kind, due_us, error));
+    return qsi_channel_leave_after(
+        channel, wait,
+        (flags & QS_IN_TX) != 0 && channel->tx_selected
+            ? buffer_settle(channel, first_tag, last_tag, kind, due_us, error)
+            : settle_range(channel, first_tag, last_tag, kind, due_us, wait, error));
 }
 
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
@@ -228,8 +241,8 @@ static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIR
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* What a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;
-        QS_TRY(
-            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, &released,
+                                    QSI_MAY_WAIT, error));
     }
     while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
         qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);

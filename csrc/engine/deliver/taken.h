@@ -17,13 +17,16 @@ struct qsi_taken {
     bool redelivered;
     bool is_unacked; /* when they are browsed, as the next */
     bool is_delayed;
+    const struct qsi_stream_batch *of; /* of a stream: which tells when each was published */
+    uint32_t index;                    /* of the first, there */
 };
 
 struct qsi_taken_batch {
     struct qsi_buf taken; /* struct qsi_taken */
     uint64_t message_count;
     uint64_t body_bytes;
-    bool is_browsed; /* "sequence", "unacked" and "delayed" instead of "delivery_tag" */
+    uint32_t columns;           /* of a stream: QSI_ARROW_HAS_* */
+    enum qsi_arrow_shape shape; /* browsed: "sequence", "unacked", "delayed", not "delivery_tag" */
 };
 
 /* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in

@@ -10,6 +10,7 @@
 #include "receive.h"
 #include "removals.h"
 #include "store.h"
+#include "thread_safety.h"
 #include "tx.h"
 #include "wake.h"
 
@@ -33,13 +34,14 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
-    struct qsi_stored_body place;
+    struct qsi_body body;
     uint32_t reader;
     qs_status status;
 
     memset(message, 0, sizeof *message);
     for (;;) {
         const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
+        struct store_queue *queue;
         const struct qsi_run *run;
         uint32_t slot;
         uint64_t seq;
@@ -47,21 +49,21 @@ static qs_status read_message(struct qs_channel *channel, uint64_t tag, qs_messa
             return QS_EEMPTY;
         }
         slot = extent->first_slot + (uint32_t)(tag - extent->first_tag);
-        seq = qsi_queue_first_seq(extent->queue, extent->segment) + slot;
-        run = qsi_queue_run_of(extent->queue, seq);
+        queue = qsi_queue_of_container(extent->container);
+        seq = qsi_queue_first_seq(&queue->core, extent->segment) + slot;
+        run = qsi_queue_run_of(&queue->core, seq);
         if (run != NULL) {
-            qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &place);
+            qsi_view_message(run, (uint32_t)(seq - run->first_seq), message, &body);
             break;
         }
-        QS_TRY(
-            qsi_page_in_one(store, qsi_queue_of_core(extent->queue), extent->segment, slot, error));
+        QS_TRY(qsi_page_in_one(store, queue, extent->segment, slot, error));
     }
-    if (message->hold != NULL) {
+    if (body.kind == QSI_BODY_EMBEDDED) {
         return QS_OK;
     }
     reader = qsi_reader_begin(store);
     qsi_store_unlock(store);
-    status = qsi_deliver_body(store, message, &place, error);
+    status = qsi_deliver_body(store, message, &body, error);
     qsi_store_lock(store);
     qsi_reader_end(store, reader);
     return status;
@@ -77,7 +79,8 @@ static const char *reason_name(enum qsi_reason reason)
 static qs_status publish_dead_letter(struct qs_channel *channel, const struct store_queue *queue,
                                      const qs_message *message, enum qsi_reason reason,
                                      uint32_t *queue_count_out, struct written *written_out,
-                                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                                     enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue_policy *policy = &queue->policy;
     struct qsi_buf properties = {NULL};
@@ -105,7 +108,7 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
     } else {
         dead_letter.properties = qsi_slice_make(properties.data, (uint32_t)properties.bytes);
         status = qsi_publish_dead_letter(channel, &dead_letter, queue_count_out,
-                                         &written_out->ends_group, error);
+                                         &written_out->ends_group, wait, error);
     }
     qsi_buf_fini(&properties);
     return status;
@@ -116,22 +119,21 @@ static qs_status publish_dead_letter(struct qs_channel *channel, const struct st
 static bool is_unreadable(const struct qs_channel *channel, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    return status == QS_ECORRUPT ||
-           (status == QS_EIO && channel == channel->store->removals.internal_channel);
+    return status == QS_ECORRUPT || (status == QS_EIO && qsi_channel_is_internal(channel));
 }
 
 /* May release the lock.  REQUIRES a job on the queue. */
 static qs_status move_message(struct qs_channel *channel, struct store_queue *queue, uint64_t tag,
-                              enum qsi_reason reason, struct written *written_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                              enum qsi_reason reason, struct written *written_out,
+                              enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_message message;
     uint32_t queue_count = 0;
     qs_status status = read_message(channel, tag, &message, error);
 
     if (status == QS_OK) {
-        status =
-            publish_dead_letter(channel, queue, &message, reason, &queue_count, written_out, error);
+        status = publish_dead_letter(channel, queue, &message, reason, &queue_count, written_out,
+                                     wait, error);
         if (status == QS_OK && queue_count == 0 && queue->policy.at_least_once && !queue->deleted) {
             written_out->fate = FATE_STUCK;
         }
@@ -147,7 +149,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
 /* May release the lock.  Publishes what becomes of one message in the channel's open
  * transaction. */
 static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enum qsi_reason reason,
-                                   struct written *written_out, qs_error *error)
+                                   struct written *written_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
@@ -158,12 +160,13 @@ static qs_status write_dead_letter(struct qs_channel *channel, uint64_t tag, enu
     if (extent == NULL) {
         return QS_OK;
     }
-    queue = qsi_queue_of_core(extent->queue);
+    queue = qsi_queue_of_container(extent->container);
     if (!qsi_has_dead_letters(queue)) {
         return QS_OK;
     }
     queue->jobs += 1; /* it may be deleted, and the message be taken from the channel, meanwhile */
-    status = move_message(channel, queue, tag, reason, written_out, error);
+    status = move_message(channel, queue, tag, reason, written_out, wait, error);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;
@@ -196,14 +199,14 @@ static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t la
 
 /* ---- removals ---- */
 
-static qs_status end_group(struct qs_channel *internal_channel, qs_error *error)
+static qs_status end_group(struct qs_channel *internal_channel, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t lsn;
     qs_status status = QS_OK;
 
     if (internal_channel->tx_settles.bytes > 0) {
-        status = qsi_tx_apply(internal_channel, &lsn, error);
+        status = qsi_tx_apply(internal_channel, &lsn, wait, error);
         if (status == QS_OK && lsn != 0) {
             qsi_commit_kick(internal_channel->store);
         }
@@ -213,6 +216,7 @@ static qs_status end_group(struct qs_channel *internal_channel, qs_error *error)
 }
 
 static bool is_large(const struct qs_channel *internal_channel, uint32_t dead_letters)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return dead_letters >= GROUP_DEAD_LETTERS ||
            (internal_channel->tx_records != NULL &&
@@ -230,17 +234,19 @@ static qs_status keep_stuck(struct qsi_buf *stuck, uint64_t tag, enum qsi_reason
 }
 
 qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
-                          struct qsi_buf *stuck_out, qs_error *error)
+                          struct qsi_buf *stuck_out, enum qsi_wait wait, qs_error *error)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
     qs_status status = QS_OK;
     uint32_t dead_letters = 0;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (uint64_t tag = removal->first_tag; status == QS_OK && tag <= removal->last_tag; tag++) {
         struct written written = {.fate = FATE_GONE};
         status = reserve_settles(&internal_channel->tx_settles, 1, error);
         if (status == QS_OK) {
-            status = write_dead_letter(internal_channel, tag, removal->reason, &written, error);
+            status =
+                write_dead_letter(internal_channel, tag, removal->reason, &written, wait, error);
         }
         if (status == QS_OK && written.fate == FATE_STUCK) {
             status = keep_stuck(stuck_out, tag, removal->reason, error);
@@ -249,12 +255,12 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
         }
         dead_letters += 1;
         if (status == QS_OK && (written.ends_group || is_large(internal_channel, dead_letters))) {
-            status = end_group(internal_channel, error);
+            status = end_group(internal_channel, wait, error);
             dead_letters = 0;
         }
     }
     if (status == QS_OK) {
-        return end_group(internal_channel, error);
+        return end_group(internal_channel, wait, error);
     }
     qsi_tx_drop(internal_channel);
     return status;
@@ -299,7 +305,7 @@ static qs_status write_dead_letters(struct qs_channel *channel, const struct tx_
         }
         status = reserve_settles(settles, taken->left, error);
         if (status == QS_OK) {
-            status = write_dead_letter(channel, tag, QSI_REJECTED, &written, error);
+            status = write_dead_letter(channel, tag, QSI_REJECTED, &written, QSI_MAY_WAIT, error);
         }
         if (status != QS_OK) {
             note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
@@ -350,6 +356,7 @@ qs_status qsi_dead_letter_in_tx(struct qs_channel *channel, qs_error *error)
     struct qsi_buf verbs = channel->tx_settles, settles = {NULL};
     qs_status status;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (!any_reject(&verbs)) {
         return QS_OK;
     }

@@ -11,7 +11,7 @@
 
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then.  After a failure
  * the messages stay reserved, and go with a later try. */
-static qs_status drop(struct qs_store *store, const struct removal *removal)
+static qs_status drop(struct qs_store *store, const struct removal *removal, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
@@ -23,7 +23,7 @@ static qs_status drop(struct qs_store *store, const struct removal *removal)
         return QS_OK;
     }
     return qsi_settle_with_room(internal_channel, removal->first_tag, removal->last_tag,
-                                QSI_SETTLE_ACK, NULL);
+                                QSI_SETTLE_ACK, wait, NULL);
 }
 
 /* The first tags of the removal whose queue has dead letters as the first one's has: the same
@@ -46,7 +46,7 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
             break;
         }
         extent = qsi_unacked_find(unacked, tag);
-        dead_letters = qsi_has_dead_letters(qsi_queue_of_core(extent->queue));
+        dead_letters = qsi_has_dead_letters(qsi_queue_of_container(extent->container));
         if (known && dead_letters != *dead_letters_out) {
             first.last_tag = extent->first_tag > first.first_tag ? extent->first_tag - 1 : tag - 1;
             break;
@@ -63,8 +63,8 @@ static struct removal first_fate(struct qs_store *store, const struct removal *r
 
 /* May release the lock, unless the caller must not wait: QS_EWOULDBLOCK then, and nothing has
  * left.  Nor has it after QS_ENOMEM: there was none to note what could not leave. */
-static qs_status leave(struct qs_store *store, const struct removal *removal, bool dead_letters)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status leave(struct qs_store *store, const struct removal *removal, bool dead_letters,
+                       enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf *stuck = &store->removals.stuck;
     size_t before = stuck->bytes;
@@ -72,7 +72,8 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
     uint8_t *room;
 
     QS_TRY(qsi_buf_reserve(stuck, sizeof *removal, &room));
-    status = dead_letters ? qsi_dead_letter(store, removal, stuck, NULL) : drop(store, removal);
+    status = dead_letters ? qsi_dead_letter(store, removal, stuck, wait, NULL)
+                          : drop(store, removal, wait);
     if (status != QS_OK) {
         stuck->bytes = before; /* those of it that stayed are among all that are tried again */
     }
@@ -91,7 +92,7 @@ static qs_status leave(struct qs_store *store, const struct removal *removal, bo
 /* May release the lock.  The first of what is leaving, up to *dead_letters_left_io dead letters of
  * it, which are counted; whatever fails is kept for a later try.  False: the rest is the
  * timer's. */
-static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io)
+static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
@@ -106,7 +107,7 @@ static bool drain_first(struct qs_store *store, uint64_t *dead_letters_left_io)
     }
     next->first_tag = first.last_tag + 1;
     removals->leaving_at += next->first_tag > next->last_tag ? sizeof *next : 0;
-    if (leave(store, &first, dead_letters) != QS_OK) { /* the lock was not released */
+    if (leave(store, &first, dead_letters, wait) != QS_OK) { /* the lock was not released */
         next->first_tag = first.first_tag;
         removals->leaving_at = at;
         return false;
@@ -139,26 +140,28 @@ bool qsi_has_leaving(const struct removals *removals)
 
 bool qsi_is_retry_due(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return store->removals.stuck.bytes > 0 &&
            qsi_clock_us(store) - store->removals.tried_at_us >= QSI_RETRY_US;
 }
 
 /* How many dead letters the caller moves: a few where the timer can go on with the others, none
  * where the caller must not wait. */
-static uint64_t dead_letters_of_caller(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static uint64_t dead_letters_of_caller(const struct qs_store *store, enum qsi_wait wait)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    return !store->removals.has_timer ? UINT64_MAX
-           : store->must_not_wait     ? 0
-                                      : DEAD_LETTERS_AT_ONCE;
+    return !store->removals.has_timer  ? UINT64_MAX
+           : wait == QSI_MUST_NOT_WAIT ? 0
+                                       : DEAD_LETTERS_AT_ONCE;
 }
 
 /* May release the lock.  False: nothing is left, or the rest is the timer's. */
-static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io)
+static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
 
-    qsi_trim(store);
+    qsi_trim(store, wait);
     if (removals->leaving_at == removals->leaving.bytes) {
         qsi_buf_fini(&removals->leaving);
         removals->leaving = removals->fresh;
@@ -166,19 +169,20 @@ static bool drain_next(struct qs_store *store, uint64_t *dead_letters_left_io)
         removals->fresh = (struct qsi_buf){NULL};
     }
     return removals->leaving_at < removals->leaving.bytes &&
-           drain_first(store, dead_letters_left_io);
+           drain_first(store, dead_letters_left_io, wait);
 }
 
-void qsi_drain_removals(struct qs_store *store)
+void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait)
 {
     struct removals *removals = &store->removals;
-    uint64_t dead_letters_left = dead_letters_of_caller(store);
+    uint64_t dead_letters_left = dead_letters_of_caller(store, wait);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->failed) {
         return;
     }
     if (removals->is_busy) {
-        qsi_trim(store); /* so that nobody is given what is too much */
+        qsi_trim(store, wait); /* so that nobody is given what is too much */
     }
     if (removals->is_busy) {
         return; /* whoever is at it sees to the rest */
@@ -187,7 +191,7 @@ void qsi_drain_removals(struct qs_store *store)
     if (qsi_is_retry_due(store)) {
         qsi_retry_stuck(store);
     }
-    while (drain_next(store, &dead_letters_left)) {
+    while (drain_next(store, &dead_letters_left, wait)) {
     }
     removals->is_busy = false;
     qsi_cond_broadcast(&removals->quiet);

@@ -10,6 +10,7 @@
 #include "returns.h"
 #include "settle.h"
 #include "states.h"
+#include "thread_safety.h"
 #include "tx.h"
 
 qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
@@ -35,7 +36,7 @@ qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
 /* What a queue refused that has dead letters for it, and that found no way out before the store
  * went: the last messages. */
 static qs_status reserve_excess(struct qs_store *store, struct store_queue *subqueue,
-                                qs_error *error)
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_queue *queue = qsi_owner_of(subqueue);
     uint64_t ready = qsi_ready_count(queue), body_bytes = qsi_ready_bytes(queue);
@@ -64,6 +65,7 @@ static qs_status reserve_excess(struct qs_store *store, struct store_queue *subq
 
 /* REQUIRES all states of all priorities in memory, where bytes are counted. */
 static qs_status refuse_excess(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (!qsi_queue_passes_on(queue)) {
         return QS_OK;
@@ -79,6 +81,7 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     uint64_t now = qsi_clock_us(store);
 
+    QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         queue->used_at_us = now;
@@ -105,15 +108,16 @@ qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
 }
 
 static void unreserve_extent(void *context, const struct qsi_extent *extent, uint64_t tags)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct store_queue *queue = qsi_queue_of_core(extent->queue);
+    struct store_queue *queue = qsi_queue_of_container(extent->container);
 
     (void)context;
     if (!queue->deleted) {
-        qsi_queue_unreserve_removal(extent->queue, extent->segment, qsi_extent_word(extent),
+        qsi_queue_unreserve_removal(&queue->core, extent->segment, qsi_extent_word(extent),
                                     qsi_extent_mask(extent, tags));
     } else {
-        qsi_container_settle(&extent->queue->container, extent->segment, qsi_extent_word(extent),
+        qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent),
                              qsi_extent_mask(extent, tags));
         qsi_free_queue_if_done(queue);
     }
@@ -138,11 +142,12 @@ void qsi_removals_shut(struct qs_store *store)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (store->removals.is_busy) { /* a call that was under way */
         qsi_cond_wait(&store->removals.quiet, &store->mutex, QSI_WAIT_FOREVER);
     }
     qsi_retry_stuck(store); /* what was in the way of a rejected message may be gone */
-    qsi_drain_removals(store);
+    qsi_drain_removals(store, QSI_MAY_WAIT);
     qsi_tx_drop(internal_channel);
     unreserve(store, &store->removals.leaving);
     unreserve(store, &store->removals.fresh);
@@ -162,6 +167,7 @@ void qsi_removals_free(struct qs_store *store)
         qsi_tx_drop(removals->internal_channel);
         qsi_unacked_fini(&removals->internal_channel->unacked);
         qsi_buf_fini(&removals->internal_channel->tx_settles);
+        qsi_buf_fini(&removals->internal_channel->tx_cursors);
         qsi_free(removals->internal_channel);
     }
     qsi_buf_fini(&removals->leaving);

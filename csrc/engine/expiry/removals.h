@@ -19,7 +19,7 @@
  * tried again.  Of dead letters a few at a time where a timer can go on with the others, else
  * all.  With a caller who must not wait the lock is kept: what is too much leaves the queue,
  * and dead letters are the timer's. */
-void qsi_drain_removals(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_drain_removals(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 /* What found no way out tries again, before what came later.  REQUIRES that nobody drains the
  * removal list: its list must not change then. */
 void qsi_retry_stuck(struct qs_store *store);
@@ -29,15 +29,16 @@ bool qsi_has_leaving(const struct removals *removals);
 
 /* ---- internal_channel.c ---- */
 
-qs_status qsi_removals_open(struct qs_store *store, qs_error *error) QS_MUST_CHECK;
+qs_status qsi_removals_open(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Before the threads start: what expired meanwhile, and what is too much after a crash, is to
  * leave. */
 qs_status qsi_removals_after_recovery(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* REQUIRES lock, and no threads; releases it meanwhile.  What cannot leave goes back to its
+/* REQUIRES no threads; releases the lock meanwhile.  What cannot leave goes back to its
  * queue. */
 void qsi_removals_shut(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-void qsi_removals_free(struct qs_store *store);
+void qsi_removals_free(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- timer.c ---- */
 
@@ -49,7 +50,7 @@ void *qsi_run_timer(void *store);
  * those that must not be dropped are left in *stuck_out.  A failure leaves all that was not
  * moved reserved. */
 qs_status qsi_dead_letter(struct qs_store *store, const struct removal *removal,
-                          struct qsi_buf *stuck_out, qs_error *error)
+                          struct qsi_buf *stuck_out, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* May release the lock.  Adds what becomes of the channel's rejected messages to its open
  * transaction. */

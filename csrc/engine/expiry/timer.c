@@ -1,6 +1,7 @@
 /* The thread that keeps the time: it wakes when something expires. */
 #include "clock.h"
 #include "enter.h"
+#include "limits.h"
 #include "queue_life.h"
 #include "removals.h"
 #include "topology.h"
@@ -9,11 +10,28 @@
 /* between as many dead letters as are removed at once, so that others get the lock */
 #define TIMER_NAP_NS 50000u
 
+/* Streams drop by age what a checkpoint has named: whole files, so it is not urgent. */
+#define RETAIN_US (10 * UINT64_C(1000000))
+
+static uint64_t retain(struct qs_store *store, uint64_t now) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct removals *removals = &store->removals;
+
+    if (store->stream_count == 0) {
+        return QSI_NEVER;
+    }
+    if (now >= removals->retain_at_us) {
+        qsi_retain_streams(store);
+        removals->retain_at_us = now + RETAIN_US;
+    }
+    return removals->retain_at_us;
+}
+
 /* May release the lock.  Returns when to come again. */
 static uint64_t keep_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct removals *removals = &store->removals;
-    uint64_t now = qsi_clock_us(store), next = QSI_NEVER;
+    uint64_t now = qsi_clock_us(store), next = retain(store, now);
     struct qsi_list due;
 
     /* Queues may come and go while the lock is released: each is taken from a list of its own. */
@@ -65,7 +83,7 @@ void *qsi_run_timer(void *argument)
         next = keep_time(store);
         if ((qsi_has_removals(store) || qsi_is_retry_due(store)) && !store->failed &&
             !removals->is_busy) {
-            qsi_drain_removals(store);
+            qsi_drain_removals(store, QSI_MAY_WAIT);
             if (qsi_has_leaving(removals)) {
                 qsi_cond_wait(&removals->due, &store->mutex, TIMER_NAP_NS);
             }

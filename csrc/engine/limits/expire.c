@@ -23,6 +23,7 @@ uint64_t qsi_idle_end_us(const struct store_queue *queue)
 
 void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_list_is_empty(&queue->in_timed)) {
         qsi_list_push_back(&store->removals.timed, &queue->in_timed);
     }
@@ -34,6 +35,7 @@ void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t e
 
 void qsi_note_use(struct qs_store *store, struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (queue->policy.expires_ms != QSI_UNLIMITED) {
         queue->used_at_us = qsi_clock_us(store);
         qsi_note_time(store, queue, QSI_NEVER);
@@ -110,6 +112,7 @@ qs_status qsi_expire_now(struct qs_store *store, struct store_queue *queue, qs_e
 {
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_earliest(queue) > qsi_clock_us(store)) {
         return QS_OK;
     }
@@ -188,12 +191,14 @@ static void expire_subqueue(struct qs_store *store, struct store_queue *queue, b
         }
         status = expire(store, queue, &lacks_state);
     }
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
 }
 
 void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool waits)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; !queue->deleted && i < qsi_subqueue_count(queue); i++) {
         expire_subqueue(store, qsi_subqueue_at(queue, i), waits);
     }
@@ -202,11 +207,13 @@ void qsi_expire_all(struct qs_store *store, struct store_queue *queue, bool wait
 
 void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_earliest(queue) > qsi_clock_us(store)) {
         return;
     }
     queue->jobs += 1;
     qsi_expire_all(store, queue, true);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (store->removals.fresh.bytes > 0) { /* dead letters */
         qsi_wake_timer(store);

@@ -6,6 +6,7 @@
 #include "pager.h"
 #include "paging.h"
 #include "queue_life.h"
+#include "thread_safety.h"
 
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)
 {
@@ -24,6 +25,7 @@ void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
 {
     struct store_queue *queue = qsi_owner_of(subqueue);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (queue->policy.overflow == QSI_DROP_HEAD && qsi_is_over(queue) &&
         qsi_list_is_empty(&queue->in_trimming)) {
         qsi_list_push_back(&store->removals.trimming, &queue->in_trimming);
@@ -53,7 +55,7 @@ uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uin
 /* What would be delivered next and can be read: the segment, and the priority that it is of.  NULL:
  * there is nothing. */
 static struct qsi_segment *find_head(struct store_queue *queue, struct store_queue **subqueue_out,
-                                     struct qsi_passed *passed_out)
+                                     struct qsi_passed *passed_out) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *head = NULL;
 
@@ -67,12 +69,13 @@ static struct qsi_segment *find_head(struct store_queue *queue, struct store_que
 
 /* May release the lock.  If the state cannot be read the segment is damaged, which says enough. */
 static qs_status bring_state(struct qs_store *store, struct store_queue *subqueue,
-                             struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
+                             struct qsi_segment *segment, enum qsi_wait wait)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_page_in job;
     qs_status status;
 
-    QS_TRY(qsi_check_may_wait(store));
+    QS_TRY(qsi_check_may_wait(wait));
     if (segment->busy > 0) {
         return qsi_pager_wait(store, subqueue);
     }
@@ -83,7 +86,7 @@ static qs_status bring_state(struct qs_store *store, struct store_queue *subqueu
 
 /* The head leaves, which is what would be delivered next, until the others are not too many.  What
  * cannot be read neither counts nor leaves: whoever comes for it learns why. */
-static qs_status trim(struct qs_store *store, struct store_queue *queue)
+static qs_status trim(struct qs_store *store, struct store_queue *queue, enum qsi_wait wait)
     QSI_REQUIRES(qsi_store_mutex)
 {
     while (!queue->deleted && qsi_is_over(queue)) {
@@ -104,7 +107,7 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
                                  &stretch) == QSI_TAKE_TAKEN) {
             qsi_add_removal(store, subqueue, &stretch, QSI_MAXLEN);
         } else {
-            QS_TRY(bring_state(store, subqueue, head));
+            QS_TRY(bring_state(store, subqueue, head, wait));
         }
     }
     return QS_OK;
@@ -112,11 +115,12 @@ static qs_status trim(struct qs_store *store, struct store_queue *queue)
 
 /* May release the lock, unless the caller must not wait: then a queue whose head is on the disk
  * stays for the timer.  So does one for which memory or descriptors do not suffice. */
-void qsi_trim(struct qs_store *store)
+void qsi_trim(struct qs_store *store, enum qsi_wait wait)
 {
     struct removals *removals = &store->removals;
     struct qsi_list later;
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_list_init(&later);
     while (!qsi_list_is_empty(&removals->trimming)) {
         struct store_queue *queue =
@@ -124,7 +128,8 @@ void qsi_trim(struct qs_store *store)
         qs_status status;
         qsi_list_remove(&queue->in_trimming);
         queue->jobs += 1;
-        status = trim(store, queue);
+        status = trim(store, queue, wait);
+        QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
         if (!queue->deleted && qsi_list_is_empty(&queue->in_trimming) &&
             (status == QS_EWOULDBLOCK || qsi_is_shortage(status))) {

@@ -43,7 +43,7 @@ static inline qs_status qsi_expire(struct qs_store *store, struct store_queue *q
 }
 /* What is too much leaves the queue: before others get the lock.  May release it, to read
  * what is on the disk. */
-void qsi_trim(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_trim(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 /* The same, and what is on the disk as well: before anybody is told how many messages there
  * are.  May release the lock. */
 void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
@@ -52,6 +52,7 @@ void qsi_expire_to_tell(struct qs_store *store, struct store_queue *queue)
 /* ---- limits.c ---- */
 
 static inline bool qsi_has_dead_letters(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->policy.has_dead_letter_exchange && !queue->deleted;
 }
@@ -62,12 +63,13 @@ static inline bool qsi_queue_refuses(const struct store_queue *queue)
 }
 /* Does what it refuses go on to its dead-letter exchange? */
 static inline bool qsi_queue_passes_on(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->policy.overflow == QSI_REJECT_PUBLISH_DLX && qsi_has_dead_letters(queue);
 }
 /* Would the queue refuse one of so many more messages, with so many bytes of bodies together? */
 static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint64_t count,
-                                          uint64_t body_bytes)
+                                          uint64_t body_bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_refuses(queue) &&
            (qsi_ready_count(queue) + count > queue->policy.messages_max ||
@@ -76,16 +78,23 @@ static inline bool qsi_queue_would_refuse(const struct store_queue *queue, uint6
 }
 /* How many of the messages [first_seq, first_seq + count), just pushed to a priority, its queue
  * refuses: the last ones. */
-uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count);
+uint32_t qsi_refused_count(struct store_queue *subqueue, uint64_t first_seq, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Are so many ready messages, with so many bytes of bodies, more than the queue may have? */
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes);
-bool qsi_is_over(const struct store_queue *queue);
+bool qsi_is_over(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+
+/* ---- retention.c ---- */
+
+/* Drops what streams need not keep any more by their limits, and journals that.  Nothing is read,
+ * and no file goes before a checkpoint says so. */
+void qsi_retain_streams(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- expire.c ---- */
 
 /* When the queue goes, if nobody uses it. */
-uint64_t qsi_idle_end_us(const struct store_queue *queue);
+uint64_t qsi_idle_end_us(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Wakes the timer if it sleeps for too long. */
 void qsi_note_time(struct qs_store *store, struct store_queue *queue, uint64_t earliest)
     QSI_REQUIRES(qsi_store_mutex);

@@ -18,8 +18,9 @@ void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
     struct removal removal = {.reason = reason};
     struct removal *last = NULL;
 
+    QS_DCHECK(stretch->count > 0);
     removal.first_tag =
-        qsi_unacked_add(&removals->internal_channel->unacked, &queue->core, stretch, NULL);
+        qsi_unacked_add(&removals->internal_channel->unacked, &queue->container, stretch, NULL);
     removal.last_tag = removal.first_tag + stretch->count - 1;
     if (removals->fresh.bytes > 0) {
         last = (struct removal *)(void *)(removals->fresh.data + removals->fresh.bytes) - 1;

@@ -100,6 +100,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
     qsi_pager_job_begin(store, queue);
     status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
     qsi_store_lock(store);
+    QS_DCHECK(store->paging.rewriting > 0);
     store->paging.rewriting -= 1;
     if (status != QS_OK || !segment->named || !queue->container.durable) {
         qsi_free(dead);
@@ -165,6 +166,7 @@ bool qsi_pager_compact(struct qs_store *store, qs_error *error)
     struct store_queue *queue = NULL;
     struct qsi_segment *segment;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->failed || store->checkpoint.state != QSI_CHECKPOINT_NONE ||
         store->paging.space_is_short) {
         return false;

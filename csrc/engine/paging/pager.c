@@ -21,6 +21,7 @@
 #include "rates.h"
 #include "space.h"
 #include "store.h"
+#include "thread_safety.h"
 
 #include <math.h>
 
@@ -41,12 +42,15 @@ static uint64_t high_mark(const struct qs_store *store)
 void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     queue->jobs += 1;
     qsi_store_unlock(store);
 }
 
 void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     qsi_cond_broadcast(&store->paging.done);
@@ -57,6 +61,7 @@ void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
  * of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_is_shortage(status)) {
         store->paging.space_is_short = store->paging.space_is_short || status != QS_ENOMEM;
     } else if (status == QS_ECORRUPT) {
@@ -68,19 +73,17 @@ void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_e
 
 /* ---- flushing ---- */
 
-/* Without the lock; takes it.  A segment whose file cannot be added to goes on in a new one. */
-static qs_status run_flush(struct qs_store *store, struct store_queue *queue,
-                           struct qsi_flush *flush, qs_error *error) QSI_ACQUIRES(qsi_store_mutex)
+/* Releases the lock meanwhile.  A container whose file cannot be added to goes on in a new one. */
+static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_index *index = qsi_index_of(store, queue);
-    qs_status status = qsi_flush_run(flush, index, store->transient_index, error);
+    qs_status status;
 
-    qsi_store_lock(store);
-    while (status == QS_ECORRUPT && qsi_flush_leave_file(flush) == QS_OK) {
+    do {
         qsi_store_unlock(store);
-        status = qsi_flush_run(flush, index, store->transient_index, error);
+        status = qsi_job_run(job, error);
         qsi_store_lock(store);
-    }
+    } while (status == QS_ECORRUPT && qsi_job_leave_file(job) == QS_OK);
     return status;
 }
 
@@ -97,6 +100,7 @@ static void note_paged(struct qs_store *store, struct store_queue *queue, qs_sta
 }
 
 static bool is_left_alone(const struct qs_store *store, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->unpaged_ns != 0 &&
            store->env->monotonic_ns(store->env) - queue->unpaged_ns < UNPAGED_NS;
@@ -104,11 +108,12 @@ static bool is_left_alone(const struct qs_store *store, const struct store_queue
 
 qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
-    struct qsi_flush flush;
+    struct qsi_job *job;
     qs_error detail = {0};
     bool released = false;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_store_check_failed(store, error));
     if (!qsi_space_may_page(store, queue)) {
         store->paging.space_is_short = true;
@@ -117,6 +122,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS) {
         queue->jobs += 1;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+        QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);
         return QS_OK;
@@ -125,22 +131,22 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
     status =
         qsi_share_bodies(store, queue, FLUSH_BYTES, &released,
                          NULL); /* without memory or space the bodies are flushed as they are */
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE) {
         qsi_free_queue_if_done(queue);
         return QS_OK;
     }
-    status = qsi_flush_begin(&flush, &queue->core, queue->container.flushed_seq, FLUSH_BYTES);
+    status = qsi_container_begin_flush(queue->messages, FLUSH_BYTES, &job);
     if (status != QS_OK) {
         return status;
     }
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_PAGES);
-    qsi_pager_job_begin(store, queue);
-    status = run_flush(store, queue, &flush, &detail);
-    store->stats.messages_paged_out += status == QS_OK ? flush.message_count : 0;
-    store->stats.segments_written +=
-        status == QS_OK && flush.segment->file.heap_end == 0 && flush.file.heap_end > 0 ? 1 : 0;
-    qsi_flush_end(&flush, status == QS_OK);
+    queue->jobs += 1;
+    status = run_job(store, job, &detail);
+    store->stats.messages_paged_out += status == QS_OK ? job->message_count : 0;
+    store->stats.segments_written += status == QS_OK && job->made_file ? 1 : 0;
+    qsi_job_end(job, status == QS_OK);
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
     store->paging.space_is_short = store->paging.space_is_short && status != QS_OK;
     note_paged(store, queue, status, &detail);
@@ -153,37 +159,41 @@ qs_status qsi_pager_flush(struct qs_store *store, struct store_queue *queue, qs_
 
 /* ---- out of memory ---- */
 
-/* Releases the lock meanwhile.  Changed states of segments that are on the disk otherwise.  Not
- * while a checkpoint is made: it names the areas. */
-static bool write_state(struct qs_store *store, struct store_queue *queue)
+/* Changed states of what is on the disk otherwise.  Not while a checkpoint is made: it names where
+ * they are. */
+static bool begin_state(struct qs_store *store, struct store_queue *queue, struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_state_write job;
-    struct qsi_segment *segment = store->checkpoint.state != QSI_CHECKPOINT_NONE
-                                      ? NULL
-                                      : qsi_queue_dirty_state(&queue->core, 0);
+    return store->checkpoint.state == QSI_CHECKPOINT_NONE &&
+           qsi_container_begin_state(&queue->container, job_out) == QS_OK;
+}
+
+/* Releases the lock meanwhile. */
+static bool write_begun_state(struct qs_store *store, struct store_queue *queue,
+                              struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
+{
     qs_error error = {0};
     qs_status status;
 
-    if (segment == NULL || qsi_state_write_begin(&job, &queue->core, segment) != QS_OK) {
-        return false;
-    }
     store->paging.rewriting += 1;
-    qsi_pager_job_begin(store, queue);
-    status = qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
-    qsi_store_lock(store);
-    while (status == QS_ECORRUPT && qsi_state_write_leave_file(&job) == QS_OK) {
-        qsi_store_unlock(store);
-        status =
-            qsi_state_write_run(&job, qsi_index_of(store, queue), store->transient_index, &error);
-        qsi_store_lock(store);
-    }
+    queue->jobs += 1;
+    status = run_job(store, job, &error);
+    QS_DCHECK(store->paging.rewriting > 0);
     store->paging.rewriting -= 1;
-    qsi_state_write_end(&job, status == QS_OK); /* may end the segment */
+    qsi_job_end(job, status == QS_OK);
     note_paged(store, queue, status, &error);
     qsi_container_drop_states(&queue->container);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;
+}
+
+/* Releases the lock meanwhile. */
+static bool write_state(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_job *job;
+
+    return begin_state(store, queue, &job) && write_begun_state(store, queue, job);
 }
 
 /* Releases the lock meanwhile.  The state of any queue: one whose content has left
@@ -191,11 +201,12 @@ static bool write_state(struct qs_store *store, struct store_queue *queue)
 static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct qsi_job *job;
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (qsi_queue_dirty_state(&queue->core, 0) != NULL) {
-            return write_state(store, queue);
+        if (begin_state(store, queue, &job)) {
+            return write_begun_state(store, queue, job);
         }
     }
     return false;
@@ -223,21 +234,40 @@ static struct store_queue *choose_queue(struct qs_store *store, bool by_size)
     return chosen;
 }
 
+/* The stream that has most in memory: its messages are read from its files without harm to
+ * anybody's order, so they go before those of queues.  NULL: none has any. */
+static struct store_queue *choose_stream(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+    struct store_queue *chosen = NULL;
+
+    while (store->stream_count > 0 && qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        if (queue->stream != NULL && queue->messages->ram_bytes > 0 &&
+            !is_left_alone(store, queue) &&
+            (chosen == NULL || queue->messages->ram_bytes > chosen->messages->ram_bytes)) {
+            chosen = queue;
+        }
+    }
+    return chosen;
+}
+
 /* Releases the lock meanwhile. */
 static bool page_out(struct qs_store *store, struct store_queue *queue, uint64_t keep_count,
                      uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (qsi_container_drop_content(&queue->container, keep_count, bytes) > 0) {
-        qsi_container_drop_states(&queue->container);
+    if (qsi_container_drop_content(queue->messages, keep_count, bytes) > 0) {
+        qsi_container_drop_states(queue->messages);
         return true;
     }
-    if (!qsi_container_is_flushed(&queue->container) && !store->paging.space_is_short) {
-        uint64_t before = queue->container.flushed_seq;
+    if (!qsi_container_is_flushed(queue->messages) && !store->paging.space_is_short) {
+        uint64_t before = queue->messages->flushed_seq;
         qs_status status;
         queue->jobs += 1;
         status = qsi_pager_flush(store, queue, NULL);
+        QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
-        if (status == QS_EEMPTY && queue->container.flushed_seq > before) {
+        if (status == QS_EEMPTY && queue->messages->flushed_seq > before) {
             status = QS_OK;
         }
         qsi_free_queue_if_done(queue);
@@ -275,6 +305,7 @@ bool qsi_pager_step(struct qs_store *store)
     struct store_queue *queue;
     uint64_t bytes;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->failed || used <= qsi_pager_low_mark(store)) {
         return false;
     }
@@ -283,6 +314,10 @@ bool qsi_pager_step(struct qs_store *store)
         qsi_update_targets(store);
     }
     bytes = bytes_to_drop(store, used - qsi_pager_low_mark(store));
+    queue = choose_stream(store);
+    if (queue != NULL && page_out(store, queue, 0, bytes)) {
+        return true;
+    }
     queue = choose_queue(store, false);
     if (queue != NULL && page_out(store, queue, keep_count(store, queue), bytes)) {
         return true;
@@ -337,6 +372,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
 {
     qs_status status = QS_OK;
 
+    QS_ASSERT_HELD(&store->mutex);
     queue->jobs += 1;
     while (status == QS_OK && !store->failed && !store->paging.space_is_short && !queue->deleted &&
            !qsi_container_is_flushed(&queue->container)) {
@@ -346,6 +382,7 @@ qs_status qsi_pager_settle_queue(struct qs_store *store, struct store_queue *que
         qs_status dropped = drop_published(&queue->core);
         status = dropped == QS_OK ? status : dropped;
     }
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;
@@ -355,6 +392,7 @@ bool qsi_pager_page_lazy(struct qs_store *store)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->paging.lazy_count == 0 || store->paging.space_is_short || store->failed) {
         return false;
     }

@@ -7,15 +7,12 @@
 #include "store.h"
 #include "thread_safety.h"
 
-/* Delivering: the next message has to be brought from the disk first (a status that means
- * nothing else there). */
-#define QSI_EPAGED QS_EEXIST
-
 /* Releases the lock meanwhile.  Brings what the head of the queue lacks next, or waits for
  * whoever does.  The queue may be gone afterwards.  A segment whose state cannot be read is set
  * aside for the channel (NULL: for nobody), who is told: the next call brings what lies behind. */
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
-                      qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                      enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Segments that were set aside for this channel are everybody's again. */
 void qsi_bring_back_aside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile.  Brings the content of a message that is out, or waits for
@@ -28,8 +25,8 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile, and tells so.  Returns when memory is within the budget, or
  * cannot be brought there. */
-qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum qsi_wait wait,
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* After something came into a queue. */
 void qsi_pager_kick(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile.  One step towards less memory; false: there is none to be made. */
@@ -62,7 +59,8 @@ void qsi_forget_dead_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
  * REQUIRES it. */
 void qsi_pager_job_begin(struct qs_store *store, struct store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QSI_RELEASES(qsi_store_mutex);
-void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue);
+void qsi_pager_job_end(struct qs_store *store, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 /* A file could not be written.  Without space the store goes on with what is in memory; anything
  * else is the end of it. */
 void qsi_pager_note_failure(struct qs_store *store, qs_status status, const qs_error *error)

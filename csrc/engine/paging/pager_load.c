@@ -8,6 +8,7 @@
 #include "priorities.h"
 #include "queue_life.h"
 #include "store.h"
+#include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -34,6 +35,7 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
     uint32_t count;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_pager_job_begin(store, queue);
     status = qsi_page_in_run(job, qsi_index_of(store, queue), store->transient_index, error);
     if (status == QS_EIO &&
@@ -70,8 +72,10 @@ qs_status qsi_pager_run_page_in(struct qs_store *store, struct store_queue *queu
 
 qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     queue->jobs += 1;
     qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return QS_OK;
@@ -97,6 +101,7 @@ static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
 /* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told,
  * once, and served from what is behind, until its channel is closed. */
 static void set_aside(struct qs_channel *channel, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = qsi_queue_head_segment(&queue->core);
 
@@ -116,6 +121,7 @@ void qsi_bring_back_aside(struct qs_channel *channel)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&channel->store->queues_by_id);
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     while (channel->has_aside && qsi_map_next(&channel->store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         if (qsi_queue_aside_count(&queue->core) > 0) {
@@ -127,13 +133,14 @@ void qsi_bring_back_aside(struct qs_channel *channel)
 }
 
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
-                      qs_error *error)
+                      enum qsi_wait wait, qs_error *error)
 {
     struct qsi_page_in job;
     bool is_ahead;
     qs_status status;
 
-    QS_TRY(qsi_check_may_wait(store));
+    QS_ASSERT_HELD(&store->mutex);
+    QS_TRY(qsi_check_may_wait(wait));
     queue = qsi_head_subqueue(queue);
     queue->jobs += 1;
     status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
@@ -143,6 +150,7 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     /* A state behind what is wanted is told to whoever comes to it; nobody tries it again
      * before. */
     status = is_ahead && is_unreadable(status) ? QS_OK : status;
+    QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (is_unreadable(status) && channel != NULL && !channel->closed && !queue->deleted) {
         set_aside(channel, queue, error);
@@ -157,6 +165,7 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
     struct qsi_page_in job;
     qs_status status = qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
 
+    QS_ASSERT_HELD(&store->mutex);
     return run_begun(store, queue, &job, status, error);
 }
 
@@ -175,12 +184,14 @@ uint64_t qsi_pager_ahead_count(const struct qs_store *store, const struct store_
     double most = bytes > 0 ? (double)(2 * qsi_part_of_budget(store)) / bytes : 0;
     uint64_t entries = store->shared.entries;
 
+    QS_ASSERT_HELD(&store->mutex);
     return bytes <= 0 || most >= (double)entries ? entries : (uint64_t)most + 1;
 }
 
 /* Is there a consumer who comes for what was paged? */
 bool qsi_pager_is_read(struct qs_store *store, const struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return queue->read_at_ns != 0 &&
            store->env->monotonic_ns(store->env) - queue->read_at_ns < READ_NS;
 }
@@ -198,6 +209,7 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
 {
     const struct qsi_queue *core = &queue->core;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_queue_is_in_memory(core) || !store->paging.is_running) {
         return; /* nothing was paged */
     }
@@ -212,6 +224,7 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
 /* Releases the lock meanwhile.  One load for a queue that is read; false: none is to be made. */
 bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     while (!qsi_list_is_empty(&store->paging.ahead)) {
         struct store_queue *queue =
             QSI_LIST_OWNER(store->paging.ahead.next, struct store_queue, in_ahead);
@@ -227,6 +240,7 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
             !queue->deleted && qsi_list_is_empty(&queue->in_ahead)) {
             qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
         }
+        QS_DCHECK(queue->jobs > 0);
         queue->jobs -= 1;
         qsi_free_queue_if_done(queue);
         return true;

@@ -12,6 +12,7 @@
 
 void qsi_pager_kick(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (qsi_pager_memory_used(store) > qsi_pager_low_mark(store) || store->paging.lazy_count > 0) {
         store->paging.is_stuck = false;
         qsi_cond_signal(&store->paging.wanted);
@@ -76,13 +77,13 @@ static qs_status fail_unpaged(const struct qs_store *store, qs_error *error)
 
 /* Releases the lock meanwhile.  Until there is memory, or commits and the pager can do no more
  * for it. */
-static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status wait_for_memory(struct qs_store *store, bool *released_out, enum qsi_wait wait,
+                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     while (is_over_budget(store) && may_shrink(store)) {
         uint64_t durable = qsi_journal_durable_lsn(store->journal);
         QS_TRY(check_open(store, error));
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         *released_out = true;
         if (store->paging.is_stuck && qsi_journal_appended_lsn(store->journal) > durable) {
             QS_TRY(qsi_commit_wait(store, durable + 1, QS_FOREVER, error));
@@ -92,35 +93,38 @@ static qs_status wait_for_memory(struct qs_store *store, bool *released_out, qs_
         store->paging.memory_waiters += 1;
         qsi_cond_signal(&store->paging.wanted);
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
+        QS_DCHECK(store->paging.memory_waiters > 0);
         store->paging.memory_waiters -= 1;
     }
     return QS_OK;
 }
 
-qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, qs_error *error)
+qs_status qsi_pager_make_room(struct qs_store *store, bool *released_out, enum qsi_wait wait,
+                              qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     *released_out = false;
     if (QS_UNLIKELY(store->checkpoint.is_held_up)) {
         QS_TRY(qsi_checkpoint_check_held(store, error));
     }
     if (!store->paging.is_running) {
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         return make_room_alone(store, error); /* nobody else runs: what was looked at still holds */
     }
     while (qsi_checkpoint_is_behind(store) || store->paging.garbage_is_much) {
         QS_TRY(check_open(store, error));
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         *released_out = true;
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
-    QS_TRY(wait_for_memory(store, released_out, error));
+    QS_TRY(wait_for_memory(store, released_out, wait, error));
     if (is_over_budget(store) && store->paging.unpaged.status == QS_ECORRUPT) {
         return fail_unpaged(store, error);
     }
     if (is_over_budget(store) && store->paging.space_is_short) { /* which may be long ago */
-        QS_TRY(qsi_check_may_wait(store));
+        QS_TRY(qsi_check_may_wait(wait));
         store->paging.space_is_short = store->paging.is_stuck = false;
-        QS_TRY(wait_for_memory(store, released_out, error));
+        QS_TRY(wait_for_memory(store, released_out, wait, error));
     }
     if (is_over_budget(store) && store->paging.space_is_short) {
         return qsi_fail(error, QS_ESTORE_FULL,

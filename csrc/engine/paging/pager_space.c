@@ -239,7 +239,9 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     }
     qsi_free(files.formers);
     qsi_store_lock(store);
+    QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
+    QS_DCHECK(store->paging.releasing > 0);
     store->paging.releasing -= 1;
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_OK && release.out_of_memory) {
@@ -260,6 +262,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
 void qsi_bury_file(struct qs_store *store, struct qsi_index *index,
                    const struct qsi_segment_file *file, struct dead_file *dead)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (file->heap_end == 0) {
         qsi_free(dead);
         return;
@@ -286,7 +289,7 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
         struct qsi_segment *segment =
             QSI_LIST_OWNER(releasing->next, struct qsi_segment, in_shared);
         struct qsi_queue *queue = segment->queue;
-        struct store_queue *owner = qsi_queue_of_core(queue);
+        struct store_queue *owner = qsi_queue_of_container(&queue->container);
         qsi_list_remove(&segment->in_shared);
         owner->jobs += 1;
         status = release_segment(store, segment, queue->container.durable, error);
@@ -388,6 +391,7 @@ qs_status qsi_pager_release(struct qs_store *store, qs_error *error)
 {
     qs_status status = release_settled(store, error);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (status == QS_OK) {
         status = release_retired(store, error);
     }

@@ -2,6 +2,7 @@
 #include "rates.h"
 
 #include "queue_life.h"
+#include "thread_safety.h"
 
 #include <math.h>
 
@@ -18,6 +19,7 @@
 /* Exponentially weighted, with RabbitMQ's half-life.  Where it begins at 0, and for half a
  * minute would tell too little, the weights so far are summed up as well. */
 static void blend(struct store_queue *queue, double in, double out, double settled, double seconds)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     double old, weight;
 
@@ -33,7 +35,7 @@ static void blend(struct store_queue *queue, double in, double out, double settl
 }
 
 /* Nothing moved for so long. */
-static void rest(struct store_queue *queue, double seconds)
+static void rest(struct store_queue *queue, double seconds) QSI_REQUIRES(qsi_store_mutex)
 {
     if (seconds < FORGET_S) {
         blend(queue, 0, 0, 0, seconds);
@@ -42,9 +44,9 @@ static void rest(struct store_queue *queue, double seconds)
     }
 }
 
-static bool has_moved(const struct store_queue *queue)
+static bool has_moved(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
-    return queue->container.in_count != queue->rate_in ||
+    return queue->messages->in_count != queue->rate_in ||
            queue->container.taken_count != queue->rate_out ||
            queue->container.settled_count != queue->rate_settled;
 }
@@ -63,7 +65,7 @@ static void sample(const struct qs_store *store, struct store_queue *queue, uint
     if (!has_moved(queue)) {
         rest(queue, (double)(now - from) / 1e9);
     } else {
-        blend(queue, (double)core->container.in_count - (double)queue->rate_in,
+        blend(queue, (double)queue->messages->in_count - (double)queue->rate_in,
               (double)core->container.taken_count - (double)queue->rate_out,
               (double)core->container.settled_count - (double)queue->rate_settled,
               (double)(now - from) / 1e9);
@@ -75,6 +77,7 @@ void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (now - queue->rate_at_ns >= RATE_INTERVAL_NS) {
         sample(store, queue, now);
     }
@@ -92,6 +95,7 @@ void qsi_sample_rates(struct qs_store *store)
     uint64_t now = store->env->monotonic_ns(store->env), moved = movement(store);
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (now - store->paging.rates_at_ns < SAMPLE_NS) {
         return;
     }
@@ -109,13 +113,13 @@ void qsi_sample_rates(struct qs_store *store)
 
 /* Of messages in and out, and of those that wait for an ack: in when they go out, out when they
  * are acked. */
-static double sum_of_rates(const struct store_queue *queue)
+static double sum_of_rates(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_rate(queue, queue->ingress_sum + 2 * queue->egress_sum + queue->ack_sum);
 }
 
 /* For how many seconds what the queue has in memory would last; infinity when it does not move. */
-static double duration_of(const struct store_queue *queue)
+static double duration_of(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     double rates = sum_of_rates(queue);
 
@@ -153,6 +157,7 @@ void qsi_update_targets(struct qs_store *store)
     double target = target_duration(store);
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    QS_ASSERT_HELD(&store->mutex);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         queue->target_ram_count = queue->lazy     ? 0

@@ -11,6 +11,7 @@ void qsi_update_rates(struct qs_store *store, struct store_queue *queue)
  * somebody looks. */
 void qsi_sample_rates(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 static inline double qsi_rate(const struct store_queue *queue, double sum)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->rate_weight > 0 ? sum / queue->rate_weight : 0;
 }

@@ -8,6 +8,7 @@
 #include "error.h"
 #include "properties.h"
 #include "publish.h"
+#include "returns.h"
 #include "thread_safety.h"
 
 /* A distinct (exchange, routing key) of the batch and where it leads. */
@@ -24,6 +25,7 @@ struct batch_route {
 struct batch_destination {
     uint64_t queue_id;
     bool durable;
+    bool is_stream;
     uint8_t priority_max;
     uint32_t record_code;
     uint32_t record_rows;
@@ -61,6 +63,7 @@ struct batch {
     uint64_t code_capacity;
     uint32_t *refined; /* routes of all rows, where headers or priorities decide; NULL: nowhere */
     struct pending_records pending_records;
+    struct qsi_return_rules return_rules; /* of the channel, when routes were looked up */
     struct qsi_list returns;
     uint64_t unrouted_count; /* rows that lead to no queue */
 };

@@ -287,6 +287,7 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
         const struct batch_destination destination = {
             .queue_id = queue->container.id,
             .durable = (queue->flags & QS_DURABLE) != 0,
+            .is_stream = queue->stream != NULL,
             .priority_max = queue->policy.priority_max,
             .record_code = NO_CODE,
         };
@@ -303,6 +304,7 @@ qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
     qs_status status;
 
     QS_TRY(qsi_channel_enter(batch->channel, error));
+    batch->return_rules = qsi_return_rules(batch->channel);
     qsi_router_trim(&batch->store->router);
     status = qsi_store_check_failed(batch->store, error);
     for (uint32_t i = 0; status == QS_OK && i < batch->route_count; i++) {

@@ -1,4 +1,4 @@
-/* Pieces: encoded records between publish and accept. */
+/* Encoded records between publish and accept: the one way into queues and journal. */
 #include "alloc.h"
 #include "check.h"
 #include "clock.h"
@@ -8,6 +8,8 @@
 #include "pager.h"
 #include "priorities.h"
 #include "publish.h"
+#include "pushed.h"
+#include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -27,6 +29,44 @@ struct pending_record *qsi_pending_records_add(struct pending_records *pending_r
     }
     memset(&pending_records->items[pending_records->count], 0, sizeof pending_records->items[0]);
     return &pending_records->items[pending_records->count++];
+}
+
+qs_status qsi_pending_record_create(struct pending_record *pending_record,
+                                    const struct qsi_messages_layout *layout, uint32_t place_count,
+                                    struct qsi_budget *budget)
+{
+    pending_record->row_count = layout->row_count;
+    pending_record->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+    pending_record->has_due = (layout->flags & QSI_MESSAGES_HAS_DUE) != 0;
+    pending_record->chunk = qsi_chunk_create(layout->record_bytes);
+    pending_record->destinations =
+        qsi_zalloc((layout->destination_count + 1) * sizeof *pending_record->destinations);
+    pending_record->places =
+        place_count > 0 ? qsi_zalloc(place_count * sizeof *pending_record->places) : NULL;
+    if (pending_record->chunk == NULL || pending_record->destinations == NULL ||
+        (place_count > 0 && pending_record->places == NULL)) {
+        return QS_ENOMEM;
+    }
+    qsi_chunk_populate(pending_record->chunk);
+    qsi_chunk_charge(pending_record->chunk, budget);
+    pending_record->chunk->used = layout->record_bytes;
+    return QS_OK;
+}
+
+qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint64_t queue_id,
+                                     uint32_t *rows, uint32_t row_count, bool journalled)
+{
+    uint32_t index = pending_record->destination_count;
+    struct pending_destination *destination = &pending_record->destinations[index];
+
+    QS_TRY(qsi_run_create(&destination->run, pending_record->chunk, 0, row_count, rows,
+                          pending_record->journalled && journalled));
+    destination->queue_id = queue_id;
+    destination->run->ram_bytes =
+        pending_record->chunk->used * row_count / pending_record->row_count;
+    qsi_messages_put_destination(pending_record->chunk->data, index, queue_id, 0, row_count);
+    pending_record->destination_count += 1;
+    return QS_OK;
 }
 
 void qsi_pending_records_note_bytes(struct pending_records *pending_records,
@@ -61,7 +101,7 @@ void qsi_pending_records_fini(struct pending_records *pending_records,
 }
 
 /* Of all priorities: what is to come is asked of them together. */
-static void forget_reserving(struct store_queue *queue)
+static void forget_reserving(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *owner = qsi_owner_of(queue);
 
@@ -72,14 +112,14 @@ static void forget_reserving(struct store_queue *queue)
 }
 
 /* How many messages each queue is to get of all the pending records. */
-static void count_messages(struct qs_store *store, const struct pending_records *pending_records)
+static void count_messages(const struct pending_records *pending_records)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < pending_records->count; i++) {
             const struct pending_record *pending_record = &pending_records->items[i];
             for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-                struct store_queue *queue =
-                    qsi_find_by_id(store, pending_record->destinations[k].queue_id);
+                struct store_queue *queue = pending_record->destinations[k].queue;
                 const struct qsi_run *run = pending_record->destinations[k].run;
                 if (queue == NULL) {
                     continue;
@@ -97,54 +137,58 @@ static void count_messages(struct qs_store *store, const struct pending_records 
     }
 }
 
-static qs_status no_memory(const struct store_queue *queue, qs_error *error)
+/* Finds the queues, and makes priorities that nobody used before. */
+static qs_status find_queues(struct qs_store *store, struct pending_record *pending_record,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
-                    (const char *)queue->name.data);
+    for (uint32_t i = 0; i < pending_record->destination_count; i++) {
+        struct pending_destination *destination = &pending_record->destinations[i];
+        QS_TRY(qsi_require_by_id(store, destination->queue_id, &destination->queue, error));
+    }
+    return QS_OK;
 }
 
-/* Levels that nobody used before. */
-static qs_status make_priorities(struct qs_store *store,
-                                 const struct pending_records *pending_records, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+/* In one queue, for all that the group has for it. */
+static qs_status reserve_destination(const struct pending_record *pending_record,
+                                     const struct pending_destination *destination,
+                                     uint32_t run_count) QSI_REQUIRES(qsi_store_mutex)
 {
-    for (uint32_t i = 0; i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
-        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            uint64_t id = pending_record->destinations[k].queue_id;
-            struct store_queue *subqueue;
-            if (QS_UNLIKELY(qsi_priority_in(id) != 0)) {
-                QS_TRY(qsi_require_by_id(store, id, &subqueue, error));
-            }
+    struct store_queue *queue = destination->queue;
+    const struct qsi_run *run = destination->run;
+    uint64_t count = qsi_queue_coming(&queue->core)->messages;
+
+    QS_TRY(qsi_container_reserve(queue->messages, run_count, count,
+                                 !run->journalled || run->has_transient));
+    return (pending_record->has_expiration || pending_record->has_due) && queue->stream == NULL
+               ? qsi_container_reserve_times(&queue->container, pending_record->chunk->data, count)
+               : QS_OK;
+}
+
+static qs_status reserve_record(const struct pending_record *pending_record, uint32_t run_count,
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    for (uint32_t i = 0; i < pending_record->destination_count; i++) {
+        const struct pending_destination *destination = &pending_record->destinations[i];
+        const struct store_queue *queue = destination->queue;
+        if (queue != NULL && reserve_destination(pending_record, destination, run_count) != QS_OK) {
+            return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
+                            (const char *)queue->name.data);
         }
     }
     return QS_OK;
 }
 
 qs_status qsi_pending_records_reserve(struct qs_store *store,
-                                      const struct pending_records *pending_records,
+                                      struct pending_records *pending_records,
                                       uint32_t extra_entries, qs_error *error)
 {
-    QS_TRY(make_priorities(store, pending_records, error));
-    count_messages(store, pending_records);
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
-        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            struct store_queue *queue =
-                qsi_find_by_id(store, pending_record->destinations[k].queue_id);
-            const struct qsi_run *run = pending_record->destinations[k].run;
-            if (queue != NULL &&
-                qsi_container_reserve(&queue->container, pending_records->count,
-                                      qsi_queue_coming(&queue->core)->messages,
-                                      !run->journalled || run->has_transient) != QS_OK) {
-                return no_memory(queue, error);
-            }
-            if (queue != NULL && (pending_record->has_expiration || pending_record->has_due) &&
-                qsi_container_reserve_times(&queue->container, pending_record->chunk->data,
-                                            qsi_queue_coming(&queue->core)->messages) != QS_OK) {
-                return no_memory(queue, error);
-            }
-        }
+        QS_TRY(find_queues(store, &pending_records->items[i], error));
+    }
+    count_messages(pending_records);
+    for (uint32_t i = 0; i < pending_records->count; i++) {
+        QS_TRY(reserve_record(&pending_records->items[i], pending_records->count, error));
     }
     if (qsi_journal_reserve(store->journal, pending_records->count + extra_entries) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
@@ -158,9 +202,8 @@ static void stamp(struct qs_store *store, const struct pending_record *pending_r
     bool expires = pending_record->has_expiration;
 
     for (uint32_t i = 0; !expires && i < pending_record->destination_count; i++) {
-        const struct store_queue *queue =
-            qsi_find_by_id(store, pending_record->destinations[i].queue_id);
-        expires = queue != NULL && qsi_policy_has_ttl(&queue->policy);
+        const struct store_queue *queue = pending_record->destinations[i].queue;
+        expires = queue != NULL && (qsi_policy_has_ttl(&queue->policy) || queue->stream != NULL);
     }
     if (expires) {
         qsi_messages_put_time(pending_record->chunk->data, qsi_clock_us(store));
@@ -176,42 +219,43 @@ static uint32_t push(struct qs_store *store, struct pending_record *pending_reco
     stamp(store, pending_record);
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         struct pending_destination *destination = &pending_record->destinations[i];
-        struct store_queue *queue = qsi_find_by_id(store, destination->queue_id);
-        uint32_t count = destination->run->count;
-        uint64_t seq;
+        struct store_queue *queue = destination->queue;
+        struct qsi_run *run = destination->run;
+        struct pushed pushed;
         if (queue == NULL) {
             continue; /* deleted meanwhile; fini frees the run */
         }
-        seq = qsi_container_append(&queue->container, destination->run);
-        qsi_messages_put_destination(pending_record->chunk->data, i, destination->queue_id, seq,
-                                     count);
-        if (refusals != NULL && qsi_queue_refuses(queue)) {
-            refused += qsi_refusals_take(refusals, store, queue, pending_record, destination->run);
-        } else if (pending_record->is_dead_letter) {
-            qsi_dead_letter_pass_on(store, queue, destination->run);
-        }
+        QS_DCHECK(run->messages.chunk == pending_record->chunk);
+        pushed = (struct pushed){
+            .count = run->count, .rows = run->messages.rows, .journalled = run->journalled};
         destination->run = NULL;
-        store->stats.routed += count;
-        qsi_note_growth(store, queue);
-        qsi_signal_consumers(store, qsi_owner_of(queue));
+        pushed.first_seq = qsi_container_append(queue->messages, run);
+        /* as the record says it */
+        QS_DCHECK(pushed.first_seq + pushed.count == queue->messages->next_seq);
+        qsi_note_pushed(store, queue, pending_record->chunk->data, i, &pushed);
+        if (refusals != NULL && qsi_queue_refuses(queue)) {
+            refused += qsi_refusals_take(refusals, store, queue, pending_record, &pushed);
+        } else if (pending_record->is_dead_letter) {
+            qsi_dead_letter_pass_on(store, queue, pushed.first_seq);
+        }
+        qsi_announce_pushed(store, queue);
     }
     return refused;
 }
 
 static void mark_bodies(struct qs_store *store, const struct pending_record *pending_record)
 {
-    for (uint32_t k = 0; pending_record->journalled && k < pending_record->place_count; k++) {
+    for (uint32_t k = 0; k < pending_record->place_count; k++) {
         qsi_message_store_mark(store->messages, &pending_record->places[k]);
     }
 }
 
-static void tell(struct qs_store *store, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+/* more: the group goes on behind it. */
+static uint64_t append(struct qs_store *store, const struct pending_record *pending_record,
+                       bool more) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (lsn != 0) {
-        qsi_commit_kick(store);
-    }
-    qsi_pager_kick(store);
-    qsi_events_announce(store);
+    mark_bodies(store, pending_record);
+    return qsi_store_append(store, pending_record->chunk, 0, pending_record->chunk->used, 1, more);
 }
 
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
@@ -220,21 +264,39 @@ uint64_t qsi_pending_records_accept_group(struct qs_store *store,
     uint64_t lsn = 0;
     uint32_t journalled = 0; /* that are still to come */
 
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < pending_records->count; i++) {
         journalled += pending_records->items[i].journalled ? 1 : 0;
     }
     for (uint32_t i = 0; i < pending_records->count; i++) {
         struct pending_record *pending_record = &pending_records->items[i];
         (void)push(store, pending_record, NULL);
-        mark_bodies(store, pending_record);
         if (pending_record->journalled) {
             journalled -= 1;
-            lsn = qsi_store_append(store, pending_record->chunk, 0, pending_record->chunk->used, 1,
-                                   goes_on || journalled > 0);
+            lsn = append(store, pending_record, goes_on || journalled > 0);
         }
     }
-    tell(store, goes_on ? 0 : lsn);
+    QS_DCHECK(journalled == 0); /* the last one ended the group */
+    qsi_announce_accepted(store, !goes_on && lsn != 0);
     return lsn;
+}
+
+/* As a group of its own, with what queues refuse of it.  Returns its LSN, or last_lsn if nothing
+ * was journalled. */
+static uint64_t accept(struct qs_store *store, struct pending_record *pending_record,
+                       struct refusals *refusals, uint64_t last_lsn) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
+    uint64_t from = settles != NULL ? settles->used : 0;
+    uint32_t refused = push(store, pending_record, refusals);
+
+    if (pending_record->journalled) {
+        last_lsn = append(store, pending_record, refused > 0);
+    }
+    if (refused > 0) {
+        last_lsn = qsi_store_append(store, settles, from, settles->used - from, refused, false);
+    }
+    return last_lsn;
 }
 
 uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_records *pending_records,
@@ -242,20 +304,10 @@ uint64_t qsi_pending_records_accept(struct qs_store *store, struct pending_recor
 {
     uint64_t lsn = 0;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        struct pending_record *pending_record = &pending_records->items[i];
-        struct qsi_chunk *settles = refusals != NULL ? refusals->settles : NULL;
-        uint64_t from = settles != NULL ? settles->used : 0;
-        uint32_t refused = push(store, pending_record, refusals);
-        mark_bodies(store, pending_record);
-        if (pending_record->journalled) {
-            lsn = qsi_store_append(store, pending_record->chunk, 0, pending_record->chunk->used, 1,
-                                   refused > 0);
-        }
-        if (refused > 0) {
-            lsn = qsi_store_append(store, settles, from, settles->used - from, refused, false);
-        }
+        lsn = accept(store, &pending_records->items[i], refusals, lsn);
     }
-    tell(store, lsn);
+    qsi_announce_accepted(store, lsn != 0);
     return lsn;
 }

@@ -10,11 +10,16 @@
 #define QSI_RESERVE_BYTES_MAX (256u << 10)
 
 /* An encoded record on its way into queues and journal.  Its destinations were looked up when it
- * was published; they are found again by queue id when it is accepted, and one deleted meanwhile
- * is passed over. */
+ * was published; reserving finds them again by queue id, and one deleted meanwhile is passed over.
+ *
+ * A batch, a transaction, a dead letter and a message that a full queue may refuse come this way.
+ * A single message that is accepted at once takes the same steps for each queue (pushed.h), without
+ * memory of its own: it lies in the chunk that small records share, and queues note it without a
+ * run. */
 struct pending_destination {
     uint64_t queue_id;
-    struct qsi_run *run; /* ready to be pushed */
+    struct store_queue *queue; /* from reserve to accept; NULL: it was deleted */
+    struct qsi_run *run;       /* ready to be pushed */
 };
 struct refusals;
 struct pending_record {
@@ -41,15 +46,24 @@ struct pending_records {
 
 /* A zeroed record behind the others; NULL: out of memory. */
 struct pending_record *qsi_pending_records_add(struct pending_records *pending_records);
+/* Memory of its own: a chunk as long as the record, and room for its destinations and places. */
+qs_status qsi_pending_record_create(struct pending_record *pending_record,
+                                    const struct qsi_messages_layout *layout, uint32_t place_count,
+                                    struct qsi_budget *budget) QS_MUST_CHECK;
+/* One destination more, of a record that is encoded: row_count of its rows, or all of them with
+ * rows NULL.  Takes rows on success. */
+qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint64_t queue_id,
+                                     uint32_t *rows, uint32_t row_count,
+                                     bool journalled) QS_MUST_CHECK;
 void qsi_pending_records_note_bytes(struct pending_records *pending_records,
                                     const struct pending_record *pending_record);
 /* Frees them, and abandons their places. */
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages);
-/* REQUIRES room.  Memory for accepting all of them: accept cannot fail then.  extra_entries:
- * other appends. */
+/* REQUIRES room.  Memory for accepting all of them: accept cannot fail then, until the lock is
+ * released.  extra_entries: other appends. */
 qs_status qsi_pending_records_reserve(struct qs_store *store,
-                                      const struct pending_records *pending_records,
+                                      struct pending_records *pending_records,
                                       uint32_t extra_entries, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs
@@ -82,13 +96,19 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
 /* REQUIRES that room.  Of the messages just pushed as a destination of the pending record, takes
  * out what the queue refuses; their records are in refusals->settles.  Returns the number of
  * records. */
+struct pushed {
+    uint64_t first_seq;
+    uint32_t count;
+    const uint32_t *rows; /* of the record; NULL: all of them */
+    bool journalled;
+};
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                            struct store_queue *queue, const struct pending_record *pending_record,
-                           const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex);
+                           const struct pushed *pushed) QSI_REQUIRES(qsi_store_mutex);
 /* The dead letter was just pushed: if the queue refuses it, it goes on to the queue's own dead
  * letters.  REQUIRES room for a stretch to be removed. */
 void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
-                             const struct qsi_run *dead_letter);
+                             uint64_t dead_letter_seq) QSI_REQUIRES(qsi_store_mutex);
 /* How many there are, and the first rows, for who published them. */
 void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt);
 static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt *receipt)
@@ -114,7 +134,8 @@ struct dead_letter {
  * which it is judged by as it is now. */
 qs_status qsi_publish_dead_letter(struct qs_channel *channel, const struct dead_letter *dead_letter,
                                   uint32_t *queue_count_out, bool *may_be_refused_out,
-                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                                  enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 qs_status qsi_check_body_bytes(const struct qs_store *store, uint64_t bytes,
                                qs_error *error) QS_MUST_CHECK;
@@ -122,5 +143,9 @@ qs_status qsi_check_names(size_t exchange_bytes, size_t key_bytes, qs_error *err
 /* Does a message of this size go to the message store? */
 bool qsi_is_stored(const struct qs_store *store, uint64_t properties_bytes, uint64_t body_bytes);
 uint64_t qsi_reserve_bytes(const struct qs_store *store);
+/* What lies before a body in the message store; the caller's to free. */
+qs_status qsi_make_envelope(struct qsi_slice exchange, struct qsi_slice key,
+                            struct qsi_slice properties, struct qsi_slice *envelope_out,
+                            qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -105,13 +105,13 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     if (channel->tx_selected) {
         QS_TRY(qsi_tx_take(channel, &batch->pending_records, error));
     } else {
-        QS_TRY(qsi_pager_make_room(store, &released, error));
+        QS_TRY(qsi_pager_make_room(store, &released, QSI_MAY_WAIT, error));
         if (batch->pending_records.journal_bytes > 0) {
             uint64_t bytes = batch->pending_records.journal_bytes +
                              qsi_refusals_bytes(store, &batch->pending_records);
             QS_TRY(qsi_commit_make_room(store, bytes + qsi_reserve_bytes(store),
                                         batch->pending_records.entry_bytes_max, QSI_ROOM_PUBLISH,
-                                        &released, error));
+                                        &released, QSI_MAY_WAIT, error));
         }
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
@@ -130,7 +130,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
     store->stats.published += batch->row_count;
     qsi_note_returns(channel, batch->mandatory ? batch->unrouted_count : 0);
     qsi_move_returns(&batch->returns, qsi_returns_of(channel));
-    if (channel->confirms.selected && batch->row_count > 0) {
+    if (channel->confirms.selected && !channel->tx_selected && batch->row_count > 0) {
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
                                                        receipt->lsn, refusals.rows);
         receipt->last_number = receipt->first_number + batch->row_count - 1;

@@ -9,6 +9,7 @@
 #include "publish.h"
 #include "record.h"
 #include "settle.h"
+#include "thread_safety.h"
 
 #include <string.h>
 
@@ -38,6 +39,7 @@ uint64_t qsi_refusals_bytes(struct qs_store *store, const struct pending_records
 {
     uint32_t destinations, stretches;
 
+    QS_ASSERT_HELD(&store->mutex);
     measure(store, pending_records, &destinations, &stretches);
     return (uint64_t)destinations * QSI_SETTLE_BYTES;
 }
@@ -48,6 +50,7 @@ qs_status qsi_refusals_reserve(struct refusals *refusals, struct qs_store *store
 {
     uint32_t destinations, stretches;
 
+    QS_ASSERT_HELD(&store->mutex);
     measure(store, pending_records, &destinations, &stretches);
     if (destinations == 0) {
         return QS_OK;
@@ -79,7 +82,7 @@ static void note_row(struct refusals *refusals, uint64_t row)
 /* One record, over messages that end with the process as well: whoever replays it finds them
  * ended. */
 static uint32_t record_end(struct refusals *refusals, const struct store_queue *queue,
-                           const struct qsi_run *run, uint64_t first_seq, uint32_t count)
+                           const struct pushed *pushed, uint64_t first_seq, uint32_t count)
 {
     struct qsi_settle settle = {.queue_id = queue->container.id,
                                 .first_seq = first_seq,
@@ -87,7 +90,7 @@ static uint32_t record_end(struct refusals *refusals, const struct store_queue *
                                 .kind = QSI_SETTLE_ACK};
     struct qsi_chunk *settles = refusals->settles;
 
-    if (!run->journalled) {
+    if (!pushed->journalled) {
         return 0;
     }
     QS_ASSERT(settles->capacity - settles->used >= QSI_SETTLE_BYTES);
@@ -106,30 +109,32 @@ static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t 
 }
 
 void qsi_dead_letter_pass_on(struct qs_store *store, struct store_queue *queue,
-                             const struct qsi_run *dead_letter)
+                             uint64_t dead_letter_seq)
 {
-    if (qsi_queue_passes_on(queue) && qsi_refused_count(queue, dead_letter->first_seq, 1) > 0) {
-        pass_on(store, queue, dead_letter->first_seq);
+    QS_ASSERT_HELD(&store->mutex);
+    if (qsi_queue_passes_on(queue) && qsi_refused_count(queue, dead_letter_seq, 1) > 0) {
+        pass_on(store, queue, dead_letter_seq);
     }
 }
 
 uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
                            struct store_queue *queue, const struct pending_record *pending_record,
-                           const struct qsi_run *run)
+                           const struct pushed *pushed)
 {
     struct qs_channel *internal_channel = store->removals.internal_channel;
-    uint32_t refused = qsi_refused_count(queue, run->first_seq, run->count);
-    uint64_t first_seq = run->first_seq + run->count - refused, seq = first_seq;
+    uint32_t refused = qsi_refused_count(queue, pushed->first_seq, pushed->count);
+    uint64_t first_seq = pushed->first_seq + pushed->count - refused, seq = first_seq;
     uint64_t first_tag = internal_channel->unacked.last_tag + 1;
     struct qsi_stretch stretch;
     uint32_t records;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (refused == 0) {
         return 0;
     }
-    for (uint32_t i = run->count - refused; i < run->count; i++) {
-        note_row(refusals, pending_record->first_row +
-                               (run->messages.rows != NULL ? run->messages.rows[i] : i));
+    for (uint32_t i = pushed->count - refused; i < pushed->count; i++) {
+        note_row(refusals,
+                 pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i));
     }
     store->stats.refused += refused;
     if (qsi_queue_passes_on(queue)) {
@@ -137,12 +142,12 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
         return 0;
     }
     while (qsi_queue_reserve_next(&queue->core, &seq, &stretch)) {
-        qsi_unacked_add(&internal_channel->unacked, &queue->core, &stretch, NULL);
+        qsi_unacked_add(&internal_channel->unacked, &queue->container, &stretch, NULL);
     }
-    records = record_end(refusals, queue, run, first_seq, refused);
+    records = record_end(refusals, queue, pushed, first_seq, refused);
     qsi_settle_into(internal_channel, first_tag, internal_channel->unacked.last_tag, QSI_SETTLE_ACK,
                     0, NULL);
-    return records; /* the run may be gone */
+    return records; /* the run, and its rows, may be gone */
 }
 
 void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt)
@@ -164,7 +169,7 @@ void qsi_refusals_fini(struct refusals *refusals)
     memset(refusals, 0, sizeof *refusals);
 }
 
-static bool would_be_over(const struct store_queue *queue)
+static bool would_be_over(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count = 0, bytes = 0;
 
@@ -182,6 +187,7 @@ static bool would_be_over(const struct store_queue *queue)
 qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
                              qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < pending_records->count; i++) {
         const struct pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0;

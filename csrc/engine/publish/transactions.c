@@ -56,6 +56,7 @@ struct key_run *qsi_key_run_create(struct qs_store *store, const struct qsi_key_
 
 void qsi_key_run_unref(struct qs_store *store, struct key_run *run)
 {
+    QS_DCHECK(run->reference_count > 0);
     run->reference_count -= 1;
     if (run->reference_count == 0) {
         qsi_budget_sub(store->budget, sizeof *run + run->file.filter_bytes);
@@ -140,6 +141,7 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
     struct transactions *keys = &store->transactions;
     struct qsi_key wanted = {.hash = qsi_key_hash(keys->dir.uuid, key), .bytes = key};
 
+    QS_ASSERT_HELD(&store->mutex);
     *lsn_out = 0;
     *released_out = false;
     for (;;) {
@@ -205,6 +207,7 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
     if (note != NULL && note->state == KEY_NOTE_NONE) {
         qsi_map_remove(&table->notes, key.data, key.bytes);
         qsi_free(note);
+        QS_DCHECK(table->bytes >= NOTE_BYTES + key.bytes);
         table->bytes -= NOTE_BYTES + key.bytes;
         qsi_budget_sub(store->budget, NOTE_BYTES + key.bytes);
     }
@@ -215,6 +218,7 @@ void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_
 {
     struct key_note *note = qsi_map_get(&store->transactions.fresh.notes, key.data, key.bytes);
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(note != NULL && lsn > 0);
     note->lsn = lsn;
     note->time_us = time_us;
@@ -230,6 +234,7 @@ uint64_t qsi_transactions_time(struct qs_store *store)
     uint64_t now = store->env->wall_us(store->env);
     uint64_t least = store->transactions.forgotten_before_us;
 
+    QS_ASSERT_HELD(&store->mutex);
     return now < least ? least : now;
 }
 
@@ -281,7 +286,8 @@ static qs_status make_room(struct qs_store *store, const struct qsi_topology *re
 {
     uint64_t bytes = QSI_TOPOLOGY_ROOM + qsi_topology_bytes(record);
 
-    QS_TRY(qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_REMOVE, released_out, error));
+    QS_TRY(qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_REMOVE, released_out, QSI_MAY_WAIT,
+                                error));
     return store->life >= QSI_LIFE_SHUT ? qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile")
                                         : QS_OK;
 }

@@ -105,6 +105,7 @@ static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
             break;
         }
         count += run->file.header.key_count;
+        QS_DCHECK(spill->first > 0);
         spill->first -= 1;
     }
 }
@@ -300,6 +301,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     qs_error detail = {0};
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (keys->is_busy) {
         qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
     }
@@ -330,10 +332,10 @@ qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out,
     const struct transactions *keys = &store->transactions;
     uint64_t most = table_bytes_max(store) * (store->paging.is_running ? 2 : 1);
 
+    QS_ASSERT_HELD(&store->mutex);
     *released_out = false;
     while (keys->fresh.bytes > most) {
         QS_TRY(qsi_store_check_failed(store, error));
-        QS_TRY(qsi_check_may_wait(store));
         *released_out = true;
         if (keys->is_busy) {
             qsi_cond_wait(&store->paging.done, &store->mutex, QSI_WAIT_FOREVER);
@@ -375,6 +377,7 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
     struct spill *spill = qsi_zalloc(sizeof *spill);
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (spill == NULL) {
         return qsi_fail(error, QS_ENOMEM, "transaction keys");
     }
@@ -398,6 +401,7 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
 
 void qsi_transactions_end_count(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     store->transactions.is_busy = false;
     qsi_cond_broadcast(&store->paging.done);
 }

@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
+#include "cursors.h"
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
@@ -15,6 +16,7 @@
 #include "returns.h"
 #include "settle.h"
 #include "store.h"
+#include "thread_safety.h"
 #include "transactions.h"
 
 #include <string.h>
@@ -24,6 +26,7 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
 {
     struct pending_records *kept = channel->tx_records;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (kept == NULL) {
         kept = qsi_zalloc(sizeof *kept);
         if (kept == NULL) {
@@ -34,10 +37,12 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
     for (uint32_t i = 0; i < pending_records->count;
          i++) { /* room first: a batch is in the transaction whole or not at all */
         if (qsi_pending_records_add(kept) == NULL) {
+            QS_DCHECK(kept->count >= i);
             kept->count -= i;
             return qsi_fail(error, QS_ENOMEM, "transaction");
         }
     }
+    QS_DCHECK(kept->count >= pending_records->count);
     kept->count -= pending_records->count;
     for (uint32_t i = 0; i < pending_records->count; i++) {
         kept->items[kept->count] = pending_records->items[i];
@@ -48,7 +53,7 @@ qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pendin
     return QS_OK;
 }
 
-static void give_back_settles(struct qs_channel *channel)
+static void give_back_settles(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct tx_settle *settles =
         (const struct tx_settle *)(const void *)channel->tx_settles.data;
@@ -66,6 +71,7 @@ void qsi_tx_drop(struct qs_channel *channel)
         qsi_free(channel->tx_records);
         channel->tx_records = NULL;
     }
+    qsi_buf_clear(&channel->tx_cursors);
     channel->tx_dead_letters = 0;
     give_back_settles(channel);
     qsi_free_return_list(channel->store, &channel->tx_returns);
@@ -84,7 +90,29 @@ qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error)
     return qsi_channel_leave(channel, status);
 }
 
+qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    QS_TRY(qsi_channel_enter(channel, error));
+    if (channel->tx_selected) {
+        status = qsi_fail(error, QS_PRECONDITION_FAILED, "channel is transactional already");
+    } else {
+        channel->tx_selected = true;
+    }
+    return qsi_channel_leave(channel, status);
+}
+
+qs_status qs_channel_tx_end(qs_channel *channel, qs_error *error)
+{
+    QS_TRY(qsi_channel_enter(channel, error));
+    qsi_tx_drop(channel);
+    channel->tx_selected = false;
+    return qsi_channel_leave(channel, QS_OK);
+}
+
 static qs_status check_selected(const struct qs_channel *channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return channel->tx_selected
                ? QS_OK
@@ -116,7 +144,7 @@ struct commit {
     uint64_t bytes; /* of everything */
 };
 
-static void measure(struct commit *commit)
+static void measure(struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = commit->channel;
 
@@ -132,18 +160,20 @@ static void measure(struct commit *commit)
         commit->settle_bytes += UINT64_C(2) * QSI_SETTLE_BYTES_MAX;
     }
     commit->bytes = commit->pending_records->journal_bytes + commit->settle_bytes;
+    commit->bytes += channel->tx_cursors.bytes;
     commit->bytes += commit->key.strings[0].bytes > 0 ? qsi_topology_bytes(&commit->key) : 0;
 }
 
 static enum qsi_room_use use_of(const struct commit *commit) QSI_REQUIRES(qsi_store_mutex)
 {
-    if (commit->channel == commit->channel->store->removals.internal_channel) {
+    if (qsi_channel_is_internal(commit->channel)) {
         return QSI_ROOM_DEAD_LETTER;
     }
     return commit->pending_records->count > 0 ? QSI_ROOM_PUBLISH : QSI_ROOM_REMOVE;
 }
 
-static qs_status make_room(struct commit *commit, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status make_room(struct commit *commit, enum qsi_wait wait, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool released = true;
 
@@ -158,7 +188,7 @@ static qs_status make_room(struct commit *commit, qs_error *error) QSI_REQUIRES(
                           ? entry_bytes
                           : commit->pending_records->entry_bytes_max;
         QS_TRY(qsi_commit_make_room(commit->channel->store, commit->bytes, entry_bytes,
-                                    use_of(commit), &released, error));
+                                    use_of(commit), &released, wait, error));
     }
     return QS_OK;
 }
@@ -196,14 +226,17 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
     if (key.bytes > 0) {
         QS_TRY(qsi_transactions_reserve(store, key, error));
     }
-    status = qsi_pending_records_reserve(store, commit->pending_records, 1, error);
+    status = qsi_tx_cursors_reserve(channel, error);
+    if (status == QS_OK) {
+        status = qsi_pending_records_reserve(store, commit->pending_records, 1, error);
+    }
     for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
         const struct tx_settle *settle = &commit->settles[i];
         if (qsi_settle_has_due(settle->kind)) {
             status = qsi_settle_cover_delays(channel, settle->first_tag, settle->last_tag, error);
         }
     }
-    if (status == QS_OK && channel != store->removals.internal_channel) {
+    if (status == QS_OK && !qsi_channel_is_internal(channel)) {
         status = qsi_refusals_check(store, commit->pending_records, error);
         if (status == QS_OK) {
             status = reserve_rejects(commit, error);
@@ -245,6 +278,7 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
             qsi_settle_into(channel, commit->settles[i].first_tag, commit->settles[i].last_tag,
                             commit->settles[i].kind, commit->settles[i].due_us, tail);
     }
+    tail_records += qsi_tx_cursors_put(channel, tail);
     if (keyed) {
         commit->key.number = qsi_transactions_time(store);
         qsi_topology_encode(tail->data + tail->used, &commit->key);
@@ -265,12 +299,14 @@ static qs_status apply(struct commit *commit, uint64_t *lsn_out, qs_error *error
     return QS_OK;
 }
 
-qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *error)
+qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, enum qsi_wait wait,
+                       qs_error *error)
 {
     struct commit commit = {.channel = channel, .key = {.type = QSI_RECORD_TRANSACTION}};
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     commit.key.strings[0] = qsi_slice_make("", 0);
-    QS_TRY(make_room(&commit, error));
+    QS_TRY(make_room(&commit, wait, error));
     return apply(&commit, lsn_out, error);
 }
 
@@ -288,7 +324,7 @@ static qs_status make_room_and_find(struct commit *commit, uint64_t *lsn_out, qs
         if (key.bytes > 0) {
             QS_TRY(qsi_transactions_make_room(store, &paged, error));
         }
-        QS_TRY(make_room(commit, error));
+        QS_TRY(make_room(commit, QSI_MAY_WAIT, error));
         if (key.bytes > 0) {
             QS_TRY(qsi_transactions_find(store, key, &search, lsn_out, &searched, error));
         }
@@ -312,7 +348,7 @@ static qs_status commit_locked(struct commit *commit, bool *repeated_out, qs_err
         return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     QS_TRY(apply(commit, &lsn, error));
-    qsi_trim(channel->store); /* others take messages while this one waits */
+    qsi_trim(channel->store, QSI_MAY_WAIT); /* others take messages while this one waits */
     return qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
 }
 

@@ -12,11 +12,11 @@ _Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 
 /* Adds the pending records to the channel's open transaction and leaves pending_records empty. */
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,
-                      qs_error *error) QS_MUST_CHECK;
-void qsi_tx_drop(struct qs_channel *channel);
+                      qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_tx_drop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile.  The channel's open transaction as one group of the journal;
  * *lsn_out: durable when that is. */
-qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_tx_apply(struct qs_channel *channel, uint64_t *lsn_out, enum qsi_wait wait,
+                       qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

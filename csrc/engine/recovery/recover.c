@@ -22,6 +22,8 @@
 #include "scan.h"
 #include "space.h"
 #include "states.h"
+#include "store_stream.h"
+#include "thread_safety.h"
 #include "transactions.h"
 
 #include <string.h>
@@ -100,6 +102,7 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 /* What a session that crashed had delivered is not known, but in queues that count deliveries:
  * all it left counts as delivered once. */
 static qs_status enter_session(struct replay *replay, uint32_t session, qs_error *error)
+    QSI_REQUIRES(qsi_manifest_mutex)
 {
     while (replay->session < session) {
         replay->session += 1;
@@ -132,7 +135,7 @@ static qs_status relieve_memory(struct replay *replay, qs_error *error)
 }
 
 static qs_status apply(struct replay *replay, const struct qsi_scan_block *block, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct qs_store *store = replay->store;
     uint64_t at = block->from;
@@ -160,6 +163,7 @@ static void drop_held(struct replay *replay, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         qsi_chunk_unref(replay->held[i].chunk);
     }
+    QS_DCHECK(replay->held_count >= count);
     replay->held_count -= count;
     if (count > 0) {
         memmove(replay->held, replay->held + count, replay->held_count * sizeof *replay->held);
@@ -168,7 +172,7 @@ static void drop_held(struct replay *replay, uint32_t count)
 
 /* Applies the held blocks before lsn. */
 static qs_status apply_before(struct replay *replay, uint64_t lsn, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     uint32_t count = 0;
     qs_status status = QS_OK;
@@ -198,7 +202,7 @@ static qs_status hold(struct replay *replay, const struct qsi_scan_block *block,
 }
 
 static qs_status visit_block(void *context, const struct qsi_scan_block *block, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct replay *replay = context;
     uint64_t proven = replay->store->checkpoint.lsn; /* it was made when all before was durable */
@@ -287,7 +291,7 @@ static bool is_decided(const struct replay *replay)
 
 /* Applies what is whole and truncates the rest. */
 static qs_status finish_tail(struct replay *replay, struct qsi_scan_result *result, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     if (is_decided(replay)) {
         return apply_before(replay, UINT64_MAX, error);
@@ -383,7 +387,7 @@ static void unlock_store(void *context) QSI_RELEASES(qsi_store_mutex)
 }
 
 static qs_status begin_session(struct qs_store *store, const struct qsi_scan_result *result,
-                               qs_error *error)
+                               qs_error *error) QSI_REQUIRES(qsi_manifest_mutex)
 {
     struct qsi_journal_options options = {
         .file_bytes = store->options.journal_file_bytes,
@@ -418,7 +422,7 @@ static qs_status begin_session(struct qs_store *store, const struct qsi_scan_res
 }
 
 static qs_status replay_journal(struct qs_store *store, struct qsi_scan_result *result,
-                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct replay replay = {.store = store};
     struct qsi_scan_options options = {
@@ -462,14 +466,17 @@ static void count_recovered(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        const struct qsi_queue *core = &((struct store_queue *)cursor.value)->core;
+        const struct store_queue *queue = cursor.value;
+        const struct qsi_queue *core = &queue->core;
         store->recovery.messages += qsi_queue_ready_count(core) + qsi_queue_delayed_count(core);
+        store->recovery.messages += queue->stream != NULL ? qsi_stream_message_count(queue) : 0;
     }
 }
 
 /* Nothing is removed, truncated or renamed before all that could refuse the store was read. */
 static qs_status recover(struct qs_store *store, struct qsi_scan_result *result,
-                         struct qsi_buf *leftovers, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                         struct qsi_leftovers *leftovers, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     QS_TRY(qsi_restore(store, error));
     QS_TRY(qsi_note_leftovers(store, leftovers, error));
@@ -493,10 +500,12 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
 {
     uint64_t began_ns = store->env->monotonic_ns(store->env);
     struct qsi_scan_result result = {0};
-    struct qsi_buf leftovers = {0};
+    struct qsi_leftovers leftovers = {.segments = {0}};
     qs_status status = recover(store, &result, &leftovers, error);
 
-    qsi_buf_fini(&leftovers);
+    QS_ASSERT_HELD(&store->mutex);
+    qsi_buf_fini(&leftovers.segments);
+    qsi_buf_fini(&leftovers.blocks);
     store->recovery.took_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;
     return status;
 }

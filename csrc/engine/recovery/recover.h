@@ -7,7 +7,7 @@
 #include "thread_safety.h"
 
 qs_status qsi_recover(struct qs_store *store, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex) QS_MUST_CHECK;
 /* Which rows of a checked record go to a destination: NULL for all, else the caller's.
  * QS_ECORRUPT when they are not as many as it says. */
 qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destination,

@@ -7,6 +7,8 @@
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"
+#include "store_stream.h"
+#include "stream_record.h"
 #include "topology.h"
 #include "transactions_restore.h"
 
@@ -58,8 +60,10 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
                            const uint32_t *rows, uint32_t count, uint64_t first_seq)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct qsi_slice properties = qsi_messages_properties(view, rows != NULL ? rows[i] : i);
-        if (qsi_properties_delivery_mode(properties.data, properties.bytes) == 1) {
+        uint32_t row = rows != NULL ? rows[i] : i;
+        struct qsi_slice properties = qsi_messages_properties(view, row);
+        if (!qsi_messages_is_stored(view, row) && /* which only persistent ones are */
+            qsi_properties_delivery_mode(properties.data, properties.bytes) != 2) {
             struct qsi_settle settle = {.queue_id = queue->container.id,
                                         .first_seq = first_seq + i,
                                         .count = 1,
@@ -71,7 +75,14 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
     }
 }
 
-static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, uint64_t at,
+/* A stream keeps messages whether they expire or not, and gives them out at once. */
+static qs_status reserve_times(struct store_queue *queue, const uint8_t *record, uint64_t count)
+{
+    return queue->stream != NULL ? QS_OK
+                                 : qsi_container_reserve_times(&queue->container, record, count);
+}
+
+static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk, uint64_t at,
                               const struct qsi_messages *view, uint32_t destination,
                               qs_error *error)
 {
@@ -81,18 +92,18 @@ static qs_status replay_batch(struct qsi_queue *queue, struct qsi_chunk *chunk, 
     uint32_t count = qsi_messages_destination_rows(view, destination);
 
     QS_TRY(qsi_destination_rows(view, destination, &rows, error));
-    if (qsi_container_skip_to(&queue->container, first_seq) != QS_OK ||
-        qsi_container_reserve(&queue->container, 1, count,
+    if (qsi_container_skip_to(queue->messages, first_seq) != QS_OK ||
+        qsi_container_reserve(queue->messages, 1, count,
                               (view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) != QS_OK ||
-        qsi_container_reserve_times(&queue->container, view->record, count) != QS_OK ||
+        reserve_times(queue, view->record, count) != QS_OK ||
         qsi_run_create(&run, chunk, (uint32_t)at, count, rows, true) != QS_OK) {
         qsi_free(rows);
         return qsi_fail(error, QS_ENOMEM, "%u messages", count);
     }
     run->ram_bytes = (uint64_t)qsi_record_length(view->record) * count / view->row_count;
-    qsi_container_append(&queue->container, run);
-    if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) {
-        drop_transient(queue, view, rows, count, first_seq);
+    qsi_container_append(queue->messages, run);
+    if ((view->flags & QSI_MESSAGES_HAS_TRANSIENT) != 0 && queue->stream == NULL) {
+        drop_transient(&queue->core, view, rows, count, first_seq);
     }
     return QS_OK;
 }
@@ -161,20 +172,21 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
         if (queue == NULL) {
             continue; /* transient, or deleted meanwhile */
         }
-        if (first_seq < queue->container.next_seq || first_seq + view.row_count < first_seq) {
+        if (first_seq < queue->messages->next_seq || first_seq + view.row_count < first_seq) {
             return refuse_sequence(store, queue, first_seq, error);
         }
-        if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1) {
-            QS_TRY(replay_batch(&queue->core, chunk, at, &view, i, error));
+        if (view.row_count > 1 || qsi_messages_destination_rows(&view, i) != 1 ||
+            (view.flags & QSI_MESSAGES_HAS_TRANSIENT) != 0) {
+            QS_TRY(replay_batch(queue, chunk, at, &view, i, error));
             continue;
         }
         /* Transient messages leave gaps, and so do checkpoints. */
-        if (qsi_container_skip_to(&queue->container, first_seq) != QS_OK ||
-            qsi_container_reserve_one(&queue->container, chunk, true) != QS_OK ||
-            qsi_container_reserve_times(&queue->container, view.record, 1) != QS_OK) {
+        if (qsi_container_skip_to(queue->messages, first_seq) != QS_OK ||
+            qsi_container_reserve_one(queue->messages, chunk, true) != QS_OK ||
+            reserve_times(queue, view.record, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "message");
         }
-        qsi_container_append_one(&queue->container, chunk, (uint32_t)at, qsi_record_length(record),
+        qsi_container_append_one(queue->messages, chunk, (uint32_t)at, qsi_record_length(record),
                                  true, qsi_messages_is_stored(&view, 0));
     }
     return QS_OK;
@@ -202,17 +214,69 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     return QS_OK;
 }
 
+/* ---- streams ---- */
+
+static struct store_stream *find_stream(struct qs_store *store, uint64_t id)
+{
+    struct store_queue *queue = qsi_find_by_id(store, id);
+
+    return queue != NULL ? queue->stream : NULL; /* NULL: deleted meanwhile */
+}
+
+static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    struct qsi_cursor_record cursor;
+    struct store_stream *stream;
+
+    QS_TRY(qsi_cursor_record_decode(&cursor, record, error));
+    stream = find_stream(store, cursor.stream_id);
+    if (stream == NULL) {
+        return QS_OK;
+    }
+    if (qsi_cursor_reserve(stream, cursor.group) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "cursor");
+    }
+    qsi_cursor_set(stream, &cursor);
+    return QS_OK;
+}
+
+/* What was trimmed was in files that a checkpoint names, so it is flushed here, too. */
+static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_error *error)
+{
+    struct qsi_stream_trim trim;
+    struct store_stream *stream;
+
+    QS_TRY(qsi_stream_trim_decode(&trim, record, error));
+    stream = find_stream(store, trim.stream_id);
+    if (stream == NULL) {
+        return QS_OK;
+    }
+    if (trim.first > stream->log.container.flushed_seq) {
+        return qsi_fail(error, QS_ECORRUPT, "stream %llu trimmed to %llu; its files end at %llu",
+                        (unsigned long long)trim.stream_id, (unsigned long long)trim.first,
+                        (unsigned long long)stream->log.container.flushed_seq);
+    }
+    return qsi_stream_trim_to(&stream->log, trim.first) == QS_OK
+               ? QS_OK
+               : qsi_fail(error, QS_ENOMEM, "stream");
+}
+
 qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uint64_t at,
                             qs_error *error)
 {
     const uint8_t *record = chunk->data + at;
     struct qsi_topology topology;
 
+    QS_ASSERT_HELD(&store->mutex);
     switch (qsi_record_type(record)) {
     case QSI_RECORD_MESSAGES:
         return replay_messages(store, chunk, at, error);
     case QSI_RECORD_SETTLE:
         return replay_settle(store, record, error);
+    case QSI_RECORD_CURSOR:
+        return replay_cursor(store, record, error);
+    case QSI_RECORD_STREAM_TRIM:
+        return replay_trim(store, record, error);
     case QSI_RECORD_TRANSACTION:
     case QSI_RECORD_TRANSACTION_FORGET:
         QS_TRY(qsi_topology_decode(&topology, record, error));
@@ -221,6 +285,7 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
     case QSI_RECORD_EXCHANGE_DELETE:
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
+    case QSI_RECORD_STREAM_DECLARE:
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:

@@ -15,6 +15,8 @@
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"
+#include "store_stream.h"
+#include "thread_safety.h"
 #include "transactions_restore.h"
 
 #include <string.h>
@@ -22,50 +24,6 @@
 #define CHECKPOINT_BYTES_MAX (UINT64_C(1) << 32)
 
 /* ---- a queue's state ---- */
-
-static qs_status bad_state(const struct store_queue *queue, const char *what, uint64_t number,
-                           qs_error *error)
-{
-    return qsi_fail(error, QS_ECORRUPT, "queue '%.*s', segment %llu: %s", (int)queue->name.bytes,
-                    (const char *)queue->name.data, (unsigned long long)number, what);
-}
-
-static qs_status restore_segments(struct qs_store *store, struct store_queue *queue,
-                                  const struct qsi_queue_state *state, const uint8_t *record,
-                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    uint32_t entries = store->shared.entries;
-    uint64_t next_number = 0;
-
-    for (uint32_t i = 0; i < state->segment_count; i++) {
-        struct qsi_segment_entry entry;
-        qsi_segment_entry_decode(&entry, record, i);
-        if (entry.file.number < next_number || entry.file.number > UINT64_MAX / 2 / entries ||
-            entry.file.number * entries >= state->base_seq) {
-            return bad_state(queue, "out of order", entry.file.number, error);
-        }
-        if (entry.live_count == 0 || entry.live_count > entries || entry.seen_end > entries ||
-            entry.delayed_count > entry.live_count || entry.file.heap_end == 0 ||
-            entry.file.state_area > 2 || entry.given_end >= entries) {
-            return bad_state(queue, "impossible counts", entry.file.number, error);
-        }
-        next_number = entry.file.number + 1;
-        if (qsi_queue_restore(&queue->core,
-                              &(struct qsi_restored_segment){
-                                  .file = &entry.file,
-                                  .ready_count = entry.live_count - entry.delayed_count,
-                                  .delayed_count = entry.delayed_count,
-                                  .earliest_due = entry.earliest_due,
-                                  .seen_end = entry.seen_end,
-                                  .has_stored = entry.has_stored,
-                                  .has_expiries = entry.has_expiries,
-                              }) != QS_OK) {
-            return qsi_fail(error, QS_ENOMEM, "segments of a queue");
-        }
-        qsi_queue_segment_at(&queue->core, i)->given_end = entry.given_end;
-    }
-    return QS_OK;
-}
 
 /* Messages will be added to it, which takes its state; without that the queue goes on behind it. */
 static qs_status load_last_segment(struct qs_store *store, struct store_queue *queue,
@@ -83,29 +41,64 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
     return status;
 }
 
-static qs_status replay_queue_state(struct qs_store *store, const uint8_t *record, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+/* What a snapshot of a container encoded. */
+static qs_status restore_record(struct store_queue *queue, const uint8_t *record, qs_error *error)
 {
-    struct qsi_queue_state state;
+    qs_status status =
+        qsi_container_restore(queue->messages, record, &queue->restored_next_seq, error);
+
+    if (status != QS_OK) {
+        qsi_error_prefix(error, "queue '%.*s'", (int)queue->name.bytes,
+                         (const char *)queue->name.data);
+    }
+    return status;
+}
+
+static qs_status replay_state(struct qs_store *store, uint64_t id, const uint8_t *record,
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
     struct store_queue *queue;
 
-    QS_TRY(qsi_queue_state_decode(&state, record, error));
-    QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, state.queue_id, &queue, error)
-                                 : qsi_require_by_id(store, state.queue_id, &queue, error));
-    if (queue == NULL || queue->container.next_seq != 0) {
+    QS_TRY(qsi_is_salvage(store) ? qsi_salvage_queue(store, id, &queue, error)
+                                 : qsi_require_by_id(store, id, &queue, error));
+    if (queue == NULL) {
         return qsi_fail(error, QS_ECORRUPT, "the state of queue %llu, which is not there",
-                        (unsigned long long)state.queue_id);
+                        (unsigned long long)id);
     }
-    if (state.next_seq > UINT64_MAX / 4) {
-        return qsi_fail(error, QS_ECORRUPT, "sequence %llu", (unsigned long long)state.next_seq);
+    QS_TRY(restore_record(queue, record, error));
+    if (queue->stream != NULL) {
+        return QS_OK;
     }
-    QS_TRY(restore_segments(store, queue, &state, record, error));
-    qsi_container_start_at(&queue->container, state.base_seq);
-    queue->restored_next_seq = state.next_seq;
     if (qsi_is_salvage(store)) {
         QS_TRY(qsi_salvage_segments(store, queue, error));
     }
     return load_last_segment(store, queue, error);
+}
+
+/* What belongs to a state that came before. */
+static qs_status replay_rest(struct qs_store *store, uint64_t id, const uint8_t *record,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
+    qs_status status =
+        queue != NULL ? restore_record(queue, record, error)
+                      : qsi_fail(error, QS_ECORRUPT, "a file of queue %llu, which is not there",
+                                 (unsigned long long)id);
+
+    /* Salvage may have dropped what it is about. */
+    return status == QS_ECORRUPT && qsi_is_salvage(store) ? QS_OK : status;
+}
+
+static qs_status replay_container(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (qsi_record_length(record) < QSI_RECORD_HEAD_BYTES + sizeof(uint64_t)) {
+        return qsi_fail(error, QS_ECORRUPT, "a queue's record of %u bytes",
+                        qsi_record_length(record));
+    }
+    return qsi_record_type(record) == QSI_RECORD_FORMER_FILE
+               ? replay_rest(store, qsi_get_u64(record + 8), record, error)
+               : replay_state(store, qsi_get_u64(record + 8), record, error);
 }
 
 /* ---- the file ---- */
@@ -160,30 +153,6 @@ qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifes
     return status;
 }
 
-static qs_status replay_former(struct qs_store *store, const uint8_t *record, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_segment_file file;
-    struct store_queue *queue;
-    struct qsi_segment *segment;
-    uint32_t end;
-
-    QS_TRY(qsi_former_file_decode(&file, &end, record, error));
-    queue = qsi_map_get_number(&store->queues_by_id, file.queue_id);
-    segment = queue != NULL && end <= store->shared.entries
-                  ? qsi_queue_find_segment(&queue->core, file.number)
-                  : NULL;
-    if (segment == NULL) { /* salvage may have dropped it */
-        return qsi_is_salvage(store)
-                   ? QS_OK
-                   : qsi_fail(error, QS_ECORRUPT, "a former file of segment %llu of queue %llu",
-                              (unsigned long long)file.number, (unsigned long long)file.queue_id);
-    }
-    return qsi_segment_restore_former(segment, &file, end) == QS_OK
-               ? QS_OK
-               : qsi_fail(error, QS_ENOMEM, "segments of a queue");
-}
-
 /* Messages are kept in memory that they share with nothing else. */
 static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -194,9 +163,9 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
 
     switch (qsi_record_type(record)) {
     case QSI_RECORD_QUEUE_STATE:
-        return replay_queue_state(store, record, error);
+    case QSI_RECORD_STREAM_STATE:
     case QSI_RECORD_FORMER_FILE:
-        return replay_former(store, record, error);
+        return replay_container(store, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&store->next_queue_id, record, error);
     case QSI_RECORD_KEY_FILE:
@@ -244,16 +213,16 @@ static qs_status replay_records(struct qs_store *store, const char *path, const 
 }
 
 /* Sequences between the last carried message and the next new one were given out as well. */
-static qs_status skip_to_next(struct qs_store *store, qs_error *error)
+static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
-        if (qsi_container_skip_to(&queue->container, queue->restored_next_seq) != QS_OK) {
+        if (qsi_container_skip_to(queue->messages, queue->restored_next_seq) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue");
         }
-        if (queue->container.ram_count == 0) {
+        if (queue->stream == NULL && queue->container.ram_count == 0) {
             qsi_container_start_at(&queue->container, queue->container.next_seq);
         }
     }
@@ -263,17 +232,18 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error)
 static bool is_named(void *context, const struct qsi_segment_file *file)
 {
     const struct qs_store *store = context;
-    const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
-    const struct qsi_segment *segment =
-        queue != NULL ? qsi_queue_find_segment(&queue->core, file->number) : NULL;
+    struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
+    const struct qsi_queue *core = queue != NULL ? qsi_container_queue(&queue->container) : NULL;
 
-    for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
-        if (segment->formers[i].file.generation == file->generation) {
-            return true;
-        }
-    }
-    return segment != NULL && segment->file.heap_end > 0 &&
-           segment->file.generation == file->generation;
+    return core != NULL && qsi_queue_has_file(core, file);
+}
+
+static bool is_named_by_stream(void *context, const struct qsi_block_file *file)
+{
+    const struct qs_store *store = context;
+    const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);
+
+    return queue != NULL && queue->stream != NULL && qsi_stream_has_file(&queue->stream->log, file);
 }
 
 struct old_checkpoints {
@@ -281,12 +251,12 @@ struct old_checkpoints {
     qs_status status;
 };
 
-static bool remove_old_checkpoint(void *context, const char *name)
+static bool remove_old_checkpoint(void *context, const char *name) QSI_REQUIRES(qsi_manifest_mutex)
 {
     struct old_checkpoints *old = context;
     uint64_t number;
 
-    if ((strlen(name) == 14 && qsi_checkpoint_number(name, &number) &&
+    if ((qsi_checkpoint_number(name, &number) &&
          number != old->store->manifest.checkpoint_number) ||
         qsi_transactions_is_leftover(old->store, name)) {
         old->status = qsi_env_remove(old->store->env, old->store->checkpoint_dir, name, NULL);
@@ -294,9 +264,14 @@ static bool remove_old_checkpoint(void *context, const char *name)
     return true;
 }
 
-qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out, qs_error *error)
+qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
+                             qs_error *error)
 {
-    return qsi_index_note_others(store->index, is_named, store, files_out, error);
+    QS_TRY(qsi_index_note_others(store->index, is_named, store, &leftovers_out->segments, error));
+    return store->streams.blocks == NULL
+               ? QS_OK
+               : qsi_block_dir_note_others(store->streams.blocks, is_named_by_stream, store,
+                                           &leftovers_out->blocks, error);
 }
 
 static bool keep_none(void *context, const struct qsi_segment_file *file)
@@ -306,7 +281,8 @@ static bool keep_none(void *context, const struct qsi_segment_file *file)
     return false;
 }
 
-qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files, qs_error *error)
+qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftovers *leftovers,
+                               qs_error *error)
 {
     struct old_checkpoints old = {store, QS_OK};
     uint64_t removed;
@@ -315,14 +291,17 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *fil
     if (store->options.recovery == QS_RECOVERY_SALVAGE) {
         return QS_OK;
     }
-    QS_TRY(qsi_index_remove_noted(store->index, files, is_named, store, &removed, error));
+    QS_TRY(qsi_index_remove_noted(store->index, &leftovers->segments, is_named, store, &removed,
+                                  error));
+    QS_TRY(qsi_block_dir_remove_noted(store->streams.blocks, &leftovers->blocks, is_named_by_stream,
+                                      store, &removed, error));
     return qsi_env_dir_list(store->env, store->checkpoint_dir, remove_old_checkpoint, &old, error);
 }
 
 /* Which segments and message files count is lost with it: what would be written could take their
  * names.  So the store is only read, as far as the journal goes. */
 static qs_status lose_checkpoint(struct qs_store *store, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_store_mutex, qsi_manifest_mutex)
 {
     struct qsi_buf segments = {0};
     qs_status status = qsi_index_note_others(store->index, keep_none, NULL, &segments, error);
@@ -345,6 +324,7 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     size_t bytes = 0;
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->manifest.checkpoint_number == 0) {
         return QS_OK;
     }
@@ -357,13 +337,14 @@ qs_status qsi_restore(struct qs_store *store, qs_error *error)
     }
     if (status == QS_OK) {
         /* The counts that it records include the references of the messages that it carries. */
-        store->shared.messages = NULL;
+        store->shared.messages = store->streams.messages = NULL;
         status = replay_records(store, path, data, bytes, header.record_count, error);
-        store->shared.messages = store->messages;
+        store->shared.messages = store->streams.messages = store->messages;
     }
     qsi_free(data);
     QS_TRY(status);
     QS_TRY(skip_to_next(store, error));
+    store->checkpoint.number = store->manifest.checkpoint_number;
     store->checkpoint.lsn = store->recovery.from_lsn = store->manifest.checkpoint_lsn;
     return QS_OK;
 }

@@ -7,15 +7,21 @@
 #include "thread_safety.h"
 
 /* Loads the checkpoint that the manifest names, if it does. */
-qs_status qsi_restore(struct qs_store *store, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Which segment files the checkpoint does not name.  Asked right after it was restored. */
-qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_buf *files_out,
-                             qs_error *error) QS_MUST_CHECK;
+qs_status qsi_restore(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+    QSI_REQUIRES(qsi_manifest_mutex) QS_MUST_CHECK;
+/* Files that an earlier session left behind. */
+struct qsi_leftovers {
+    struct qsi_buf segments; /* of queues: struct qsi_segment_file */
+    struct qsi_buf blocks;   /* of streams: struct qsi_block_file */
+};
+/* Which files of queues and streams the checkpoint does not name.  Asked right after it was
+ * restored. */
+qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Removes those that were not made again meanwhile, checkpoints that do not count, and what ended
  * with its process; salvage only the last. */
-qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_buf *files,
-                               qs_error *error) QS_MUST_CHECK;
+qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftovers *leftovers,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The bytes of the checkpoint that the manifest names, their checksum and header right: the
  * caller's to free with qsi_free.  REQUIRES that it names one. */
 qs_status qsi_checkpoint_load(qs_env *env, qs_dir *dir, const struct qsi_manifest *manifest,

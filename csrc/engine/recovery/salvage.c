@@ -24,6 +24,7 @@ qs_status qsi_salvage_segments(struct qs_store *store, struct store_queue *queue
     struct qsi_queue *core = &queue->core;
     uint32_t i = 0;
 
+    QS_ASSERT_HELD(&store->mutex);
     while (i < qsi_queue_segment_count(core)) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         qs_status status = qsi_load_segment_state(store, queue, segment, error);
@@ -81,6 +82,7 @@ static qs_status make_queue(struct qs_store *store, uint64_t id, struct store_qu
 qs_status qsi_salvage_queue(struct qs_store *store, uint64_t id, struct store_queue **queue_out,
                             qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_by_id(store, id);
     if (*queue_out == NULL && qsi_find_by_id(store, qsi_queue_in(id)) != NULL) {
         return qsi_require_by_id(store, id, queue_out, error);
@@ -97,6 +99,7 @@ qs_status qsi_salvage_record(struct qs_store *store, qs_status status, uint64_t 
     bool is_nonsense =
         status == QS_ECORRUPT || status == QS_EINVAL || status >= QS_CONTENT_TOO_LARGE;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (!qsi_is_salvage(store) || !is_nonsense) {
         return status;
     }

@@ -33,6 +33,7 @@ qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
 static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     if (channel->armed_kinds != 0) {
+        QS_DCHECK(channel->is_armed && channel->store->events.armed_count > 0);
         channel->armed_kinds = 0;
         channel->store->events.armed_count -= 1;
         qsi_list_remove(&channel->in_changes);
@@ -42,6 +43,7 @@ static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex
 
 void qsi_channel_signal(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     clear_kinds(channel);
     qsi_event_fd_signal(channel->event_fd);
 }
@@ -50,9 +52,11 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
 {
     struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->event_fd == QSI_NO_EVENT_FD) {
         return qsi_fail(error, QS_EINVAL, "QS_EVENT_ARM without a qs_channel_event_fd");
     }
+    QS_DCHECK(!channel->is_armed && channel->armed_kinds == 0);
     channel->is_armed = true;
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->events.waiters += 1;
@@ -73,6 +77,7 @@ bool qsi_channel_disarm(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->is_armed) {
         return false;
     }
@@ -86,6 +91,7 @@ bool qsi_channel_disarm(struct qs_channel *channel)
 
 void qsi_channel_note_deferred(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (!channel->deferred) {
         channel->deferred = true;
         channel->store->events.deferred_waiters += channel->is_armed ? 1 : 0;
@@ -96,6 +102,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {
         qsi_channel_signal(channel);
@@ -108,6 +115,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
 
 void qsi_signal_changes(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     while (!qsi_list_is_empty(&store->events.armed_for_changes)) {
         qsi_channel_signal(
             QSI_LIST_OWNER(store->events.armed_for_changes.next, struct qs_channel, in_changes));
@@ -118,6 +126,7 @@ void qsi_signal_confirmed(struct qs_store *store)
 {
     struct qsi_list *next;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->events.armed_for_confirms.next;
          node != &store->events.armed_for_confirms; node = next) {
         next = node->next;
@@ -127,6 +136,7 @@ void qsi_signal_confirmed(struct qs_store *store)
 
 void qsi_channel_signal_shut(struct qs_channel *channel)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     qsi_channel_disarm(channel);
     if (channel->event_fd != QSI_NO_EVENT_FD) {
         qsi_event_fd_signal(channel->event_fd);

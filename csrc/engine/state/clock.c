@@ -55,6 +55,7 @@ void qsi_clock_start(struct qs_store *store)
     uint64_t wall_us = store->env->wall_us(store->env);
     bool is_believed = last_us == 0 || (wall_us >= last_us && wall_us - last_us <= AWAY_US_MAX);
 
+    QS_ASSERT_HELD(&store->mutex);
     set(store, is_believed ? wall_us : last_us);
     store->watch.ahead_told_us = qsi_clock_ahead_us(store); /* who opens is told by the stats */
 }
@@ -68,9 +69,9 @@ qs_status qs_store_accept_clock(qs_store *store, qs_error *error)
     store->watch.ahead_told_us = 0;
     qsi_wake_timer(store);
     qsi_store_leave(store);
-    qsi_mutex_lock(&store->manifest_mutex);
+    qsi_manifest_lock(store);
     store->manifest.clock_us = qsi_clock_us(store);
     status = qsi_manifest_store(&store->manifest, store->env, store->root, error);
-    qsi_mutex_unlock(&store->manifest_mutex);
+    qsi_manifest_unlock(store);
     return status;
 }

@@ -6,7 +6,8 @@
 #include "thread_safety.h"
 
 /* Before anything is recovered: from what MANIFEST says. */
-void qsi_clock_start(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+void qsi_clock_start(struct qs_store *store) QSI_REQUIRES(qsi_manifest_mutex)
+    QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_clock_us(const struct qs_store *store); /* since 1970, more or less */
 /* How far the machine's wall clock is ahead of it. */
 int64_t qsi_clock_ahead_us(const struct qs_store *store);

@@ -13,25 +13,43 @@
 
 #include <pthread.h>
 
+/* The sync helper's mutex and the reserve's: each is taken without another one held. */
+QSI_LOCK_CLASS(qsi_sync_helper_mutex);
+QSI_LOCK_CLASS(qsi_space_mutex);
+
+#define GUARDED QSI_GUARDED_BY(qsi_sync_helper_mutex)
 struct sync_helper { /* fdatasyncs the message files while the leader syncs the journal */
     pthread_t thread;
-    bool running;
-    bool stop;
-    bool busy;
+    bool running; /* while other threads know of the store */
     struct qsi_mutex mutex;
     struct qsi_cond cond;
-    struct qsi_dirty_set set;
-    qs_status status;
-    qs_error error;
+    bool stop GUARDED;
+    bool busy GUARDED;
+    struct qsi_dirty_set set GUARDED;
+    qs_status status GUARDED;
+    qs_error error GUARDED;
 };
+#undef GUARDED
+
+static inline void qsi_sync_helper_lock(struct sync_helper *helper)
+    QSI_ACQUIRES(qsi_sync_helper_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_lock(&helper->mutex);
+}
+
+static inline void qsi_sync_helper_unlock(struct sync_helper *helper)
+    QSI_RELEASES(qsi_sync_helper_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_unlock(&helper->mutex);
+}
 
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_commit {
     enum qsi_lead lead GUARDED;
     bool preparing GUARDED; /* somebody makes a spare, without the lock */
     bool committer_sleeps GUARDED;
-    bool looks_for_quiet
-        GUARDED;              /* the maintainer, to fill what is ahead of the journal with zeros, */
+    /* the maintainer, to fill what is ahead of the journal with zeros, */
+    bool looks_for_quiet GUARDED;
     bool fill_is_due GUARDED; /* and would now: whoever leads does a step of it behind the commit */
     bool is_awaited GUARDED;  /* somebody waits for a commit without leading it */
     bool owes_sync GUARDED;   /* what was written and not synced is not deliveries alone */
@@ -57,13 +75,14 @@ struct qsi_commit {
 
 /* Space on the disk: space.h. */
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
+#define SPACE_GUARDED QSI_GUARDED_BY(qsi_space_mutex)
 struct space {
-    struct qsi_mutex mutex; /* over the reserve's file; taken alone */
-    qs_file *reserve;       /* NULL: it is not there, or could not be opened */
-    uint64_t reserve_bytes; /* that the file has */
-    uint64_t whole_bytes;   /* that it should have */
-    bool is_lent;           /* a checkpoint is using it up: nobody fills it meanwhile */
-    bool is_whole;          /* atomic */
+    struct qsi_mutex mutex;               /* over the reserve's file; taken alone */
+    qs_file *reserve SPACE_GUARDED;       /* NULL: it is not there, or could not be opened */
+    uint64_t reserve_bytes SPACE_GUARDED; /* that the file has */
+    uint64_t whole_bytes SPACE_GUARDED;   /* that it should have; written with atomics */
+    bool is_lent SPACE_GUARDED; /* a checkpoint is using it up: nobody fills it meanwhile */
+    bool is_whole;              /* atomic */
     /* under the lock */
     uint64_t open_upto GUARDED;     /* an LSN: up to there publishing needs no look at the disk */
     uint64_t tried_at_ns GUARDED;   /* when space was last tried to be had back; 0: never */
@@ -75,5 +94,16 @@ struct space {
     uint64_t covered GUARDED;       /* of those: in a checkpoint */
 };
 #undef GUARDED
+#undef SPACE_GUARDED
+
+static inline void qsi_space_lock(struct space *space) QSI_ACQUIRES(qsi_space_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_lock(&space->mutex);
+}
+
+static inline void qsi_space_unlock(struct space *space) QSI_RELEASES(qsi_space_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_unlock(&space->mutex);
+}
 
 #endif

@@ -82,15 +82,9 @@ qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
     return QS_OK;
 }
 
-qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_error *error)
-{
-    QS_TRY(qsi_channel_enter(channel, error));
-    channel->store->must_not_wait = (flags & QS_NO_WAIT) != 0;
-    return QS_OK;
-}
-
 void qsi_store_leave(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     qsi_store_unlock(store);
 }
 
@@ -105,10 +99,11 @@ static bool ends_connection(qs_status status)
     return status >= 500 && status < 600;
 }
 
-qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
+qs_status qsi_channel_leave_after(struct qs_channel *channel, enum qsi_wait wait, qs_status status)
 {
     struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     if (ends_connection(status)) {
         store->upcalls->shut_connection(channel->connection);
     } else if (ends_channel(status)) {
@@ -118,15 +113,21 @@ qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
         qsi_signal_if_due(channel);
     }
     if (qsi_has_removals(store)) {
-        store->upcalls->drain(store);
+        store->upcalls->drain(store, wait);
     }
-    store->must_not_wait = false;
     qsi_store_unlock(store);
     return status;
 }
 
+qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
+{
+    QS_ASSERT_HELD(&channel->store->mutex);
+    return qsi_channel_leave_after(channel, QSI_MAY_WAIT, status);
+}
+
 qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (!store->failed) {
         return QS_OK;
     }
@@ -140,6 +141,7 @@ qs_status qsi_store_check_failed(const struct qs_store *store, qs_error *error)
 
 void qsi_store_fail(struct qs_store *store, const qs_error *cause)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (store->failed) {
         return;
     }

@@ -14,13 +14,14 @@ qs_status qsi_store_enter_to_change(struct qs_store *store, qs_error *error)
     QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_channel_enter(struct qs_channel *channel, qs_error *error)
     QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
-/* The same for a caller who, with QS_NO_WAIT among its flags, must not wait. */
-qs_status qsi_channel_enter_to(struct qs_channel *channel, uint32_t flags, qs_error *error)
-    QSI_ACQUIRES_IF_OK(qsi_store_mutex) QS_MUST_CHECK;
 void qsi_store_leave(struct qs_store *store) QSI_RELEASES(qsi_store_mutex);
 /* An AMQP error ends the channel, some of them its connection: call it on the way out, locked.
  * Returns status. */
 qs_status qsi_channel_leave(struct qs_channel *channel, qs_status status)
+    QSI_RELEASES(qsi_store_mutex);
+/* The same of a call that, perhaps, must not wait: messages on the removal list that need it stay
+ * there. */
+qs_status qsi_channel_leave_after(struct qs_channel *channel, enum qsi_wait wait, qs_status status)
     QSI_RELEASES(qsi_store_mutex);
 /* Once: nothing is accepted any more, everything unconfirmed is nacked. */
 void qsi_store_fail(struct qs_store *store, const qs_error *cause) QSI_REQUIRES(qsi_store_mutex);
@@ -39,10 +40,9 @@ static inline bool qsi_has_removals(const struct qs_store *store) QSI_REQUIRES(q
            (store->removals.stuck.bytes > 0 && !store->removals.has_timer);
 }
 /* QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */
-static inline qs_status qsi_check_may_wait(const struct qs_store *store)
-    QSI_REQUIRES(qsi_store_mutex)
+static inline qs_status qsi_check_may_wait(enum qsi_wait wait)
 {
-    return store->must_not_wait ? QS_EWOULDBLOCK : QS_OK;
+    return wait == QSI_MUST_NOT_WAIT ? QS_EWOULDBLOCK : QS_OK;
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "field_print.h"
 #include "field_text.h"
 #include "properties.h"
+#include "stream_policy.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -64,6 +65,10 @@ static const struct choice_argument choices[] = {
 static const char *const other_arguments[] = {QUEUE_TYPE, DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY,
                                               SINGLE_ACTIVE};
 
+/* stream_policy.c reads them */
+static const char *const stream_arguments[] = {"x-max-age", "x-max-messages",
+                                               "x-stream-max-segment-size-bytes"};
+
 #define COUNT(table) ((uint32_t)(sizeof(table) / sizeof(table)[0]))
 
 const char *qs_queue_argument_name(uint32_t index)
@@ -76,7 +81,11 @@ const char *qs_queue_argument_name(uint32_t index)
         return choices[index].name;
     }
     index -= COUNT(choices);
-    return index < COUNT(other_arguments) ? other_arguments[index] : NULL;
+    if (index < COUNT(other_arguments)) {
+        return other_arguments[index];
+    }
+    index -= COUNT(other_arguments);
+    return index < COUNT(stream_arguments) ? stream_arguments[index] : NULL;
 }
 
 /* What asks for copies on other machines, beside a queue type. */
@@ -249,15 +258,15 @@ static bool is_classic(const struct qsi_field *type)
 
 static qs_status check_type(const struct qsi_field *type, struct qsi_slice queue, qs_error *error)
 {
-    if (is_classic(type)) {
+    if (is_classic(type) || (type->type == 'S' && is_text(type->value, "stream"))) {
         return QS_OK;
     }
     if (type->type != 'S') {
-        return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic'", error);
+        return invalid(QUEUE_TYPE, queue, "a string is needed, 'classic' or 'stream'", error);
     }
     return qsi_fail(error, QS_PRECONDITION_FAILED,
                     "invalid arg '" QUEUE_TYPE "' for queue '%.*s':"
-                    " there are no '%.*s' queues here, say 'classic'",
+                    " there are no '%.*s' queues here, say 'classic' or 'stream'",
                     (int)queue.bytes, (const char *)queue.data, (int)type->value.bytes,
                     (const char *)type->value.data);
 }
@@ -285,14 +294,31 @@ static qs_status check_name(struct qsi_slice name, struct qsi_slice queue, qs_er
     return QS_OK;
 }
 
-/* Who asks for a quorum queue, a stream or a mirrored queue asks for copies on other machines:
+/* Whoever asks for what a stream has and does not say that it is one would wait for it in vain. */
+static qs_status check_not_of_streams(struct qsi_slice name, struct qsi_slice queue,
+                                      qs_error *error)
+{
+    for (size_t i = 0; i < COUNT(stream_arguments); i++) {
+        if (is_text(name, stream_arguments[i])) {
+            return qsi_fail(error, QS_PRECONDITION_FAILED,
+                            "invalid arg '%s' for queue '%.*s' in this store of queue type "
+                            "rabbit_classic_queue",
+                            stream_arguments[i], (int)queue.bytes, (const char *)queue.data);
+        }
+    }
+    return QS_OK;
+}
+
+/* Who asks for a quorum queue or a mirrored queue asks for copies on other machines:
  * never ignored. */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
 {
     struct qsi_field_walk walk = qsi_table_walk(arguments);
     struct qsi_field field;
+    bool is_stream = qsi_is_stream_type(arguments);
 
     while (qsi_field_next(&walk, &field)) {
+        QS_TRY(is_stream ? QS_OK : check_not_of_streams(field.name, queue, error));
         QS_TRY(is_text(field.name, QUEUE_TYPE) ? check_type(&field, queue, error)
                                                : check_name(field.name, queue, error));
     }

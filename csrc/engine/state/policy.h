@@ -54,7 +54,7 @@ qs_status qsi_queue_policy_parse(struct qsi_queue_policy *policy_out, struct qsi
 
 /* Whether x-queue-type asks for what there is.  Asked of a new queue only: earlier builds took
  * any type, and their stores open.  REQUIRES arguments to be a checked table.
- * QS_PRECONDITION_FAILED  another type than "classic" */
+ * QS_PRECONDITION_FAILED  another type than "classic" and "stream" */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue,
                                qs_error *error) QS_MUST_CHECK;
 

@@ -97,6 +97,7 @@ qs_status qsi_make_subqueue_of(struct qs_store *store, struct store_queue *queue
 {
     struct store_queue *subqueue;
 
+    QS_ASSERT_HELD(&store->mutex);
     return qsi_find_subqueue(queue, priority) != NULL
                ? QS_OK
                : make_subqueue(store, queue, clamp(queue, priority), &subqueue);
@@ -112,6 +113,7 @@ qs_status qsi_require_by_id(struct qs_store *store, uint64_t id, struct store_qu
 {
     struct store_queue *queue;
 
+    QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_by_id(store, id);
     if (QS_LIKELY(*queue_out != NULL || qsi_priority_in(id) == 0)) {
         return QS_OK;

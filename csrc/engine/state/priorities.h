@@ -22,56 +22,63 @@ struct store_priorities {
 
 /* The queue that was declared. */
 static inline struct store_queue *qsi_owner_of(struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->parent == NULL) ? queue : queue->parent;
 }
 static inline uint32_t qsi_subqueue_count(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? 1 : queue->priorities->count;
 }
 /* Highest first. */
 static inline struct store_queue *qsi_subqueue_at(struct store_queue *queue, uint32_t index)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : queue->priorities->queues[index];
 }
 static inline const struct qsi_queue *qsi_core_at(const struct store_queue *queue, uint32_t index)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? &queue->core
                                                 : &queue->priorities->queues[index]->core;
 }
 
 /* Where the next message is: the highest sub-queue that has one; the queue itself if none has. */
-struct store_queue *qsi_find_head_subqueue(struct store_queue *queue);
+struct store_queue *qsi_find_head_subqueue(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 static inline struct store_queue *qsi_head_subqueue(struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_head_subqueue(queue);
 }
 
 /* Of all sub-queues. */
 static inline uint64_t qsi_ready_count(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_ready_count(&queue->core)
                                                 : queue->priorities->sum.ready_count;
 }
 static inline uint64_t qsi_ready_bytes(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_ready_bytes(&queue->core)
                                                 : queue->priorities->sum.ready_bytes;
 }
 /* Of all sub-queues. */
-uint64_t qsi_delayed_count(const struct store_queue *queue);
-static inline bool qsi_has_ready(const struct store_queue *queue)
+uint64_t qsi_delayed_count(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+static inline bool qsi_has_ready(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_ready_count(queue) > 0;
 }
 /* No ready message expires, and no delayed one is due, before. */
-static inline uint64_t qsi_earliest(const struct store_queue *queue)
+static inline uint64_t qsi_earliest(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? qsi_queue_earliest(&queue->core)
                                                 : queue->priorities->sum.earliest;
 }
 /* What had expired is gone, and what was due is ready: when does the next one? */
-void qsi_tell_earliest(struct store_queue *queue);
+void qsi_tell_earliest(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* The id of the sub-queue that messages of this priority go to, whether it was used or not. */
 static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t priority)
@@ -82,9 +89,11 @@ static inline uint64_t qsi_priority_id(const struct store_queue *queue, uint8_t 
 }
 /* Of a queue that has sub-queues: the one that messages of this priority go to; NULL: it was
  * never used. */
-struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priority);
+struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priority)
+    QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES that it was used or made. */
 static inline struct store_queue *qsi_subqueue_of(struct store_queue *queue, uint8_t priority)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return QS_LIKELY(queue->priorities == NULL) ? queue : qsi_find_subqueue(queue, priority);
 }

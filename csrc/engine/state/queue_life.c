@@ -6,6 +6,8 @@
 #include "check.h"
 #include "error.h"
 #include "priorities.h"
+#include "store_stream.h"
+#include "thread_safety.h"
 #include "wake.h"
 
 #include <math.h>
@@ -16,9 +18,9 @@ struct store_queue *qsi_queue_of(struct qsi_destination *destination)
     return QSI_LIST_OWNER(destination, struct store_queue, destination);
 }
 
-struct store_queue *qsi_queue_of_core(struct qsi_queue *core)
+struct store_queue *qsi_queue_of_container(struct qsi_container *container)
 {
-    return QSI_LIST_OWNER(core, struct store_queue, core);
+    return QSI_LIST_OWNER(container, struct store_queue, container);
 }
 
 struct store_queue *qsi_find_queue(struct qs_store *store, struct qsi_slice name)
@@ -56,18 +58,41 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
     return qsi_check_owner(channel, *queue_out, error);
 }
 
+qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
+                          struct store_queue **queue_out, qs_error *error)
+{
+    *queue_out = qsi_find_queue(store, name);
+    if (*queue_out == NULL) {
+        return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
+    }
+    return (*queue_out)->stream != NULL
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL, "queue '%.*s' in this store is no stream",
+                          QSI_NAME(name));
+}
+
+qs_status qsi_refuse_stream(const struct store_queue *queue, const char *what, qs_error *error)
+{
+    return queue->stream == NULL
+               ? QS_OK
+               : qsi_fail(error, QS_NOT_IMPLEMENTED,
+                          "%s not supported by stream queues queue '%.*s' in this store", what,
+                          QSI_NAME(queue->name));
+}
+
 /* ---- the life of a queue ---- */
 
 void qsi_note_rate_counts(struct store_queue *queue, uint64_t now)
 {
     queue->rate_at_ns = now;
-    queue->rate_in = queue->container.in_count;
+    queue->rate_in = queue->messages->in_count;
     queue->rate_out = queue->container.taken_count;
     queue->rate_settled = queue->container.settled_count;
 }
 
 void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
 {
+    QS_ASSERT_HELD(&store->mutex);
     queue->rate_weight = queue->ingress_sum = queue->egress_sum = queue->ack_sum = 0;
     qsi_note_rate_counts(queue, store->env->monotonic_ns(store->env));
 }
@@ -80,12 +105,13 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
     qsi_container_fini(&queue->container);
+    qsi_store_stream_destroy(queue->stream);
     qsi_free(queue->priorities);
     qsi_free(queue);
 }
 
 /* The queue itself, and room for all the others. */
-static qs_status begin_priorities(struct store_queue *queue)
+static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     if (!queue->policy.has_priorities) {
         return QS_OK;
@@ -103,16 +129,31 @@ static qs_status begin_priorities(struct store_queue *queue)
     return QS_OK;
 }
 
+/* Of its arguments none is a queue's. */
+static qs_status make_stream(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_TRY(qsi_queue_policy_parse(&queue->policy, QSI_SLICE_NULL, queue->name, error));
+    queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, queue->arguments);
+    if (queue->stream == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
+    }
+    queue->messages = &queue->stream->log.container;
+    return QS_OK;
+}
+
 qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, struct qsi_slice name,
                         struct qsi_slice arguments, struct store_queue **queue_out, qs_error *error)
 {
     struct store_queue *queue = qsi_zalloc(sizeof *queue + name.bytes + arguments.bytes);
     qs_status status;
 
+    QS_ASSERT_HELD(&store->mutex);
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
     }
     qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    queue->messages = &queue->container;
     qsi_list_init(&queue->in_owner);
     qsi_list_init(&queue->in_ahead);
     qsi_list_init(&queue->in_trimming);
@@ -131,7 +172,9 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     queue->name = qsi_slice_make(queue->bytes, name.bytes);
     queue->arguments = qsi_slice_make(queue->bytes + name.bytes, arguments.bytes);
     queue->destination.name = queue->name;
-    status = qsi_queue_policy_parse(&queue->policy, queue->arguments, queue->name, error);
+    status = (flags & QSI_IS_STREAM) != 0
+                 ? make_stream(store, queue, error)
+                 : qsi_queue_policy_parse(&queue->policy, queue->arguments, queue->name, error);
     if (status != QS_OK) {
         qsi_free_queue(queue);
         return status;
@@ -155,6 +198,7 @@ qs_status qsi_create_subqueue(struct qs_store *store, struct store_queue *queue,
     struct store_queue *created;
     uint64_t id = qsi_subqueue_id(queue->container.id, priority);
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_new_queue(store, id, queue->flags, queue->name, queue->arguments, &created, NULL));
     if (qsi_map_put_number(&store->queues_by_id, id, created) != QS_OK) {
         qsi_free_queue(created);
@@ -173,6 +217,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
 {
     qs_status status = qsi_map_put_number(&store->queues_by_id, queue->container.id, queue);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (status != QS_OK) {
         return qsi_fail(error, status, "queue '%.*s'", QSI_NAME(queue->name));
     }
@@ -187,6 +232,10 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         return status;
     }
     store->paging.lazy_count += queue->lazy ? 1 : 0;
+    if (queue->stream != NULL) {
+        store->stream_count += 1;
+        qsi_wake_timer(store);
+    }
     if (qsi_queue_in(queue->container.id) >= store->next_queue_id) {
         store->next_queue_id = qsi_queue_in(queue->container.id) + 1;
     }
@@ -227,7 +276,11 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
     store->paging.lazy_count -= queue->lazy ? 1 : 0;
+    store->stream_count -= queue->stream != NULL ? 1 : 0;
     qsi_container_abandon(&queue->container);
+    if (queue->stream != NULL) {
+        qsi_container_abandon(queue->messages);
+    }
     queue->deleted = true;
     qsi_list_push_back(&store->deleted_queues, &queue->in_deleted);
     qsi_free_queue_if_done(queue);
@@ -248,10 +301,11 @@ static void abandon_priorities(struct qs_store *store, struct store_queue *queue
     queue->priorities = NULL;
 }
 
-void qsi_drop_queue(struct qs_store *store, struct store_queue *queue)
+void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
+                    enum qsi_auto_delete auto_delete)
 {
     cancel_consumers(queue);
-    qsi_router_remove_destination(&store->router, &queue->destination);
+    qsi_router_remove_destination(&store->router, &queue->destination, auto_delete);
     abandon_priorities(store, queue);
     abandon_queue(store, queue);
     qsi_events_announce(store);

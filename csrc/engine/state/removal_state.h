@@ -26,6 +26,7 @@ struct removals {
     struct qsi_cond due;      /* for the timer */
     struct qsi_cond quiet;    /* nobody drains the removal list any more */
     uint64_t wakes_at_us;     /* when the timer comes next */
+    uint64_t retain_at_us;    /* when streams are to be looked at again */
     bool is_woken;            /* since the timer looked, something is due earlier */
     pthread_t thread;         /* the timer's */
     bool has_timer;

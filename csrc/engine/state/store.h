@@ -25,6 +25,7 @@
 #include "route.h"
 #include "store_channel.h"
 #include "store_queue.h"
+#include "stream.h"
 #include "thread_safety.h"
 #include "transaction_keys.h"
 #include "watch.h"
@@ -46,13 +47,23 @@ struct store_stats {
     uint64_t commit_stalls;
 };
 
-/* What a floor has done by floors above it, which it does not know.  Each REQUIRES the lock. */
+/* May a call release the lock to wait, or to read and write files?  With QS_NO_WAIT among its flags
+ * it may not: what cannot go on then returns QS_EWOULDBLOCK. */
+enum qsi_wait { QSI_MAY_WAIT, QSI_MUST_NOT_WAIT };
+
+static inline enum qsi_wait qsi_wait_of(uint32_t flags)
+{
+    return (flags & QS_NO_WAIT) != 0 ? QSI_MUST_NOT_WAIT : QSI_MAY_WAIT;
+}
+
+/* What a floor has done by floors above it, which it does not know.  Each is called
+ * with the lock held. */
 struct qsi_upcalls {
     /* An AMQP error ends the channel, or the connection. */
     void (*shut_channel)(struct qs_channel *channel);
     void (*shut_connection)(struct qs_connection *connection);
     /* May release the lock.  On the way out: messages on the removal list leave. */
-    void (*drain)(struct qs_store *store);
+    void (*drain)(struct qs_store *store, enum qsi_wait wait);
     /* Releases the lock meanwhile.  Makes a checkpoint: to have space back, or because it is due
      * and there are no threads. */
     qs_status (*checkpoint)(struct qs_store *store, qs_error *error);
@@ -70,7 +81,8 @@ struct qsi_checkpoints {
     bool sleeps;     /* the thread that makes them */
     bool is_held_up; /* one could not be made for want of a file: held_by tells */
     qs_error held_by;
-    uint64_t lsn;   /* of the last one; 0: none */
+    uint64_t number; /* of the last one, as MANIFEST says; 0: none */
+    uint64_t lsn;
     uint64_t at_ns; /* when it was */
     /* when one could not be made for want of space; 0: the last one went well */
     uint64_t failed_ns;
@@ -102,6 +114,8 @@ struct qsi_recovery {
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
 
+/* Who writes the manifest has its mutex, and takes no other. */
+QSI_LOCK_CLASS(qsi_manifest_mutex);
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 
 struct qs_store {
@@ -114,14 +128,15 @@ struct qs_store {
      * be. */
     bool judges;
     uint32_t fork_generation;
-    struct qsi_mutex manifest_mutex; /* who writes the manifest; taken alone */
-    struct qsi_manifest manifest;
+    struct qsi_mutex manifest_mutex;
+    struct qsi_manifest manifest QSI_GUARDED_BY(qsi_manifest_mutex);
     qs_dir *root;
     qs_dir *journal_dir;
     qs_dir *messages_dir;
     qs_dir *index_dir;
     qs_dir *transient_dir;
     qs_dir *checkpoint_dir;
+    qs_dir *streams_dir;
     qs_file *lock_file;
     struct qsi_journal *journal;
     struct qsi_message_store *messages;
@@ -138,13 +153,13 @@ struct qs_store {
     uint32_t references GUARDED; /* the handle and each channel */
     enum qsi_life life GUARDED;
     bool failed GUARDED;
-    /* The caller who has the lock must not let go of it, so nobody else meets this. */
-    bool must_not_wait GUARDED;
     qs_error failure GUARDED;
     struct qsi_queue_shared shared GUARDED;
+    struct qsi_stream_shared streams GUARDED;
     struct qsi_router router GUARDED;
     struct qsi_map queues_by_id GUARDED; /* u64 -> store_queue */
     uint64_t next_queue_id GUARDED;
+    uint32_t stream_count GUARDED; /* of the queues by id */
     uint64_t next_server_name GUARDED;
     struct qsi_list connections GUARDED;
     struct qsi_list channels GUARDED;
@@ -175,10 +190,30 @@ static inline void qsi_store_unlock(struct qs_store *store)
     qsi_mutex_unlock(&store->mutex);
 }
 
+static inline void qsi_manifest_lock(struct qs_store *store)
+    QSI_ACQUIRES(qsi_manifest_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_lock(&store->manifest_mutex);
+}
+
+static inline void qsi_manifest_unlock(struct qs_store *store)
+    QSI_RELEASES(qsi_manifest_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_unlock(&store->manifest_mutex);
+}
+
 /* No other thread knows of the store: it is being opened, or freed. */
-static inline void qsi_store_is_private(const struct qs_store *store) QSI_ASSUMES(qsi_store_mutex)
+static inline void qsi_store_is_private(const struct qs_store *store)
+    QSI_ASSUMES(qsi_store_mutex, qsi_manifest_mutex, qsi_space_mutex)
 {
     (void)store;
+}
+
+/* Is it the channel that has messages while they are removed?  No caller uses it. */
+static inline bool qsi_channel_is_internal(const struct qs_channel *channel)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return channel == channel->store->removals.internal_channel;
 }
 
 static inline struct qsi_slice qsi_slice_of(qs_slice slice)

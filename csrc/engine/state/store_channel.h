@@ -8,21 +8,23 @@
 #include "confirms.h"
 #include "list.h"
 #include "slice.h"
+#include "thread_safety.h"
 #include "unacked.h"
 
 struct store_queue;
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct store_consumer {
-    struct qsi_list in_channel;
-    struct qsi_list in_queue;
+    struct qsi_list in_channel GUARDED;
+    struct qsi_list in_queue GUARDED;
     struct qs_channel *channel;
     struct store_queue *queue;
     int64_t priority;
     bool no_ack;
-    bool paused;       /* it takes no messages, as if its prefetch were used up */
-    bool cancelled;    /* by the deletion of the queue; goes when the event was taken */
-    bool is_gone;      /* in no list any more; freed with its last unacked message */
-    uint32_t prefetch; /* 0: unlimited */
-    uint64_t unacked_count;
+    bool paused GUARDED;       /* it takes no messages, as if its prefetch were used up */
+    bool cancelled GUARDED;    /* by the deletion of the queue; goes when the event was taken */
+    bool is_gone GUARDED;      /* in no list any more; freed with its last unacked message */
+    uint32_t prefetch GUARDED; /* 0: unlimited */
+    uint64_t unacked_count GUARDED;
     /* what the two point into; deliveries share it, and the queue may go first */
     struct qsi_chunk *names;
     struct qsi_slice tag, queue_name;
@@ -50,45 +52,56 @@ struct tx_settle {
  * ends with it. */
 struct qs_connection {
     struct qs_store *store;
-    struct qsi_list in_store;
-    struct qsi_list channels;         /* that are open: qs_channel.in_connection */
-    struct qsi_list exclusive_queues; /* store_queue.in_owner */
-    uint32_t references;              /* the handle and each channel */
-    bool is_shared;                   /* it has a handle */
-    bool closed;
+    struct qsi_list in_store GUARDED;
+    struct qsi_list channels GUARDED;         /* that are open: qs_channel.in_connection */
+    struct qsi_list exclusive_queues GUARDED; /* store_queue.in_owner */
+    uint32_t references GUARDED;              /* the handle and each channel */
+    bool is_shared;                           /* it has a handle */
+    bool closed GUARDED;
 };
+
+/* No other thread knows of the connection: it is being made. */
+static inline void qsi_connection_is_private(const struct qs_connection *connection)
+    QSI_ASSUMES(qsi_store_mutex)
+{
+    (void)connection;
+}
 
 struct qs_channel {
     struct qs_store *store;
     struct qs_connection *connection;
-    struct qsi_list in_store;
-    struct qsi_list in_connection;
-    bool closed;
-    struct qsi_unacked unacked;
-    struct qsi_confirms confirms;
-    bool ignores_returns;    /* nobody reads them: none but the first is kept, in confirm mode */
-    struct qsi_list returns; /* returned_message, oldest first */
-    struct qsi_list ignored_returns; /* the first since somebody asked */
-    uint64_t ignored_return_count;
-    struct qsi_list consumers; /* in turn: the next to serve first */
-    uint64_t next_consumer_name;
-    uint32_t prefetch_new;     /* for consumers to come */
-    uint32_t prefetch_channel; /* 0: unlimited */
-    uint64_t consumed_count;   /* of the unacked: what came by consumers, not by a get */
-    bool waits;                /* for deliveries, in a call */
-    bool deferred;             /* it could have had a message, but another consumer comes first */
-    bool is_armed;             /* it waits outside of a call */
-    uint32_t armed_kinds; /* of events for which its eventfd is to be signalled; 0: it is not */
-    struct qsi_list in_changes, in_confirms; /* of the store's armed channels */
+    struct qsi_list in_store GUARDED;
+    struct qsi_list in_connection GUARDED;
+    bool closed GUARDED;
+    struct qsi_unacked unacked GUARDED;
+    struct qsi_confirms confirms GUARDED;
+    /* nobody reads them: none but the first is kept, in confirm mode */
+    bool ignores_returns GUARDED;
+    struct qsi_list returns GUARDED;         /* returned_message, oldest first */
+    struct qsi_list ignored_returns GUARDED; /* the first since somebody asked */
+    uint64_t ignored_return_count GUARDED;
+    struct qsi_list consumers GUARDED; /* in turn: the next to serve first */
+    uint64_t next_consumer_name GUARDED;
+    uint32_t prefetch_new GUARDED;     /* for consumers to come */
+    uint32_t prefetch_channel GUARDED; /* 0: unlimited */
+    uint64_t consumed_count GUARDED;   /* of the unacked: what came by consumers, not by a get */
+    bool waits GUARDED;                /* for deliveries, in a call */
+    bool deferred GUARDED; /* it could have had a message, but another consumer comes first */
+    bool is_armed GUARDED; /* it waits outside of a call */
+    /* of events for which its eventfd is to be signalled; 0: it is not */
+    uint32_t armed_kinds GUARDED;
+    struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */
     /* the event loop's, which closes it after the channel; QSI_NO_EVENT_FD: none asked for it */
-    int event_fd;
-    bool has_aside;       /* segments were set aside for it */
-    uint64_t counted_lsn; /* of deliveries that count, and are not written yet; 0: none */
-    bool tx_selected;
-    struct pending_records *tx_records; /* of the open transaction; NULL: none */
-    uint64_t tx_dead_letters;           /* dead letters among them */
-    struct qsi_list tx_returns;         /* told at its commit */
-    struct qsi_buf tx_settles;          /* struct tx_settle */
+    int event_fd GUARDED;
+    bool has_aside GUARDED;       /* segments were set aside for it */
+    uint64_t counted_lsn GUARDED; /* of deliveries that count, and are not written yet; 0: none */
+    bool tx_selected GUARDED;
+    struct pending_records *tx_records GUARDED; /* of the open transaction; NULL: none */
+    uint64_t tx_dead_letters GUARDED;           /* dead letters among them */
+    struct qsi_list tx_returns GUARDED;         /* told at its commit */
+    struct qsi_buf tx_settles GUARDED;          /* struct tx_settle */
+    struct qsi_buf tx_cursors GUARDED;          /* cursor records, behind each other */
 };
+#undef GUARDED
 
 #endif

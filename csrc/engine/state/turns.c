@@ -4,6 +4,7 @@
 
 #include "armed.h"
 #include "priorities.h"
+#include "thread_safety.h"
 
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as
  * RabbitMQ. */
@@ -11,6 +12,7 @@ bool qsi_consumer_has_room(const struct store_consumer *consumer)
 {
     const struct qs_channel *channel = consumer->channel;
 
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return !consumer->paused &&
            (consumer->prefetch == 0 || consumer->unacked_count < consumer->prefetch) &&
            (channel->prefetch_channel == 0 || channel->consumed_count < channel->prefetch_channel);
@@ -20,6 +22,7 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
 {
     const struct store_queue *queue = consumer->queue;
 
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
     return queue != NULL && qsi_has_ready(queue) &&
            (queue->active == NULL || queue->active == consumer) && qsi_consumer_has_room(consumer);
 }
@@ -30,6 +33,7 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
     uint64_t left = qsi_ready_count(queue);
     bool is_scarce = left <= consumer->channel->store->events.waiters;
 
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (queue->active == consumer) {
         return true;
     }
@@ -87,7 +91,7 @@ void qsi_signal_armed_consumers(struct store_queue *queue)
     }
 }
 
-static bool has_cancel(const struct qs_channel *channel)
+static bool has_cancel(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     for (const struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
@@ -102,6 +106,7 @@ bool qsi_has_event(struct qs_channel *channel, uint32_t kinds)
 {
     const struct qs_store *store = channel->store;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     return ((kinds & QS_EVENT_RETURN) != 0 && !qsi_list_is_empty(&channel->returns)) ||
            ((kinds & (QS_EVENT_ACK | QS_EVENT_NACK)) != 0 &&
             qsi_confirms_has_verdict(&channel->confirms, qsi_journal_durable_lsn(store->journal),

@@ -1,4 +1,4 @@
-/* Whose turn it is.  All of it REQUIRES the lock. */
+/* Whose turn it is. */
 #ifndef QSI_TURNS_H
 #define QSI_TURNS_H
 
@@ -10,9 +10,9 @@ static inline struct store_consumer *qsi_consumer_in_queue(struct qsi_list *node
     return QSI_LIST_OWNER(node, struct store_consumer, in_queue);
 }
 /* Do its prefetch and its channel's allow another message? */
-bool qsi_consumer_has_room(const struct store_consumer *consumer);
+bool qsi_consumer_has_room(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* Does its queue have a message that it may have? */
-bool qsi_consumer_can_take(const struct store_consumer *consumer);
+bool qsi_consumer_can_take(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES qsi_consumer_can_take.  Are there messages beside those that are for consumers before
  * this one? */
 bool qsi_is_turn_of(const struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);

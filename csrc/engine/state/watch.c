@@ -18,6 +18,7 @@
 
 void qsi_watch_wake(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     qsi_wake_timer(store);
 }
 
@@ -45,6 +46,7 @@ __attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, u
 
 uint64_t qsi_commit_running_ns(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     return store->commit.lead != QSI_LEAD_NONE && store->commit.began_ns != 0
                ? store->env->monotonic_ns(store->env) - store->commit.began_ns
                : 0;
@@ -65,6 +67,7 @@ static void count_stall(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 void qsi_watch_commit_end(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(store->commit.lead != QSI_LEAD_NONE);
     if (is_stall_untold(store)) {
         count_stall(store);
@@ -101,6 +104,7 @@ static void tell_jump(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 void qsi_watch_full(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     store->watch.refused_ns = store->env->monotonic_ns(store->env);
     store->watch.is_full = true;
     if (!store->watch.is_full_told) {
@@ -110,6 +114,7 @@ void qsi_watch_full(struct qs_store *store)
 
 void qsi_watch_admitted(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     if (store->watch.is_full) {
         store->watch.is_full = false;
         qsi_watch_wake(store);
@@ -139,7 +144,8 @@ void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
 {
     struct qsi_watch *watch = &store->watch;
 
-    watch->checkpoint.number = store->manifest.checkpoint_number;
+    QS_ASSERT_HELD(&store->mutex);
+    watch->checkpoint.number = store->checkpoint.number;
     watch->checkpoint.lsn = store->checkpoint.lsn;
     watch->checkpoint.bytes = store->space.named_bytes;
     watch->checkpoint.took_ns = store->env->monotonic_ns(store->env) - began_ns;
@@ -188,6 +194,7 @@ static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 
 void qsi_watch_tell(struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
     tell_failure(store);
     tell_stall(store);
     tell_jump(store);
@@ -200,6 +207,7 @@ uint64_t qsi_watch_again_us(const struct qs_store *store)
 {
     uint64_t running_ns = qsi_commit_running_ns(store);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (store->watch.is_full_told && !store->watch.is_full) {
         return EASE_NS / NS_PER_US;
     }

@@ -22,8 +22,6 @@ struct qsi_watch {
     } checkpoint; /* the last one; number 0: none yet */
 };
 
-/* All of them REQUIRE the lock. */
-
 /* Releases the lock while somebody is told. */
 void qsi_watch_tell(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long it may sleep: what goes on is told in time. */

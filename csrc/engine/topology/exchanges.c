@@ -111,7 +111,7 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
     durable = exchange->durable;
     QS_TRY(qsi_exchange_check_delete(exchange, if_unused, error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
-    qsi_router_delete(&store->router, exchange);
+    qsi_router_delete(&store->router, exchange, QSI_AUTO_DELETE_GOES);
     if (durable) {
         *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
@@ -212,7 +212,7 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
         topology.strings[0] = qsi_slice_of(call->source); /* the exchange may go */
         topology.strings[3] = qsi_slice_of(call->to_exchange ? call->destination : (qs_slice){0});
         QS_TRY(qsi_router_unbind(&store->router, source, destination, topology.strings[1],
-                                 topology.strings[2], &changed, error));
+                                 topology.strings[2], QSI_AUTO_DELETE_GOES, &changed, error));
     } else {
         QS_TRY(qsi_router_bind(&store->router, source, destination, topology.strings[1],
                                topology.strings[2], &changed, error));

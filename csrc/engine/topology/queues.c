@@ -10,6 +10,8 @@
 #include "properties.h"
 #include "queue_life.h"
 #include "store.h"
+#include "store_stream.h"
+#include "thread_safety.h"
 #include "topology.h"
 #include "wake.h"
 
@@ -60,9 +62,10 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     return QS_OK;
 }
 
-static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
-                              struct qsi_slice arguments, struct store_queue **queue_out,
-                              uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
+                              bool is_server_named, uint32_t flags, struct qsi_slice arguments,
+                              struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
@@ -71,15 +74,18 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                                     .strings = {name, arguments}};
     struct qsi_chunk *chunk = NULL;
     struct store_queue *queue;
+    uint32_t made_flags = flags;
     qs_status status;
 
     QS_TRY(qsi_check_table(arguments, error));
+    if (qsi_is_stream_type(arguments)) {
+        QS_TRY(qsi_stream_policy_check(arguments, flags, is_server_named, name, error));
+        made_flags |= QSI_IS_STREAM;
+    }
     QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
-    QS_TRY(qsi_new_queue(store, topology.number, flags, name, arguments, &queue, error));
-    if (queue->policy.has_priorities) {
-        topology.type = QSI_RECORD_PRIORITY_QUEUE_DECLARE;
-    }
+    QS_TRY(qsi_new_queue(store, topology.number, made_flags, name, arguments, &queue, error));
+    topology.type = qsi_declaration_type(queue);
     status = qsi_queue_type_check(queue->arguments, queue->name, error);
     if (status == QS_OK) {
         status = qsi_add_queue(store, queue, error);
@@ -93,7 +99,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
         qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
     }
     if (qsi_is_journalled(queue)) {
-        *lsn_out = qsi_append_topology(store, &topology, chunk);
+        queue->declared_lsn = *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
     *queue_out = queue;
     return QS_OK;
@@ -108,13 +114,14 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
         return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
-                            flags, arguments, queue_out, lsn_out, error);
+                            true, flags, arguments, queue_out, lsn_out, error);
     }
     if ((flags & QS_PASSIVE) != 0) {
         return qsi_require_queue(channel, name, queue_out, error);
     }
     *queue_out = qsi_find_queue(channel->store, name);
     if (*queue_out != NULL) {
+        *lsn_out = (*queue_out)->declared_lsn; /* whoever declared it may not have waited yet */
         QS_TRY(qsi_check_owner(channel, *queue_out, error));
         return check_equivalent(*queue_out, flags, arguments, error);
     }
@@ -124,7 +131,7 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
                         "queue name '%.*s' contains reserved prefix '%s*'", QSI_NAME(name),
                         RESERVED_PREFIX);
     }
-    return create_queue(channel, name, flags, arguments, queue_out, lsn_out, error);
+    return create_queue(channel, name, false, flags, arguments, queue_out, lsn_out, error);
 }
 
 qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
@@ -147,9 +154,12 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
         memcpy(ok_out->queue, found->name.data, found->name.bytes);
         ok_out->queue[found->name.bytes] = '\0';
-        ok_out->message_count = qsi_ready_count(found);
+        ok_out->message_count =
+            found->stream != NULL ? qsi_stream_message_count(found) : qsi_ready_count(found);
         ok_out->consumer_count = found->consumer_count;
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = (flags & QS_NO_SYNC) != 0
+                     ? QS_OK
+                     : qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
     }
     return qsi_channel_leave(channel, status);
 }
@@ -165,7 +175,7 @@ static qs_status delete_queue(struct qs_channel *channel, struct store_queue *qu
     if (qsi_is_journalled(queue)) {
         *lsn_out = qsi_append_topology(store, &topology, chunk);
     }
-    qsi_drop_queue(store, queue);
+    qsi_drop_queue(store, queue, QSI_AUTO_DELETE_GOES);
     return QS_OK;
 }
 
@@ -174,6 +184,7 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DELETE, .number = queue->container.id};
     struct qsi_chunk *chunk = NULL;
 
+    QS_ASSERT_HELD(&store->mutex);
     /* Without memory or with a failed store the queue is back after a restart, empty of
      * consumers: it is deleted again then. */
     if (qsi_is_journalled(queue) && !store->failed &&
@@ -181,10 +192,11 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
         qsi_reserve_topology(store, &topology, &chunk, NULL) == QS_OK) {
         qsi_append_topology(store, &topology, chunk);
     }
-    qsi_drop_queue(store, queue);
+    qsi_drop_queue(store, queue, QSI_AUTO_DELETE_GOES);
 }
 
 static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use",
@@ -245,7 +257,7 @@ static void record_purged(void *context, uint64_t first_seq, uint32_t count)
 }
 
 /* What the purge's records take. */
-static uint64_t purge_bytes(const struct store_queue *queue)
+static uint64_t purge_bytes(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ranges = 0;
 
@@ -263,7 +275,7 @@ static void ignore_range(void *context, uint64_t first_seq, uint32_t count)
 }
 
 static uint64_t purge_priorities(struct store_queue *queue, qsi_range_visitor *visit,
-                                 struct purge *purge)
+                                 struct purge *purge) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t count = 0;
 
@@ -309,9 +321,10 @@ static qs_status prepare_purge(struct qs_channel *channel, struct qsi_slice name
     while (released) {
         uint64_t bytes;
         QS_TRY(qsi_require_queue(channel, name, queue_out, error));
+        QS_TRY(qsi_refuse_stream(*queue_out, "queue.purge", error));
         bytes = purge_bytes(*queue_out);
-        QS_TRY(
-            qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_REMOVE, &released, error));
+        QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_REMOVE, &released,
+                                    QSI_MAY_WAIT, error));
     }
     return QS_OK;
 }
@@ -339,6 +352,7 @@ qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *
 
 void qsi_set_mode(struct qs_store *store, struct store_queue *queue, bool lazy)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         struct store_queue *subqueue = qsi_subqueue_at(queue, i);
         store->paging.lazy_count += lazy ? 1 : 0;
@@ -360,7 +374,7 @@ qs_status qs_store_set_queue_mode(qs_store *store, qs_slice name, bool lazy, qs_
 
     QS_TRY(qsi_store_enter_to_change(store, error));
     status = qsi_commit_make_room(store, QSI_TOPOLOGY_ROOM, QSI_TOPOLOGY_ROOM, QSI_ROOM_REMOVE,
-                                  &released, error);
+                                  &released, QSI_MAY_WAIT, error);
     queue = qsi_find_queue(store, qsi_slice_of(name));
     if (status == QS_OK && queue == NULL) {
         status = qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));

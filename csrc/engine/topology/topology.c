@@ -64,6 +64,7 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     uint64_t from = chunk->used;
     uint64_t bytes = qsi_topology_bytes(topology);
 
+    QS_ASSERT_HELD(&store->mutex);
     qsi_topology_encode(chunk->data + from, topology);
     chunk->used += bytes;
     qsi_commit_kick(store);
@@ -76,8 +77,9 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
     qs_status status;
 
     QS_TRY(qsi_channel_enter(channel, error));
-    status = qsi_commit_make_room(channel->store, QSI_TOPOLOGY_ROOM + bytes,
-                                  QSI_TOPOLOGY_ROOM + bytes, QSI_ROOM_REMOVE, &released, error);
+    status =
+        qsi_commit_make_room(channel->store, QSI_TOPOLOGY_ROOM + bytes, QSI_TOPOLOGY_ROOM + bytes,
+                             QSI_ROOM_REMOVE, &released, QSI_MAY_WAIT, error);
     if (status == QS_OK && channel->closed) {
         status = qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -85,6 +87,13 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
         qsi_store_leave(channel->store);
     }
     return status;
+}
+
+uint8_t qsi_declaration_type(const struct store_queue *queue)
+{
+    return queue->stream != NULL          ? QSI_RECORD_STREAM_DECLARE
+           : queue->policy.has_priorities ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
+                                          : QSI_RECORD_QUEUE_DECLARE;
 }
 
 /* ---- replay ---- */
@@ -106,10 +115,13 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     /* As with exchanges: an auto-delete queue may have ended without a record, and then another
      * one took its name. */
     if (queue != NULL) {
-        qsi_drop_queue(store, queue);
+        qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
-    QS_TRY(qsi_new_queue(store, topology->number, topology->flags, topology->strings[0],
-                         topology->strings[1], &queue, error));
+    /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
+    QS_TRY(qsi_new_queue(store, topology->number,
+                         topology->flags |
+                             (topology->type == QSI_RECORD_STREAM_DECLARE ? QSI_IS_STREAM : 0),
+                         topology->strings[0], topology->strings[1], &queue, error));
     status = qsi_add_queue(store, queue, error);
     if (status != QS_OK) {
         qsi_free_queue(queue);
@@ -134,7 +146,7 @@ static qs_status replay_exchange_declare(struct qs_store *store,
     /* The journal holds first declarations only: one that is there already ended without a
      * record (no room for it). */
     if (found != NULL && !found->predeclared) {
-        qsi_router_delete(&store->router, found);
+        qsi_router_delete(&store->router, found, QSI_AUTO_DELETE_STAYS);
     }
     return qsi_router_declare(&store->router, topology->strings[0], &options, &created, error);
 }
@@ -170,7 +182,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
                                topology->strings[2], &changed, error);
     }
     return qsi_router_unbind(&store->router, source, destination, topology->strings[1],
-                             topology->strings[2], &changed, error);
+                             topology->strings[2], QSI_AUTO_DELETE_STAYS, &changed, error);
 }
 
 /* The queue with that id was deleted: priorities that salvage made without it go, too. */
@@ -179,7 +191,7 @@ static void drop_salvaged_levels(struct qs_store *store, uint64_t id) QSI_REQUIR
     for (uint32_t priority = 1; store->recovery.queues > 0 && priority <= UINT8_MAX; priority++) {
         struct store_queue *queue = qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
         if (queue != NULL) {
-            qsi_drop_queue(store, queue);
+            qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
         }
     }
 }
@@ -193,11 +205,12 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     switch (topology->type) {
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
+    case QSI_RECORD_STREAM_DECLARE:
         return replay_queue_declare(store, topology, error);
     case QSI_RECORD_QUEUE_DELETE:
         queue = qsi_find_by_id(store, topology->number);
         if (queue != NULL) {
-            qsi_drop_queue(store, queue);
+            qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
         }
         drop_salvaged_levels(store, topology->number);
         return QS_OK;
@@ -212,7 +225,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     case QSI_RECORD_EXCHANGE_DELETE:
         exchange = qsi_router_find(&store->router, topology->strings[0]);
         if (exchange != NULL) {
-            qsi_router_delete(&store->router, exchange);
+            qsi_router_delete(&store->router, exchange, QSI_AUTO_DELETE_STAYS);
         }
         return QS_OK;
     default:
@@ -223,10 +236,6 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error)
 {
-    qs_status status;
-
-    store->router.keeps_auto_delete = true;
-    status = replay(store, topology, error);
-    store->router.keeps_auto_delete = false;
-    return status;
+    QS_ASSERT_HELD(&store->mutex);
+    return replay(store, topology, error);
 }

@@ -66,6 +66,7 @@ enum {
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
     QS_IMMEDIATE = 32768,
     QS_BODY_CONSTANT = 65536, /* of publish: nobody changes the body during the call */
+    QS_NO_SYNC = 131072,      /* of queue_declare: it need not be durable when the call returns */
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
@@ -131,12 +132,14 @@ typedef struct qs_declare_ok {
 /* qs_channel_queue_declare - make a queue, or check that it is there as it is declared here.
  *
  * In:      queue  "": the store makes up a name
- *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE
+ *          flags  QS_PASSIVE, QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE; QS_NO_SYNC: many queues
+ *                 that are declared one after the other share a commit
  * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise, or an argument
  *          has a wrong value), QS_RESOURCE_LOCKED (exclusive to another connection),
  *          QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
- * Blocks:  for a commit, if it is durable
- * Durable: when it returns, if it is durable */
+ * Blocks:  for a commit, if it is durable; with QS_NO_SYNC for room in the journal alone
+ * Durable: when it returns, if it is durable.  With QS_NO_SYNC when qs_store_sync returns, when a
+ *          later call that is durable does, or when what is published to it is confirmed */
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue,
                                                         uint32_t flags, qs_slice arguments,
                                                         qs_declare_ok *ok_out, qs_error *error);
@@ -257,6 +260,18 @@ QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uin
  * Returns: QS_PRECONDITION_FAILED (the channel is in confirm mode) */
 QS_API QS_MUST_CHECK qs_status qs_channel_tx_select(qs_channel *channel, qs_error *error);
 
+/* qs_channel_tx_begin - as qs_channel_tx_select, until qs_channel_tx_end, and in confirm mode too:
+ * what is published meanwhile has no publish number, and its confirm is the commit's return.
+ *
+ * Returns: QS_PRECONDITION_FAILED (the channel is transactional already) */
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_begin(qs_channel *channel, qs_error *error);
+
+/* qs_channel_tx_end - the channel is what it was before qs_channel_tx_begin; what was not committed
+ * is dropped, as by qs_channel_tx_rollback.
+ *
+ * Returns: QS_OK, or the common statuses */
+QS_API QS_MUST_CHECK qs_status qs_channel_tx_end(qs_channel *channel, qs_error *error);
+
 /* qs_channel_tx_commit - every publish and settlement since the last commit, atomically.
  *
  * In:      key           not empty: recorded with the transaction
@@ -348,6 +363,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice co
  * In:      delivery_tag  0 with QS_MULTIPLE: all
  *          flags         QS_MULTIPLE, QS_NO_WAIT
  * Returns: QS_PRECONDITION_FAILED "unknown delivery tag N", QS_EWOULDBLOCK (QS_NO_WAIT)
+ * Blocks:  for room in the journal, unless there is QS_NO_WAIT
  * Durable: with the next commit, which nobody waits for; in a transaction, when that commits */
 QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,
                                               uint32_t flags, qs_error *error);
@@ -357,7 +373,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t deli
  *
  * In:      delivery_tag  0 with QS_MULTIPLE: all
  *          flags         QS_MULTIPLE, QS_REQUEUE, QS_NO_WAIT
- * Returns, durable: as qs_channel_ack */
+ * Returns, blocks, durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t delivery_tag,
                                                uint32_t flags, qs_error *error);
 
@@ -367,7 +383,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack(qs_channel *channel, uint64_t del
  * One that was delivered as often as its queue lets it is dead-lettered at once.
  * In:      delay_us  0: no delay
  * Returns: as qs_channel_ack; QS_EINVAL (more than 100 years, or a delay without QS_REQUEUE)
- * Durable: as qs_channel_ack */
+ * Blocks, durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint64_t delivery_tag,
                                                        uint32_t flags, uint64_t delay_us,
                                                        qs_error *error);
@@ -375,7 +391,9 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint
 /* qs_channel_recover - put back everything unacked, and what was withheld.
  *
  * In:      flags  QS_REQUEUE; with QS_WITHHELD only what was withheld
- * Returns: QS_NOT_IMPLEMENTED (without QS_REQUEUE, as from RabbitMQ) */
+ * Returns: QS_NOT_IMPLEMENTED (without QS_REQUEUE, as from RabbitMQ)
+ * Blocks:  for room in the journal
+ * Durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel, uint32_t flags,
                                                   qs_error *error);
 
@@ -396,7 +414,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t
  * open, except for tags that it has settled; with QS_IN_TX as part of it, as QS_MULTIPLE does that.
  * In:      flags  QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
  * Returns: QS_EINVAL (first_tag is 0), QS_EWOULDBLOCK (QS_NO_WAIT)
- * Durable: as qs_channel_ack */
+ * Blocks, durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag,
                                                        uint64_t last_tag, uint32_t flags,
                                                        qs_error *error);
@@ -404,7 +422,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_settle_range(qs_channel *channel, uint
 /* qs_channel_settle_range_delayed - the same, with the delay of qs_channel_nack_delayed.
  *
  * Returns: as both
- * Durable: as qs_channel_ack */
+ * Blocks, durable: as qs_channel_ack */
 QS_API QS_MUST_CHECK qs_status qs_channel_settle_range_delayed(qs_channel *channel,
                                                                uint64_t first_tag,
                                                                uint64_t last_tag, uint32_t flags,

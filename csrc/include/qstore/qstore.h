@@ -8,5 +8,6 @@
 #include "qstore/channel.h"
 #include "qstore/events.h"
 #include "qstore/store.h"
+#include "qstore/stream.h"
 
 #endif

@@ -1,4 +1,4 @@
-"""Other durable queues beside pyqstore: the same bodies, on the same disk, in the same rounds.
+"""Other durable queues and streams beside pyqstore: the same bodies, disk and rounds.
 
 Publishing single messages and waiting for each answer, keeping answers outstanding, batches of 1000
 for one answer, and receiving with acknowledgements.  Each rival is first counted under strace: how

@@ -28,6 +28,8 @@ class Rival(Protocol):
 
     name: str
     """As in the tables, and for ``--only``."""
+    is_stream: bool = False
+    """A log that stays when it was read: each reader keeps its place, and acknowledges nothing."""
 
     def missing(self) -> str | None:
         """What is not installed and how to get it; None when all is there."""

@@ -1,6 +1,6 @@
 """Jars from Maven, once, in the user's cache: ``pyqstore bench rivals --fetch``.
 
-Their versions stand in ``java/pom.xml``.  Measuring loads nothing.
+Their versions stand in the files ``*pom.xml`` in ``java``.  Measuring loads nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from pathlib import Path
 
 from .server import program_missing
 
-CLIENT_POM = Path(__file__).parent / "java" / "pom.xml"
+JAVA = Path(__file__).parent / "java"
+CLIENT_POM = JAVA / "pom.xml"
+STREAMS_POM = JAVA / "streams.pom.xml"
+KAFKA_POM = JAVA / "kafka.pom.xml"
+POMS = {
+    CLIENT_POM: "no Java client of RabbitMQ",
+    STREAMS_POM: "no Java client of RabbitMQ for streams",
+    KAFKA_POM: "no Kafka",
+}
+"""What there is not, where its jars are missing."""
 COMMAND = "pyqstore bench rivals --fetch"
 MAVEN = "mvn"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -34,7 +43,7 @@ def missing(pom: Path = CLIENT_POM) -> str | None:
     if folder(pom).is_dir():
         return None
     return program_missing(MAVEN, "maven") or (
-        f"there is no Java client of RabbitMQ in {folder(pom)}: {COMMAND}"
+        f"there is {POMS.get(pom, 'nothing')} in {folder(pom)}: {COMMAND}"
     )
 
 

@@ -1,4 +1,4 @@
-"""RabbitMQ's Java client in a process of its own, ``java/Client.java``, and the pipes to it.
+"""A Java client in a process of its own, one of ``java/*Client.java``, and the pipes to it.
 
 It times what it does, so that handing bodies over is no part of what is measured.
 """
@@ -10,21 +10,20 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from . import jars
-from .contract import ANSWER_SECONDS
 from .server import end
 
-SOURCE = Path(__file__).parent / "java" / "Client.java"
 COMPILER = "javac"
 _OK = 0
 _SAID_LINES = 20
 
 
 def find_java() -> str | None:
-    """The ``java`` of a JDK, which runs sources: JAVA_HOME's, or that of the PATH."""
+    """The ``java`` of a JDK, which compiles, too: JAVA_HOME's, or that of the PATH."""
     homes = [Path(home) for home in [os.environ.get("JAVA_HOME")] if home]
     if (found := shutil.which(COMPILER)) is not None:
         homes.append(Path(found).resolve().parent.parent)
@@ -34,27 +33,34 @@ def find_java() -> str | None:
     return None
 
 
-def missing() -> str | None:
+def missing(pom: Path = jars.CLIENT_POM) -> str | None:
     """What is not installed and how to get it; None when all is there."""
     if find_java() is None:
         return f"there is no {COMPILER}: apt-get install openjdk-17-jdk-headless"
-    return jars.missing()
+    return jars.missing(pom)
+
+
+def java(pom: Path, *options: str) -> list[str]:
+    """A command that runs classes of a pom's jars."""
+    return [str(find_java()), "-XX:-UsePerfData", *options, "-cp", str(jars.folder(pom) / "*")]
 
 
 class JavaClient:
-    """One queue of one server; ``seconds`` is the time that it worked until now."""
+    """One queue of one server; ``seconds`` is the time that it worked until now.
 
-    def __init__(
-        self, port: int, prefetch: int, queue_arguments: Mapping[str, str | int], log: Path
-    ) -> None:
+    The class is that of a source in ``java``; it is compiled beside the log, with what it uses.
+    """
+
+    def __init__(self, name: str, pom: Path, arguments: Sequence[str | int], log: Path) -> None:
+        self._name = name
         self._log = log
         self.seconds: float = 0.0
-        java = [str(find_java()), "-XX:-UsePerfData", "-cp", str(jars.folder() / "*"), str(SOURCE)]
-        given = [str(port), str(prefetch), str(round(ANSWER_SECONDS))]
-        given += [f"{name}={value}" for name, value in queue_arguments.items()]
+        classes = log.parent / "classes"
+        *command, path = java(pom)
         with log.open("ab") as errors:
+            _compile(name, path, classes, errors)
             self._process = subprocess.Popen(
-                [*java, *given],
+                [*command, f"{classes}{os.pathsep}{path}", name, *map(str, arguments)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -102,7 +108,7 @@ class JavaClient:
 
     def _begin_answer(self) -> None:
         if self._read(1)[0] != _OK:
-            raise RuntimeError(f"RabbitMQ's Java client failed: {self._text()}")
+            raise RuntimeError(f"the Java client {self._name} failed: {self._text()}")
 
     def _text(self) -> str:
         (length,) = struct.unpack(">I", self._read(4))
@@ -114,5 +120,13 @@ class JavaClient:
         found = pipe.read(count)
         if len(found) < count:
             lines = self._log.read_text(errors="replace").splitlines()[-_SAID_LINES:]
-            raise RuntimeError("\n".join(["RabbitMQ's Java client ended; it said:", *lines]))
+            told = [f"the Java client {self._name} ended; it said:", *lines]
+            raise RuntimeError("\n".join(told))
         return found
+
+
+def _compile(name: str, path: str, classes: Path, errors: IO[bytes]) -> None:
+    compiler = Path(str(find_java())).parent / COMPILER
+    sources = ["-sourcepath", str(jars.JAVA), str(jars.JAVA / f"{name}.java")]
+    command = [str(compiler), "-d", str(classes), "-cp", path, *sources]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, check=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from .contract import Rival
 from .jetstream import JetStream
+from .kafka import Kafka
 from .lmdb_table import Lmdb
 from .ours import Pyqstore
 from .persist_queues import PersistFiles, PersistSqlite
 from .rabbitmq import RabbitMq
+from .rabbitmq_stream import RabbitMqStream
 from .redis_streams import Redis
 from .rocksdb_table import RocksDb
 from .sqlite_table import Sqlite
@@ -27,5 +29,8 @@ def known() -> dict[str, Rival]:
         RocksDb(),
         PersistFiles(),
         PersistSqlite(),
+        Kafka("Kafka, flush.messages=1", 1),
+        Kafka("Kafka", 0),
+        RabbitMqStream(),
     ]
     return {rival.name: rival for rival in rivals}

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import java_client
-from .contract import BATCH, OUTSTANDING, Rival
+from . import jars, java_client
+from .contract import ANSWER_SECONDS, BATCH, OUTSTANDING, Rival
 from .java_client import JavaClient
 from .server import LOOPBACK, Server, find, free_port, program_missing
 
@@ -30,6 +30,9 @@ class RabbitMq(Rival):
     the channel has taken them all.
     """
 
+    _pom = jars.CLIENT_POM
+    _plugins: Sequence[str] = ()
+
     def __init__(self, name: str, queue_arguments: Mapping[str, str | int]) -> None:
         self.name = name
         self.queue_arguments = queue_arguments
@@ -43,7 +46,7 @@ class RabbitMq(Rival):
             program_missing(PROGRAM, "rabbitmq-server")
             or program_missing(MAPPER, "erlang-base")
             or self._version_missing()
-            or java_client.missing()
+            or java_client.missing(self._pom)
         )
 
     def version(self) -> str:
@@ -51,14 +54,14 @@ class RabbitMq(Rival):
 
     def start(self, directory: Path) -> None:
         self.port, mapper_port = free_port(), free_port()
-        environment = _environment(directory, self.port, mapper_port)
+        environment = _environment(directory, self.port, mapper_port, self._plugins)
+        Path(environment["RABBITMQ_CONFIG_FILE"] + ".conf").write_text(self._configuration())
         self._server = Server(directory)
         # Else the server would start one that outlives it.
         mapper = [str(find(MAPPER)), "-address", LOOPBACK, "-port", str(mapper_port)]
         self._server.run(mapper, mapper_port, environment)
         self._server.run([str(_program())], self.port, environment)
-        log = directory / "client.log"
-        self._client = JavaClient(self.port, 2 * BATCH, self.queue_arguments, log)
+        self._client = self._new_client(directory / "client.log")
         self._versions = self._client.connect()
 
     def publish_and_wait(self, body: bytes, count: int) -> list[float]:
@@ -86,6 +89,14 @@ class RabbitMq(Rival):
         if self._server is not None:
             self._server.stop()
 
+    def _configuration(self) -> str:
+        return ""
+
+    def _new_client(self, log: Path) -> JavaClient:
+        given = [self.port, 2 * BATCH, round(ANSWER_SECONDS)]
+        declared = [f"{name}={value}" for name, value in self.queue_arguments.items()]
+        return JavaClient("Client", self._pom, [*given, *declared], log)
+
     @property
     def _running(self) -> JavaClient:
         assert self._client is not None
@@ -105,23 +116,30 @@ class RabbitMq(Rival):
 
 def server_version() -> tuple[int, ...] | None:
     """Of the server that is installed, by the plugin that it is; None when it is not there."""
-    for plugin in _program().resolve().parent.parent.glob("plugins/rabbit-*"):
+    for plugin in plugins_folder().glob("rabbit-*"):
         found = re.match(r"rabbit-(\d+)\.(\d+)", plugin.name)
         if found is not None:
             return tuple(map(int, found.groups()))
     return None
 
 
+def plugins_folder() -> Path:
+    """Where the server's plugins are; it is one itself."""
+    return _program().resolve().parent.parent / "plugins"
+
+
 def _program() -> Path:
     return DEBIAN_PROGRAM if DEBIAN_PROGRAM.exists() else Path(str(find(PROGRAM)))
 
 
-def _environment(directory: Path, port: int, mapper_port: int) -> dict[str, str]:
+def _environment(
+    directory: Path, port: int, mapper_port: int, enabled: Sequence[str]
+) -> dict[str, str]:
     """Everything that a node has of its own."""
     for name in ("data", "log", "config"):
         (directory / name).mkdir()
     plugins = directory / "config/enabled_plugins"
-    plugins.write_text("[].\n")
+    plugins.write_text(f"[{','.join(enabled)}].\n")
     distribution = free_port()
     return {
         "HOME": str(directory),  # the cookie is made there

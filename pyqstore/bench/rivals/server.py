@@ -59,6 +59,7 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self._log = directory / "output.log"
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._program = ""
 
     def run(
         self, command: Sequence[str], port: int, environment: Mapping[str, str] | None = None
@@ -75,12 +76,18 @@ class Server:
                 start_new_session=True,
             )
         self._processes.append(process)
+        self._program = command[0]
+        self.wait_until_it_listens(port)
+
+    def wait_until_it_listens(self, port: int) -> None:
+        """Return when the program that was started last listens there, too."""
+        process, program = self._processes[-1], self._program
         deadline = time.monotonic() + START_SECONDS
         while not listens(port):
             if process.poll() is not None:
-                raise RuntimeError(self._told(f"{command[0]} ended at once"))
+                raise RuntimeError(self._told(f"{program} ended at once"))
             if time.monotonic() > deadline:
-                raise RuntimeError(self._told(f"{command[0]} did not listen in time"))
+                raise RuntimeError(self._told(f"{program} did not listen in time"))
             time.sleep(0.02)
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ OPTIONS = [
         is_eager=True,
         expose_value=False,
         callback=lambda context, _option, given: fetch(context) if given else None,
-        help="Get RabbitMQ's Java client with Maven, into the user's cache, and end.",
+        help="Get Kafka and RabbitMQ's Java clients with Maven, into the user's cache, and end.",
     ),
 ]
 RAW = "raw pwrite and fdatasync"
@@ -170,9 +170,14 @@ class Work:
             " and acknowledged, from a backlog that was just published. The floor of the second"
             f" and the third is a pwrite of {BATCH:,} bodies for each fdatasync.",
             "All rivals run at once and are measured in turn; each must give back what it was"
-            " given. Clients are in Python, one thread of it, but for RabbitMQ's, which is in Java"
-            " and timed there.",
+            " given. Clients are in Python, one thread of it, but for RabbitMQ's and Kafka's, which"
+            " are in Java and timed there.",
         ]
+        if streams := [rival.name for rival in self.rivals if rival.is_stream]:
+            said.append(
+                f"Streams ({'; '.join(streams)}): a reader keeps its place itself, so consumed is"
+                " read, and nothing is acknowledged."
+            )
         if self.uncountable is not None:
             said.append(f"Syncs were not counted: {self.uncountable}.")
         for rival, version in zip(self.rivals, self.versions, strict=True):
@@ -213,7 +218,8 @@ def begun(options: Options, directory: Path, progress: Progress) -> Iterator[Wor
 def fetch(context: click.Context) -> None:
     """Get what is neither Python's nor the system's, or say why that failed."""
     try:
-        click.echo(jars.fetch())
+        for pom in jars.POMS:
+            click.echo(jars.fetch(pom))
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         click.echo(f"pyqstore: {error}", err=True)
         context.exit(3)

@@ -1,7 +1,7 @@
 """Benchmarks of paging, recovery and scaling: their processes, their figures, their notes.
 
-Works run every case they have once, in sizes that take milliseconds beside starting the processes
-that they are in.
+Workloads run every case they have once, in sizes that take milliseconds beside starting the
+processes that they are in.
 """
 
 import dataclasses

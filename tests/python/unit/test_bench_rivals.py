@@ -91,9 +91,9 @@ def test_a_java_client_without_its_server_says_so(tmp_path: Path) -> None:
         absent(why)
     with started(rival, tmp_path):
         rival.stop_server()
-        with pytest.raises(RuntimeError, match=r"Java client failed: .*clos"):
+        with pytest.raises(RuntimeError, match=r"Java client Client failed: .*clos"):
             rival.publish_pipelined([b"x"] * 10)
-        with pytest.raises(RuntimeError, match=r"(?s)Java client ended; it said:.*Exception"):
+        with pytest.raises(RuntimeError, match=r"(?s)client Client ended; it said:.*Exception"):
             rival.consume(1)
 
 

@@ -4,11 +4,17 @@ it is about what crosses the language border: sizes, kinds of buffers, numbers, 
 from __future__ import annotations
 
 import array
+import ctypes
+import mmap
+import os
 import random
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pyqstore._ffi import ffi, lib
 from pyqstore.codec import check_properties, crc32c
 
 # content_type "t", headers {"k": "v"}, delivery mode 2
@@ -94,3 +100,86 @@ def test_a_refusal_names_the_property() -> None:
         check_properties(BLOB.replace(b"kS", b"k?"))
     with pytest.raises(ValueError, match="1 bytes after the last one"):
         check_properties(BLOB + b"!")
+
+
+# What the face in cffi is for: C's own signatures, from Python, over memory that C owns.
+
+
+def test_memory_that_c_owns_is_read_in_place() -> None:
+    data = random.Random(3).randbytes(1 << 20)
+    with mmap.mmap(-1, len(data)) as mapped:  # an address, as a C library hands one out
+        mapped.write(data)
+        exported = (ctypes.c_char * len(data)).from_buffer(mapped)
+        address = ffi.cast("void *", ctypes.addressof(exported))
+        assert lib.qs_crc32c(0, address, len(data)) == crc32c(data)
+        mapped[0] ^= 1  # no copy was kept of it
+        assert lib.qs_crc32c(0, address, len(data)) == crc32c(mapped) != crc32c(data)
+        assert lib.qs_crc32c(0, address + 1, len(data) - 1) == crc32c(data[1:])
+        del exported
+
+
+def test_statuses_and_error_texts_are_those_of_c() -> None:
+    error = ffi.new("qs_error *")
+    assert lib.qs_properties_check(BLOB, len(BLOB), error) == 0
+    assert lib.qs_properties_check(ffi.NULL, 0, ffi.NULL) == 0
+    assert lib.qs_properties_check(BLOB, len(BLOB) - 1, error) != 0
+    assert ffi.string(error.text).startswith(b"message properties: ")
+
+
+# One thread at a time runs Python, for an hour if it does not release the GIL itself.
+WITHOUT_THE_GIL = """
+import sys, threading
+from pyqstore.codec import crc32c
+
+sys.setswitchinterval(3600)
+data, told, calls = bytes(1 << 20), threading.Event(), 0
+
+def work():
+    global calls
+    while calls < 100_000 and not told.is_set():
+        crc32c(data)
+        calls += 1
+
+worker = threading.Thread(target=work)
+worker.start()
+told.set()  # can be said only while the worker is in C
+worker.join()
+print("others ran meanwhile" if calls < 100_000 else "nobody else ran")
+"""
+
+
+def test_other_threads_run_during_a_call() -> None:
+    assert run_alone(WITHOUT_THE_GIL) == "others ran meanwhile"
+
+
+IN_A_FORK = """
+import os, sys
+import pyqstore
+from pyqstore.codec import check_properties, crc32c
+
+with pyqstore.open(":memory:") as store:
+    if (child := os.fork()) == 0:
+        try:
+            store.sync()
+        except pyqstore.ForkedStore:
+            check_properties(b"")
+            os._exit(0 if crc32c(b"123456789") == 0xE3069283 else 1)
+        os._exit(2)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_has_it_where_it_has_no_store() -> None:
+    assert run_alone(IN_A_FORK) == "0"
+
+
+def run_alone(script: str) -> str:
+    """What a process prints that finds no compiler, nor any other program."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PATH": "", "CC": "no-compiler"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -457,10 +457,14 @@ def test_what_no_broker_offers_is_refused(
 
 
 class Sharer(threading.Thread):
-    """Consumes and acknowledges, in a thread and on a channel of its own, until told to stop."""
+    """Consumes and acknowledges, in a thread and on a channel of its own, until told to stop.
+    ``start_line``: where those meet who begin together, registered."""
 
-    def __init__(self, store: pyqstore.Store, queue: str) -> None:
+    def __init__(
+        self, store: pyqstore.Store, queue: str, start_line: threading.Barrier | None = None
+    ) -> None:
         super().__init__()
+        self.start_line = start_line
         self.store = store
         self.queue = queue
         self.bodies: list[bytes] = []
@@ -469,6 +473,8 @@ class Sharer(threading.Thread):
     def run(self) -> None:
         with self.store.channel() as channel:
             tag = channel.basic_consume(self.queue)
+            if self.start_line is not None:
+                self.start_line.wait(60)
             while not self.stop.is_set():
                 message = channel.next_delivery(tag, 0.5)
                 if message is not None:
@@ -503,7 +509,8 @@ def test_two_threads_share_a_backlog(
 ) -> None:
     count = 20_000
     publish_numbers(channel, queue, count)
-    threads = [Sharer(store, queue) for _ in range(2)]
+    start_line = threading.Barrier(2)
+    threads = [Sharer(store, queue, start_line) for _ in range(2)]
     for thread in threads:
         thread.start()
     wait_until(lambda: sum(len(thread.bodies) for thread in threads) >= count, 60)

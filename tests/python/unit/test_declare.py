@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -77,11 +78,10 @@ def test_equal_arguments_in_another_order_are_equal(channel: pyqstore.Channel) -
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("quorum", "there are no 'quorum' queues here, say 'classic'"),
-        ("stream", "there are no 'stream' queues here, say 'classic'"),
-        (b"classic", "a string is needed, 'classic'"),
-        (1, "a string is needed, 'classic'"),
-        (None, "a string is needed, 'classic'"),
+        ("quorum", "there are no 'quorum' queues here, say 'classic' or 'stream'"),
+        (b"classic", "a string is needed, 'classic' or 'stream'"),
+        (1, "a string is needed, 'classic' or 'stream'"),
+        (None, "a string is needed, 'classic' or 'stream'"),
     ],
 )
 def test_queue_of_another_type_is_refused(
@@ -157,8 +157,39 @@ def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> No
         "x-dead-letter-routing-key": "q",
         "x-single-active-consumer": True,
     }
-    assert set(_core.queue_argument_names()) == set(arguments)
+    of_streams = {
+        "x-max-age": "7D",
+        "x-max-messages": 1,
+        "x-stream-max-segment-size-bytes": 1,
+    }
+    assert set(_core.queue_argument_names()) == {*arguments, *of_streams}
     channel.queue_declare("all", arguments=arguments)
+    channel.queue_declare(
+        "stream", durable=True, arguments={"x-queue-type": "stream", **of_streams}
+    )
+
+
+@pytest.mark.parametrize("name", ["x-max-age", "x-max-messages", "x-stream-max-segment-size-bytes"])
+@pytest.mark.parametrize("said", [{}, {"x-queue-type": "classic"}])
+def test_what_only_a_stream_has_is_refused_for_another_queue(
+    refused: Callable[..., None], said: dict[str, FieldValue], name: str
+) -> None:
+    refused(
+        pyqstore.PreconditionFailed,
+        f"invalid arg '{name}' for queue 'q' in this store of queue type rabbit_classic_queue",
+        lambda c: c.queue_declare("q", arguments={**said, name: 1}),
+    )
+
+
+def test_a_stream_takes_messages_that_expire_or_are_delayed(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_select()
+    channel.basic_publish("", "s", b"a", pyqstore.Properties(expiration="1"))
+    channel.basic_publish("", "s", b"b", delay=3600)
+    rows = pa.record_batch({"body": [b"c", b"d"], "expiration_ms": pa.array([1, None], pa.int64())})
+    channel.publish_batch(rows, "", "s")
+    assert channel.wait_for_confirms(10)
+    assert channel.queue_declare("s", passive=True).message_count == 4
 
 
 @pytest.mark.parametrize("said", [{}, {"x-queue-type": "classic"}])

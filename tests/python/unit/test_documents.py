@@ -41,7 +41,7 @@ def test_readme_is_short() -> None:
 
 
 def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    quickstart, workers, loops, frames, spark = blocks("README.md")
+    quickstart, workers, loops, frames, streams, spark = blocks("README.md")
     run(quickstart, names)
     assert capsys.readouterr().out == "{'to': 'ann'}\n0 ready\n"
     with pyqstore.open("jobs.qs") as store:
@@ -59,7 +59,28 @@ def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) 
         assert len(store.queue("jobs")) == 999
     run(frames, names)
     assert names["batch"].column("body").to_pylist() == [b"1"]
+    run(streams, names)
+    assert names["batch"].column("routing_key").to_pylist() == ["eu.rome", "us.nyc"]
     compile(spark, "<example>", "exec")
+
+
+def test_streams_run(names: dict[str, Any]) -> None:
+    first, group, transaction = blocks("docs/STREAMS.md")
+    run(first, names)
+    assert names["table"].column("body").to_pylist() == [b"one"]
+    names["handle"] = names["sent"].append
+    with pyqstore.open("shop.qs") as store, store.channel() as channel:
+        names |= {"store": store, "channel": channel}
+        run(group, names)
+        assert len(names["sent"][0]) == 2
+        channel.queue_declare("invoices", durable=True)
+        names["result"] = names["sent"][0].select(["body"])
+        with store.stream_consumer("events", group="invoices") as consumer:
+            names["consumer"] = consumer
+            consumer.poll(timeout=5)
+            run(transaction, names)
+            assert consumer.committed("events") == 2
+        assert store.queue_status("invoices").messages_ready == 2
 
 
 def test_guide_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,20 @@ from typing import Any
 import pytest
 
 import pyqstore
-from pyqstore import aio
+from pyqstore import _core, aio
 
-CLASSES = ("Channel", "Connection", "Message", "Messages", "Queue", "Receipt", "Store")
+CLASSES = (
+    "Channel",
+    "Connection",
+    "Message",
+    "Messages",
+    "Queue",
+    "Receipt",
+    "Store",
+    "Stream",
+    "StreamConsumer",
+    "Transaction",
+)
 # What one face alone has, and why.
 SYNCHRONOUS_ALONE = {
     ("Channel", "threadsafe"),  # a loop has one thread: call_soon_threadsafe is asyncio's own
@@ -21,7 +32,10 @@ ASYNCHRONOUS_ALONE = {
 # Arguments that go by another name: a worker of asyncio has tasks.
 RENAMED = {("Queue", "work", "threads"): "tasks"}
 # Types that differ by more than where they stand.
-OTHER_TYPES = {("Queue", "work", "stop")}  # threading.Event, asyncio.Event
+OTHER_TYPES = {
+    ("Queue", "work", "stop"),  # threading.Event, asyncio.Event
+    ("Transaction", "commit_offsets", "consumer"),  # a consumer of the same face
+}
 
 
 def verbs(owner: type) -> dict[str, Any]:
@@ -68,3 +82,21 @@ def test_opening_takes_the_same_arguments() -> None:
 def test_what_is_renamed_is_there(entry: tuple[str, str, str]) -> None:
     owner, verb, argument = entry
     assert argument in inspect.signature(getattr(getattr(pyqstore, owner), verb)).parameters
+
+
+HANDLES = ("Channel", "Connection", "Message", "ReturnedMessage", "Store")
+
+
+@pytest.mark.parametrize("name", HANDLES)
+def test_a_verb_stands_in_cython_or_in_python_but_not_in_both(name: str) -> None:
+    handle, face = getattr(_core, name), getattr(pyqstore, name)
+    in_cython = {verb for verb in dir(handle) if not verb.startswith("_")}
+    in_python = {
+        verb
+        for owner in face.__mro__
+        if not owner.__module__.startswith("pyqstore._core")
+        for verb in vars(owner)
+        if not verb.startswith("_")
+    }
+    assert in_cython & in_python == set()
+    assert in_cython | in_python == set(verbs(face))

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyqstore
-from pyqstore import _core, codec
-from pyqstore import store as store_module
+from pyqstore import _core, codec, opening
 
 from ..support import PERSISTENT, publish, wait_until
 
@@ -112,7 +111,7 @@ def test_stats_name_the_file_system(store: pyqstore.Store) -> None:
 def test_file_system_without_the_semantics_is_warned_of(
     path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warned: int
 ) -> None:
-    monkeypatch.setattr(store_module, "_filesystem", lambda told: ("nfs", kind))
+    monkeypatch.setattr(opening, "filesystem_of", lambda told: ("nfs", kind))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pyqstore.open(path).close()
@@ -124,4 +123,4 @@ def test_file_system_without_the_semantics_is_warned_of(
 
 def test_kinds_of_file_systems_are_those_of_the_engine(store: pyqstore.Store) -> None:
     told = _core.Store._stats(store)["file_system"]
-    assert store_module._filesystem(told)[0] == store.stats()["filesystem"]
+    assert opening.filesystem_of(told)[0] == store.stats()["filesystem"]

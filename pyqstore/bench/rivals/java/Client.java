@@ -7,15 +7,7 @@ import com.rabbitmq.client.DefaultConsumer;
 import com.rabbitmq.client.Envelope;
 import com.rabbitmq.client.MessageProperties;
 import com.rabbitmq.client.ShutdownSignalException;
-import java.io.BufferedInputStream;
-import java.io.BufferedOutputStream;
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.FileDescriptor;
-import java.io.FileInputStream;
-import java.io.FileOutputStream;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -24,111 +16,20 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/**
- * RabbitMQ's client in the benchmark of rivals. It takes requests from its standard input, answers
- * on its standard output, and ends with its input. Numbers are big-endian; bodies are their count,
- * the length of each, then all of their bytes.
- *
- * <p>All that is timed is timed here: bodies are here before the clock starts, and those received
- * go back after it stopped.
- */
+/** RabbitMQ's client, for AMQP 0-9-1, in the benchmark of rivals. */
 final class Client {
-    private static final byte OK = 0;
-    private static final byte FAILED = 1;
-    private static final int PIPE_BYTES = 1 << 16;
-
     /** The arguments: port, prefetch, seconds to wait at most; the queue's, as name=value. */
     public static void main(String[] arguments) throws Exception {
-        var from = new FileInputStream(FileDescriptor.in);
-        var to = new FileOutputStream(FileDescriptor.out);
-        var in = new DataInputStream(new BufferedInputStream(from, PIPE_BYTES));
-        var out = new DataOutputStream(new BufferedOutputStream(to, PIPE_BYTES));
-        try {
-            var queue = new Queue(
-                    Integer.parseInt(arguments[0]),
-                    Integer.parseInt(arguments[1]),
-                    Integer.parseInt(arguments[2]),
-                    Arrays.copyOfRange(arguments, 3, arguments.length));
-            out.writeByte(OK);
-            writeText(out, queue.server());
-            out.flush();
-            for (int request = in.read(); request >= 0; request = in.read()) {
-                answer(request, queue, in, out);
-                out.flush();
-            }
-        } catch (Exception error) {
-            error.printStackTrace();
-            out.writeByte(FAILED);
-            writeText(out, said(error));
-            out.flush();
-        }
-        System.exit(0); // threads of the connections go on otherwise
-    }
-
-    private static void answer(int request, Queue queue, DataInputStream in, DataOutputStream out)
-            throws Exception {
-        switch (request) {
-            case 'p': {
-                int outstanding = in.readInt();
-                int times = in.readInt();
-                byte[][] bodies = readBodies(in);
-                var seconds = new double[times];
-                for (int i = 0; i < times; i++) {
-                    seconds[i] = queue.publish(bodies, outstanding);
-                }
-                out.writeByte(OK);
-                for (double each : seconds) {
-                    out.writeDouble(each);
-                }
-                break;
-            }
-            case 'c': {
-                int ackEvery = in.readInt();
-                var bodies = new byte[in.readInt()][];
-                double seconds = queue.consume(bodies, ackEvery);
-                out.writeByte(OK);
-                out.writeDouble(seconds);
-                writeBodies(out, bodies);
-                break;
-            }
-            default:
-                throw new IOException("no request begins with the byte " + request);
-        }
-    }
-
-    private static byte[][] readBodies(DataInputStream in) throws IOException {
-        var bodies = new byte[in.readInt()][];
-        for (int i = 0; i < bodies.length; i++) {
-            bodies[i] = new byte[in.readInt()];
-        }
-        for (byte[] body : bodies) {
-            in.readFully(body);
-        }
-        return bodies;
-    }
-
-    private static void writeBodies(DataOutputStream out, byte[][] bodies) throws IOException {
-        for (byte[] body : bodies) {
-            out.writeInt(body.length);
-        }
-        for (byte[] body : bodies) {
-            out.write(body);
-        }
-    }
-
-    private static void writeText(DataOutputStream out, String text) throws IOException {
-        byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
-        out.writeInt(bytes.length);
-        out.write(bytes);
-    }
-
-    private static String said(Throwable error) {
-        return error.getCause() == null ? error.toString() : error + ": " + said(error.getCause());
+        Requests.serve(() -> new Queue(
+                Integer.parseInt(arguments[0]),
+                Integer.parseInt(arguments[1]),
+                Integer.parseInt(arguments[2]),
+                Arrays.copyOfRange(arguments, 3, arguments.length)));
     }
 }
 
 /** A durable queue, with a connection that publishes to it and one that receives from it. */
-final class Queue {
+final class Queue implements Requests.Client {
     private static final String NAME = "queue";
     private static final BasicProperties PERSISTENT = MessageProperties.MINIMAL_PERSISTENT_BASIC;
     private static final int RETRY_MS = 100;
@@ -157,8 +58,8 @@ final class Queue {
         publisher.queueDeclare(NAME, true, false, false, declared);
     }
 
-    /** Which server it is, and which library this is. */
-    String server() {
+    @Override
+    public String server() {
         Map<String, Object> server = publisher.getConnection().getServerProperties();
         Object library = publisher.getConnection().getClientProperties().get("version");
         String told = "RabbitMQ %s on %s, amqp-client %s on Java %s";
@@ -166,8 +67,8 @@ final class Queue {
         return String.format(told, server.get("version"), server.get("platform"), library, java);
     }
 
-    /** Publish with at most so many unconfirmed; the seconds until all are confirmed. */
-    double publish(byte[][] bodies, int outstanding) throws Exception {
+    @Override
+    public double publish(byte[][] bodies, int outstanding) throws Exception {
         var room = new Semaphore(outstanding);
         confirms.expect(room);
         long begin = System.nanoTime();
@@ -182,11 +83,11 @@ final class Queue {
     }
 
     /**
-     * Receive as many bodies as there is room for; the seconds until the broker has
-     * acknowledgements of all. AMQP has no confirm for these: a declaration behind the last one is
-     * answered after it.
+     * Until the broker has acknowledgements of all. AMQP has no confirm for these: a declaration
+     * behind the last one is answered after it.
      */
-    double consume(byte[][] bodies, int ackEvery) throws Exception {
+    @Override
+    public double consume(byte[][] bodies, int ackEvery) throws Exception {
         var receiving = new Receiving(receiver, bodies, ackEvery);
         long begin = System.nanoTime();
         String tag = receiver.basicConsume(NAME, false, receiving);

@@ -527,19 +527,90 @@ static void test_every_failing_allocation_is_told_and_leaks_nothing(void)
     QS_CHECK(call > 20);
 }
 
+/* Children of a batch whose shape is not that of deliveries. */
+static const struct ArrowArray *named_column(const struct batch *batch, const char *name)
+{
+    QS_CHECK(batch->schema.n_children == batch->array.n_children);
+    for (int64_t i = 0; i < batch->schema.n_children; i++) {
+        if (strcmp(batch->schema.children[i]->name, name) == 0) {
+            return batch->array.children[i];
+        }
+    }
+    return NULL;
+}
+
+static void build_stream(struct batch *batch, uint32_t columns)
+{
+    struct qsi_arrow_builder builder;
+    struct qsi_arrow_run run;
+
+    qsi_arrow_builder_init(&builder);
+    builder.shape = QSI_ARROW_STREAM;
+    builder.columns = columns;
+    run = make_run(&builder, 1000, QSI_SLICE_LITERAL(""));
+    for (int row = 0; row < 40; row++) {
+        run.first_tag = 1000 + (uint64_t)row;
+        QS_CHECK_OK(qsi_arrow_builder_row(&builder, &run, QSI_SLICE_LITERAL("body"), QS_ERROR));
+        *qsi_arrow_builder_times(&builder, (uint64_t)row) = 5000 + row;
+    }
+    QS_CHECK_OK(qsi_arrow_builder_finish(&builder, &batch->schema, &batch->array, QS_ERROR));
+    qsi_arrow_builder_fini(&builder);
+}
+
+static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(void)
+{
+    static const struct {
+        uint32_t columns;
+        int64_t count;
+    } choices[] = {{31, 18},
+                   {0, 1},
+                   {QSI_ARROW_HAS_TIME, 2},
+                   {QSI_ARROW_HAS_BODY, 2},
+                   {QSI_ARROW_HAS_EXCHANGE | QSI_ARROW_HAS_ROUTING_KEY, 3},
+                   {QSI_ARROW_HAS_PROPERTIES, 14}};
+
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        const struct ArrowArray *offsets, *times;
+        struct ArrowSchema schema;
+        struct batch batch;
+        build_stream(&batch, choices[i].columns);
+        QS_CHECK(batch.array.n_children == choices[i].count && batch.array.length == 40);
+        QS_CHECK_OK(qsi_arrow_schema(QSI_ARROW_STREAM, choices[i].columns, &schema, QS_ERROR));
+        QS_CHECK(schema.n_children == choices[i].count);
+        for (int64_t k = 0; k < schema.n_children; k++) {
+            QS_CHECK(strcmp(schema.children[k]->name, batch.schema.children[k]->name) == 0);
+            QS_CHECK(strcmp(schema.children[k]->format, batch.schema.children[k]->format) == 0);
+        }
+        offsets = named_column(&batch, "offset");
+        times = named_column(&batch, "timestamp");
+        QS_CHECK(((const uint64_t *)offsets->buffers[1])[39] == 1039);
+        QS_CHECK((times != NULL) == ((choices[i].columns & QSI_ARROW_HAS_TIME) != 0));
+        QS_CHECK(times == NULL || ((const int64_t *)times->buffers[1])[39] == 5039);
+        QS_CHECK((named_column(&batch, "body") != NULL) ==
+                 ((choices[i].columns & QSI_ARROW_HAS_BODY) != 0));
+        QS_CHECK((named_column(&batch, "message_timestamp") != NULL) ==
+                 ((choices[i].columns & QSI_ARROW_HAS_PROPERTIES) != 0));
+        QS_CHECK(named_column(&batch, "redelivered") == NULL);
+        schema.release(&schema);
+        release(&batch);
+    }
+}
+
 int main(void)
 {
-    static void (*const tests[])(void) = {test_no_rows_are_a_batch_too,
-                                          test_runs_and_rows_come_back_in_order,
-                                          test_names_are_entered_once,
-                                          test_properties_fill_their_columns,
-                                          test_what_has_no_number_is_null,
-                                          test_header_values_become_text,
-                                          test_strings_come_out_as_utf8,
-                                          test_a_run_shares_its_properties,
-                                          test_refusals,
-                                          test_a_column_outlives_its_batch,
-                                          test_every_failing_allocation_is_told_and_leaks_nothing};
+    static void (*const tests[])(void) = {
+        test_no_rows_are_a_batch_too,
+        test_runs_and_rows_come_back_in_order,
+        test_names_are_entered_once,
+        test_properties_fill_their_columns,
+        test_what_has_no_number_is_null,
+        test_header_values_become_text,
+        test_strings_come_out_as_utf8,
+        test_a_run_shares_its_properties,
+        test_refusals,
+        test_a_column_outlives_its_batch,
+        test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns,
+        test_every_failing_allocation_is_told_and_leaks_nothing};
 
     qs_test_alloc_install(&memory);
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {

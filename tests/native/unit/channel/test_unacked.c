@@ -18,7 +18,7 @@ static uint64_t add(struct qsi_unacked *unacked, struct qsi_segment *segment, ui
     struct qsi_stretch stretch = {.segment = segment, .slot = slot, .count = count};
 
     QS_CHECK_OK(qsi_unacked_reserve(unacked, 1));
-    return qsi_unacked_add(unacked, &queues[0], &stretch, consumer);
+    return qsi_unacked_add(unacked, &queues[0].container, &stretch, consumer);
 }
 
 struct taken {

@@ -123,9 +123,9 @@ static qs_status check_type(const struct qs_test_fields *table, qs_error *error)
                                 qsi_slice_make("orders", 6), error);
 }
 
-static void test_only_classic_queues_can_be_had(void)
+static void test_only_classic_queues_and_streams_can_be_had(void)
 {
-    static const char *const others[] = {"quorum", "stream", "Classic", "classical", ""};
+    static const char *const others[] = {"quorum", "Stream", "Classic", "classical", ""};
     struct qs_test_fields none = {.used = 0}, classic = {.used = 0}, number = {.used = 0};
     struct qsi_queue_policy policy;
     qs_error error;
@@ -141,7 +141,7 @@ static void test_only_classic_queues_can_be_had(void)
         QS_CHECK(check_type(&table, &error) == QS_PRECONDITION_FAILED);
         snprintf(words, sizeof words,
                  "invalid arg 'x-queue-type' for queue 'orders': there are no '%s' queues here,"
-                 " say 'classic'",
+                 " say 'classic' or 'stream'",
                  others[i]);
         QS_CHECK(strcmp(error.text, words) == 0);
         QS_CHECK_OK(parse(&table, &policy, QS_ERROR)); /* a store that has one opens */
@@ -149,7 +149,7 @@ static void test_only_classic_queues_can_be_had(void)
     qs_test_put_long(&number, "x-queue-type", 1);
     QS_CHECK(check_type(&number, &error) == QS_PRECONDITION_FAILED);
     QS_CHECK(strcmp(error.text, "invalid arg 'x-queue-type' for queue 'orders': a string is needed,"
-                                " 'classic'") == 0);
+                                " 'classic' or 'stream'") == 0);
 }
 
 static qs_status check_again(uint8_t type, uint8_t bytes, uint8_t number)
@@ -211,7 +211,7 @@ int main(void)
     test_each_argument_is_read();
     test_every_integer_type_is_a_number();
     test_what_an_argument_cannot_be_is_refused_by_name();
-    test_only_classic_queues_can_be_had();
+    test_only_classic_queues_and_streams_can_be_had();
     test_a_classic_queue_is_one_whether_it_says_so_or_not();
     test_a_number_is_the_same_in_any_width();
     test_bytes_that_are_no_table_are_refused();

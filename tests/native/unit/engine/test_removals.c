@@ -1,23 +1,8 @@
 /* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a
  * queue that is full.  Nothing that was rejected is lost or moved twice. */
-#include "engine_damage.h"
-#include "engine_fixture.h"
-#include "pager.h"
-#include "qs_test_alloc.h"
-#include "qs_test_batch.h"
-#include "qs_test_fields.h"
-#include "removals.h"
+#include "removals_fixture.h"
 
 #define LARGE 20000 /* bytes of a body that goes to the message store */
-
-static void declare_with(struct engine *engine, const char *queue,
-                         const struct qs_test_fields *fields)
-{
-    qs_declare_ok ok;
-
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
-                                         qs_test_fields_slice(fields), &ok, QS_ERROR));
-}
 
 /* A queue whose dead letters go to the queue "dead". */
 static void declare_source(struct engine *engine, const char *queue, bool at_least_once)
@@ -45,251 +30,15 @@ static uint64_t take(struct engine *engine, const char *queue, uint32_t count)
     return message.delivery_tag;
 }
 
-static void publish_many(struct engine *engine, const char *queue, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        publish(engine, queue, body);
-    }
-}
-
 static void nack(struct engine *engine, uint64_t tag, uint32_t flags)
 {
     QS_CHECK_OK(qs_channel_nack(engine->channel, tag, flags, QS_ERROR));
-}
-
-static qs_status commit(struct engine *engine)
-{
-    bool repeated;
-
-    return qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR);
-}
-
-static uint64_t ready_in(struct engine *engine, const char *queue)
-{
-    qs_queue_status status;
-
-    QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
-    return status.messages_ready;
 }
 
 static void set_up(struct engine *engine)
 {
     declare(engine, "dead", QS_DURABLE);
     declare_source(engine, "q", false);
-}
-
-/* ---- whose time it takes ---- */
-
-#define BACKLOG 2000u /* messages that leave a queue at once */
-#define AT_ONCE 256u  /* of their dead letters go on the way out of a call */
-
-/* The queue takes two: the others leave, the first ones first.  Two calls may see to it: the
- * commit, and the channel's end. */
-static void leave_at_once(struct engine *engine)
-{
-    struct qs_test_fields fields = {.used = 0};
-    qs_receipt receipt;
-
-    declare(engine, "dead", QS_DURABLE);
-    qs_test_put_long(&fields, "x-max-length", 2);
-    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
-    qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    declare_with(engine, "q", &fields);
-    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
-    for (uint32_t i = 0; i < BACKLOG + 2; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body),
-                                       0, &receipt, QS_ERROR));
-    }
-    QS_CHECK_OK(commit(engine));
-    engine_new_channel(engine);
-}
-
-static void take_letters_in_order(struct engine *engine)
-{
-    for (uint32_t i = 0; i < BACKLOG; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(engine, "dead", body);
-    }
-    get_nothing(engine, "dead");
-}
-
-/* Calls remove so many, in their order; what is left when the store closes goes with it. */
-static void test_a_call_sees_off_a_few_where_a_timer_goes_on(void)
-{
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    engine.store->removals.has_timer = true; /* its thread is slow today */
-    leave_at_once(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == 2 * AT_ONCE && ready_in(&engine, "q") == 2);
-    QS_CHECK_OK(qs_channel_qos(engine.channel, 0, 0, 0, QS_ERROR));
-    QS_CHECK(ready_in(&engine, "dead") == 3 * AT_ONCE);
-    publish(&engine, "q", "last"); /* its dead letter is the last: those before it left before */
-    QS_CHECK(ready_in(&engine, "dead") == 4 * AT_ONCE && ready_in(&engine, "q") == 2);
-    engine.store->removals.has_timer = false;
-    engine_reopen(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == BACKLOG + 1 && ready_in(&engine, "q") == 2);
-    for (uint32_t i = 0; i <= BACKLOG; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(&engine, "dead", body);
-    }
-    engine_stop(&engine);
-}
-
-static void test_without_a_timer_a_call_sees_off_all(void)
-{
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    leave_at_once(&engine);
-    QS_CHECK(ready_in(&engine, "dead") == BACKLOG);
-    QS_CHECK(stats_of(&engine).messages_dead_lettered == BACKLOG);
-    take_letters_in_order(&engine);
-    engine_stop(&engine);
-}
-
-/* Nobody calls the store any more: the timer drains the removal list the others. */
-static void test_the_timer_sees_off_the_others(void)
-{
-    struct engine engine;
-    char tag[256];
-
-    engine_start(&engine, ON_DISK);
-    leave_at_once(&engine);
-    QS_CHECK_OK(qs_channel_consume(engine.channel, text("dead"), text("c"), QS_NO_ACK, NONE, tag,
-                                   QS_ERROR));
-    for (uint32_t i = 0; i < BACKLOG; i++) {
-        qs_event event = expect_event(&engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        QS_CHECK(holds(event.message.body, body));
-        qs_message_release(&event.message);
-    }
-    engine_stop(&engine);
-}
-
-/* ---- who must not wait ---- */
-
-static void publish_at_once(struct engine *engine, const char *body)
-{
-    qs_receipt receipt;
-
-    QS_CHECK_OK(qs_channel_publish(engine->channel, text(""), text("one"), PERSISTENT, text(body),
-                                   QS_NO_WAIT, &receipt, QS_ERROR));
-}
-
-static void declare_one(struct engine *engine, bool dead_letters)
-{
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_long(&fields, "x-max-length", 1);
-    if (dead_letters) {
-        qs_test_put_text(&fields, "x-dead-letter-exchange", "");
-        qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    }
-    declare_with(engine, "one", &fields);
-    declare(engine, "dead", QS_DURABLE);
-}
-
-/* Its head was dropped by the timer, some time later.  Only dead letters may wait for it. */
-static void test_a_full_queue_drops_its_head_before_anybody_can_get_it(bool dead_letters,
-                                                                       bool is_busy)
-{
-    struct engine engine;
-
-    engine_start(&engine, IN_MEMORY);
-    declare_one(&engine, dead_letters);
-    engine.store->removals.has_timer = engine.store->paging.is_running =
-        true; /* their threads are slow today */
-    engine.store->removals.is_busy = is_busy;
-    publish_at_once(&engine, "dropped");
-    publish_at_once(&engine, "kept");
-    get_flags(&engine, "one", "kept", QS_NO_ACK | QS_NO_WAIT);
-    check_counts(&engine, "one", 0, dead_letters || is_busy ? 1 : 0);
-    get_nothing(&engine, "one");
-    engine.store->removals.has_timer = engine.store->paging.is_running = false;
-    engine.store->removals.is_busy = false;
-    get_nothing(&engine, "one");
-    check_counts(&engine, "dead", dead_letters ? 1 : 0, 0);
-    check_counts(&engine, "one", 0, 0);
-    engine_stop(&engine);
-}
-
-/* ---- expired while nobody was there ---- */
-
-#define EXPIRING 1000u
-
-struct listed {
-    uint64_t ready;
-    uint32_t count;
-};
-
-static void add_listed(void *context, const qs_queue_info *info)
-{
-    struct listed *listed = context;
-
-    listed->ready += info->messages_ready;
-    listed->count += 1;
-}
-
-static void check_listed(struct engine *engine, uint64_t ready)
-{
-    struct listed listed = {0};
-
-    QS_CHECK_OK(qs_store_visit_queues(engine->store, add_listed, &listed));
-    QS_CHECK(listed.count == 2 && listed.ready == ready);
-}
-
-static void fill_and_expire(struct engine *engine, bool dead_letters)
-{
-    struct qs_test_fields fields = {.used = 0};
-
-    engine_init(engine, IN_MEMORY);
-    engine->options.segment_entries = 64;
-    engine_open(engine);
-    qs_test_put_long(&fields, "x-message-ttl", 10000);
-    if (dead_letters) {
-        qs_test_put_text(&fields, "x-dead-letter-exchange", "");
-        qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    }
-    declare(engine, "dead", QS_DURABLE);
-    declare_with(engine, "q", &fields);
-    publish_many(engine, "q", EXPIRING);
-    engine_close(engine);
-    qsi_env_mem_advance(engine->memory, 11 * SECOND);
-}
-
-static void open_again(struct engine *engine, bool read_only)
-{
-    engine->options.read_only = read_only;
-    QS_CHECK_OK(
-        qs_store_open(&engine->store, engine->path, &engine->options, engine->env, QS_ERROR));
-}
-
-/* They counted as ready until the timer had come to them, and for ever where nobody writes. */
-static void test_what_expired_while_the_store_was_closed_is_told_to_nobody(bool dead_letters)
-{
-    struct engine engine;
-
-    fill_and_expire(&engine, dead_letters);
-    open_again(&engine, true);
-    check_listed(&engine, 0);
-    check_counts(&engine, "q", 0, 0);
-    QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
-    open_again(&engine, false);
-    check_listed(&engine, 0);
-    check_counts(&engine, "q", 0, dead_letters ? EXPIRING : 0);
-    QS_CHECK_OK(qs_channel_open(&engine.channel, engine.store, QS_ERROR));
-    get_nothing(&engine, "q");
-    check_counts(&engine, "q", 0, 0);
-    check_counts(&engine, "dead", dead_letters ? EXPIRING : 0, 0);
-    engine_stop(&engine);
 }
 
 /* ---- transactions ---- */
@@ -658,13 +407,5 @@ int main(void)
     test_a_damaged_state_is_told_to_whoever_comes_for_it(true);
     test_a_damaged_state_is_told_to_whoever_comes_for_it(false);
     test_dead_letters_are_committed_by_themselves();
-    test_a_call_sees_off_a_few_where_a_timer_goes_on();
-    test_without_a_timer_a_call_sees_off_all();
-    test_the_timer_sees_off_the_others();
-    for (int letters = 0; letters < 2; letters++) {
-        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, false);
-        test_a_full_queue_drops_its_head_before_anybody_can_get_it(letters, true);
-        test_what_expired_while_the_store_was_closed_is_told_to_nobody(letters);
-    }
     return 0;
 }

@@ -451,9 +451,49 @@ static void test_a_name_with_a_nul_is_refused_where_it_comes_into_being(struct e
     QS_CHECK(has_queue(engine, "q") && !has_queue(engine, "a"));
 }
 
+/* ---- declares that come together ---- */
+
+static void test_queues_declared_without_a_sync_share_a_commit(struct engine *engine)
+{
+    uint64_t before = stats_of(engine).commits;
+    char name[16];
+    qs_declare_ok ok;
+
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "q%d", i);
+        QS_CHECK_OK(try_declare(engine, name, QS_DURABLE | QS_NO_SYNC, NONE, &ok));
+    }
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    /* One, unless the committer came between two of them. */
+    QS_CHECK(stats_of(engine).commits < before + 100);
+    engine_reopen(engine);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "q%d", i);
+        QS_CHECK(has_queue(engine, name));
+    }
+}
+
+/* It returned at once, because the queue was there, and a power cut took the queue. */
+static void
+test_a_queue_declared_again_is_durable_although_nobody_waited_before(struct engine *engine)
+{
+    uint64_t commits;
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE | QS_NO_SYNC, NONE, &ok));
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE | QS_NO_SYNC, NONE, &ok));
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    commits = stats_of(engine).commits;
+    QS_CHECK(stats_of(engine).durable_lsn == stats_of(engine).appended_lsn);
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    QS_CHECK(stats_of(engine).commits == commits);
+}
+
 int main(void)
 {
     RUN_TESTS(
+        test_queues_declared_without_a_sync_share_a_commit,
+        test_a_queue_declared_again_is_durable_although_nobody_waited_before,
         test_a_name_with_a_nul_is_refused_where_it_comes_into_being,
         test_declare_tells_counts_and_accepts_the_same_again, test_declare_otherwise_is_refused,
         test_declare_of_nonsense_leaves_the_channel_open, test_arguments_are_kept,

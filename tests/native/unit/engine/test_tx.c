@@ -113,6 +113,25 @@ static void test_modes_exclude_each_other(struct engine *engine)
     engine_new_channel(engine);
 }
 
+static void test_a_transaction_begins_and_ends_in_confirm_mode(struct engine *engine)
+{
+    declare(engine, "q", QS_DURABLE);
+    QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
+    QS_CHECK(publish(engine, "q", "1").first_number == 1);
+    QS_CHECK_OK(qs_channel_tx_begin(engine->channel, QS_ERROR));
+    QS_CHECK(publish(engine, "q", "2").first_number == 0);
+    check_counts(engine, "q", 1, 0);
+    commit(engine);
+    check_counts(engine, "q", 2, 0);
+    publish(engine, "q", "dropped");
+    QS_CHECK_OK(qs_channel_tx_end(engine->channel, QS_ERROR));
+    QS_CHECK(publish(engine, "q", "3").first_number == 2);
+    check_counts(engine, "q", 3, 0);
+    QS_CHECK_OK(qs_channel_tx_begin(engine->channel, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_channel_tx_begin(engine->channel, QS_ERROR));
+}
+
 static void test_returns_arrive_at_the_commit(struct engine *engine)
 {
     qs_receipt receipt;
@@ -389,7 +408,8 @@ int main(void)
               test_closing_the_channel_rolls_back, test_acks_are_checked_when_they_come,
               test_modes_exclude_each_other, test_returns_arrive_at_the_commit,
               test_a_key_is_committed_once, test_a_queue_deleted_meanwhile_gets_nothing,
-              test_batches_join_the_transaction);
+              test_batches_join_the_transaction,
+              test_a_transaction_begins_and_ends_in_confirm_mode);
     check_commit_is_atomic(true, true, false);
     check_commit_is_atomic(true, false, true);
     check_commit_is_atomic(false, true, true);

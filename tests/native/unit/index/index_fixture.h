@@ -262,25 +262,24 @@ static inline bool check_row(const struct qsi_segment_file *file, const struct q
                              uint32_t row, const struct message *message, uint32_t slot,
                              bool may_be_damaged)
 {
-    struct qsi_stored_body stored;
+    struct qsi_body body;
     struct qsi_body_ref expected = ref_of(message);
 
-    if (!qsi_messages_is_stored(view, row)) {
+    qsi_messages_read_body(view, row, &body);
+    if (body.kind == QSI_BODY_EMBEDDED) {
         QS_CHECK(message->kind == EMBEDDED);
         check_embedded(view, row, message);
         return false;
     }
     QS_CHECK(qsi_messages_properties(view, row).bytes == 0 ||
              (view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0);
-    qsi_messages_stored_body(view, row, &stored);
-    if (stored.is_damaged) {
+    if (body.kind == QSI_BODY_DAMAGED) {
         QS_CHECK(may_be_damaged || message->kind == DAMAGED || message->kind == NOTHING);
-        QS_CHECK(stored.damage.slot == slot && stored.damage.queue_id == file->queue_id &&
-                 stored.damage.number == file->number &&
-                 stored.damage.generation == file->generation);
+        QS_CHECK(body.damage.slot == slot && body.damage.queue_id == file->queue_id &&
+                 body.damage.number == file->number && body.damage.generation == file->generation);
         return true;
     }
-    QS_CHECK(message->kind == STORED && refs_equal(&stored.ref, &expected));
+    QS_CHECK(message->kind == STORED && refs_equal(&body.ref, &expected));
     return false;
 }
 

@@ -65,8 +65,8 @@ static inline bool unbind(struct qsi_router *router, struct qsi_exchange *exchan
 {
     bool unbound;
 
-    QS_CHECK(qsi_router_unbind(router, exchange, &queue->destination, key, NO_ARGUMENTS, &unbound,
-                               NULL) == QS_OK);
+    QS_CHECK(qsi_router_unbind(router, exchange, &queue->destination, key, NO_ARGUMENTS,
+                               QSI_AUTO_DELETE_GOES, &unbound, NULL) == QS_OK);
     return unbound;
 }
 

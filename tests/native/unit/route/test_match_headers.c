@@ -23,7 +23,7 @@ static bool unbind_table(struct qsi_router *router, struct qsi_exchange *exchang
     bool unbound;
 
     QS_CHECK(qsi_router_unbind(router, exchange, &queue->destination, text(""), slice_of(arguments),
-                               &unbound, NULL) == QS_OK);
+                               QSI_AUTO_DELETE_GOES, &unbound, NULL) == QS_OK);
     return unbound;
 }
 

@@ -26,7 +26,7 @@ static void test_default_exchange_leads_to_the_queue_of_that_name(void)
              QS_OK);
     QS_CHECK(route->count == 0);
     QS_CHECK(qsi_router_find_destination(&router, text("q0")) == &queues[0].destination);
-    qsi_router_remove_destination(&router, &queues[1].destination);
+    qsi_router_remove_destination(&router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
     QS_CHECK(qsi_router_lookup(&router, text(""), routing_of(text("q1")), &route, NULL) == QS_OK);
     QS_CHECK(route->count == 0);
     qsi_router_fini(&router);
@@ -160,7 +160,7 @@ static void test_delete_is_checked_and_drops_the_bindings(void)
     bind(&router, exchange, &queues[0], text("a.*"));
     QS_CHECK(qsi_exchange_check_delete(exchange, true, NULL) == QS_PRECONDITION_FAILED);
     QS_CHECK(qsi_exchange_check_delete(exchange, false, NULL) == QS_OK);
-    qsi_router_delete(&router, exchange);
+    qsi_router_delete(&router, exchange, QSI_AUTO_DELETE_GOES);
     QS_CHECK(qsi_router_find(&router, text("x")) == NULL);
     QS_CHECK(qsi_list_is_empty(&queues[0].destination.bindings));
     QS_CHECK(qsi_exchange_check_delete(qsi_router_find(&router, text("")), false, NULL) ==
@@ -191,7 +191,8 @@ static void test_lookup_names_what_is_missing_and_refuses_internal_exchanges(voi
     QS_CHECK(qsi_router_bind(&router, qsi_router_find(&router, text("")), &queues[0].destination,
                              text("k"), NO_ARGUMENTS, &bound, &error) == QS_ACCESS_REFUSED);
     QS_CHECK(qsi_router_unbind(&router, qsi_router_find(&router, text("")), &queues[0].destination,
-                               text("k"), NO_ARGUMENTS, &bound, &error) == QS_ACCESS_REFUSED);
+                               text("k"), NO_ARGUMENTS, QSI_AUTO_DELETE_GOES, &bound,
+                               &error) == QS_ACCESS_REFUSED);
     qsi_router_fini(&router);
 }
 
@@ -226,7 +227,7 @@ static void test_auto_delete_exchange_goes_with_its_last_binding(void)
     bind(&router, qsi_router_find(&router, text("two")), &queues[0], text("k"));
     QS_CHECK(unbind(&router, qsi_router_find(&router, text("two")), &queues[0], text("k")));
     QS_CHECK(strcmp(names, "two ") == 0);
-    qsi_router_remove_destination(&router, &queues[0].destination);
+    qsi_router_remove_destination(&router, &queues[0].destination, QSI_AUTO_DELETE_GOES);
     QS_CHECK(strcmp(names, "two one ") == 0);
     QS_CHECK(qsi_router_find(&router, text("one")) == NULL);
     QS_CHECK(qsi_router_find(&router, text("never")) != NULL);
@@ -248,7 +249,7 @@ static void test_removing_a_destination_takes_it_out_of_every_route(void)
         }
         QS_CHECK(lookup(&router, exchanges[i], text("k"))->count == 3);
     }
-    qsi_router_remove_destination(&router, &queues[1].destination);
+    qsi_router_remove_destination(&router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
     for (int i = 0; i < 3; i++) {
         const struct qsi_route *route = lookup(&router, exchanges[i], text("k"));
 
@@ -431,7 +432,7 @@ static qs_status run_sequence(struct qsi_router *router)
         QS_TRY(qsi_router_lookup(router, text(types[i]), routing_of(text("a.c")), &route, NULL));
         QS_CHECK(route->count == 3);
         QS_TRY(qsi_router_unbind(router, exchange, &queues[1].destination, text("a.c"),
-                                 NO_ARGUMENTS, &flag, NULL));
+                                 NO_ARGUMENTS, QSI_AUTO_DELETE_GOES, &flag, NULL));
         QS_TRY(qsi_router_lookup(router, text(types[i]), routing_of(text("a.c")), &route, NULL));
         QS_CHECK(route->count == (i == 1 ? 3 : 2));
     }

@@ -48,6 +48,14 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
     return QS_OK;
 }
 
+/* A reference that the journal brings. */
+static inline void note_and_add(struct fixture *fixture, const struct qsi_body_ref *ref,
+                                uint32_t count)
+{
+    QS_CHECK_OK(qsi_message_store_note(fixture->store, ref, QS_ERROR));
+    qsi_message_store_add_refs(fixture->store, ref, count, 0);
+}
+
 static inline qs_status try_finish(struct fixture *fixture, qs_error *error)
 {
     qs_status status = qsi_message_store_retain_counted(fixture->store, QSI_RETAIN, error);

@@ -133,11 +133,6 @@ static inline qs_status get(struct fixture *fixture, const struct qsi_body_ref *
     return status;
 }
 
-static inline struct qsi_retained retained(const struct qsi_body_ref *ref)
-{
-    return (struct qsi_retained){ref->file, qsi_body_ref_end(ref)};
-}
-
 static inline uint64_t file_bytes(struct fixture *fixture, uint32_t number)
 {
     char name[QSI_MESSAGE_NAME_BYTES];

@@ -85,7 +85,6 @@ static qs_status compact_all(struct fixture *fixture, struct state *state, qs_er
     while (job != NULL) {
         qs_status status = qsi_message_store_compact_run(fixture->store, job, error);
 
-        QS_CHECK(status != QS_OK || qsi_compaction_lost(job) == 0);
         qsi_message_store_compact_end(fixture->store, job, status == QS_OK);
         QS_TRY(status);
         QS_TRY(check_live(fixture, state, state->is_live, error));

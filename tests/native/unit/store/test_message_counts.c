@@ -171,12 +171,6 @@ static void test_too_many_references_keep_a_body_for_good(void)
 
 /* ---- recovery ---- */
 
-static void note_and_add(struct fixture *fixture, const struct qsi_body_ref *ref, uint32_t count)
-{
-    QS_CHECK_OK(qsi_message_store_note(fixture->store, ref, QS_ERROR));
-    qsi_message_store_add_refs(fixture->store, ref, count, 0);
-}
-
 static void test_replay_repeats_what_the_journal_behind_the_checkpoint_says(void)
 {
     qs_env *env = qsi_env_mem_create(1);
@@ -317,7 +311,6 @@ static void test_file_that_was_cut_behind_its_live_records_is_accepted(void)
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
     struct qsi_body_ref refs[4];
-    struct qsi_retained keep;
 
     start(&fixture, env);
     for (uint32_t i = 0; i < 4; i++) {
@@ -325,9 +318,8 @@ static void test_file_that_was_cut_behind_its_live_records_is_accepted(void)
     }
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     restart(&fixture);
-    keep = retained(&refs[1]);
-    QS_CHECK_OK(qsi_message_store_retain(fixture.store, &keep, 1, 0, QS_ERROR));
-    QS_CHECK_OK(qsi_message_store_trim(fixture.store, QS_ERROR));
+    note_and_add(&fixture, &refs[1], 1);
+    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
     for (int live = 0; live < 3; live++) {
         restart(&fixture);
         for (int i = 0; i < 4; i++) {

@@ -4,7 +4,7 @@
  * durable.  It is run with the n-th call of the environment or of the allocator failing, n = 1,
  * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
  * opened on what is left has every durable body, and of the others only whole ones. */
-#include "store_fixture.h"
+#include "counts_fixture.h"
 
 #include <stdio.h>
 
@@ -27,6 +27,7 @@ static qs_status put_and_commit(struct fixture *fixture, struct bodies *bodies, 
         uint32_t number = bodies->written;
 
         QS_TRY(try_put(fixture, body_bytes_of(number), number, &bodies->refs[number], error));
+        qsi_message_store_add_refs(fixture->store, &bodies->refs[number], 1, 0);
         bodies->written++;
         if (number % 3 == 2) {
             QS_TRY(commit(fixture, error));
@@ -41,24 +42,42 @@ static qs_status put_and_commit(struct fixture *fixture, struct bodies *bodies, 
 /* As recovery does: what is whole is kept. */
 static qs_status recover(struct fixture *fixture, const struct bodies *bodies, qs_error *error)
 {
-    struct qsi_retained keep[BODY_COUNT];
-    size_t count = 0;
-
     for (uint32_t i = 0; i < bodies->written; i++) {
+        const struct qsi_body_ref *ref = &bodies->refs[i];
         qs_status status;
 
-        if (bodies->refs[i].file == 0) {
+        if (ref->file == 0) {
             continue;
         }
-        status = qsi_message_store_check(fixture->store, &bodies->refs[i], error);
+        status = qsi_message_store_check(fixture->store, ref, error);
         if (status == QS_OK) {
-            keep[count++] = retained(&bodies->refs[i]);
+            QS_TRY(qsi_message_store_note(fixture->store, ref, error));
+            qsi_message_store_add_refs(fixture->store, ref, 1, 0);
         } else if (status != QS_ECORRUPT || i < bodies->durable) {
             return status;
         }
     }
-    QS_TRY(qsi_message_store_retain(fixture->store, keep, count, 0, error));
-    return qsi_message_store_trim(fixture->store, error);
+    return try_finish(fixture, error);
+}
+
+/* Nobody refers to the first file any more, and a checkpoint that does not name it is durable. */
+static qs_status remove_first_file(struct fixture *fixture, const struct bodies *bodies,
+                                   qs_error *error)
+{
+    struct checkpoint checkpoint = {0};
+    qs_status status;
+
+    for (uint32_t i = 0; i < bodies->written; i++) {
+        if (bodies->refs[i].file == bodies->refs[0].file) {
+            drop(fixture, &bodies->refs[i]);
+        }
+    }
+    status = try_snapshot(fixture, &checkpoint, error);
+    if (status == QS_OK) {
+        status = qsi_message_store_unseal(fixture->store, true, error);
+    }
+    qsi_buf_fini(&checkpoint.records);
+    return status;
 }
 
 static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error)
@@ -74,7 +93,7 @@ static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error
         status = qsi_message_store_settle(fixture.store, error);
     }
     if (status == QS_OK) {
-        status = qsi_message_store_remove(fixture.store, bodies->refs[0].file, error);
+        status = remove_first_file(&fixture, bodies, error);
     }
     stop(&fixture);
     return status;
@@ -293,15 +312,14 @@ static void test_body_that_recovery_keeps_is_durable_from_then_on(void)
     qs_env *sim = qsi_env_sim_create(1);
     struct fixture fixture;
     struct qsi_body_ref ref;
-    struct qsi_retained keep;
     qs_env *disk;
 
     start(&fixture, sim);
     ref = put(&fixture, 5000, 1);
     restart(&fixture);
-    keep = retained(&ref);
     QS_CHECK(qsi_message_store_check(fixture.store, &ref, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_retain(fixture.store, &keep, 1, 0, NULL) == QS_OK);
+    note_and_add(&fixture, &ref, 1);
+    QS_CHECK_OK(qsi_message_store_retain_counted(fixture.store, QSI_RETAIN, QS_ERROR));
     stop(&fixture);
     disk = qsi_env_sim_cut(sim, QSI_CUT_DROP_ALL, 1);
     start(&fixture, disk);
@@ -363,7 +381,7 @@ static void test_power_cut_at_any_step_keeps_every_durable_body(uint64_t seed)
     QS_CHECK(put_and_commit(&fixture, &bodies, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
     cuts.removing = true;
-    QS_CHECK(qsi_message_store_remove(fixture.store, bodies.refs[0].file, NULL) == QS_OK);
+    QS_CHECK(remove_first_file(&fixture, &bodies, NULL) == QS_OK);
     forget_first_file(&bodies);
     cuts.removing = false;
     stop(&fixture);

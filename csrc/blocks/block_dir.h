@@ -1,0 +1,48 @@
+/* Inside the floor: the directory of block files, and one file that is open. */
+#ifndef QSI_BLOCK_DIR_H
+#define QSI_BLOCK_DIR_H
+
+#include "block_format.h"
+#include "block_read.h"
+
+#include <stdint.h>
+
+struct qsi_block_dir {
+    qs_env *env;
+    qs_dir *dir;
+    uint8_t uuid[16];
+    const char *label, *suffix;
+};
+
+/* Puts the file's name before the text; "no space" becomes the status that callers know, a missing
+ * file damage. */
+qs_status qsi_block_fail(qs_error *error, qs_status status, const struct qsi_block_dir *blocks,
+                         const struct qsi_block_file *file);
+/* QS_ECORRUPT at a place of the file. */
+qs_status qsi_block_damaged(qs_error *error, const struct qsi_block_dir *blocks,
+                            const struct qsi_block_file *file, uint64_t at, const char *what);
+
+/* Opens a file that should be there; its header and its length are right.  flags: those of
+ * qs_env.open. */
+qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                         uint32_t flags, qs_file **handle_out, qs_error *error) QS_MUST_CHECK;
+
+/* What the functions of block_read.h do, with a handle. */
+qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                         qs_file *handle, const struct qsi_block_entry *entry,
+                         struct qsi_chunk *room, struct qsi_block_view *view_out,
+                         qs_error *error) QS_MUST_CHECK;
+qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
+                                    const struct qsi_block_file *file, qs_file *handle,
+                                    const struct qsi_block_entry *entry,
+                                    struct qsi_block_dictionary *dictionary_out,
+                                    qs_error *error) QS_MUST_CHECK;
+/* block_count entries. */
+qs_status qsi_block_load_index(const struct qsi_block_dir *blocks,
+                               const struct qsi_block_file *file, qs_file *handle,
+                               struct qsi_block_entry *entries_out, qs_error *error) QS_MUST_CHECK;
+/* QS_ECORRUPT unless a file can have that many blocks: before memory is taken for them. */
+qs_status qsi_block_check_count(const struct qsi_block_dir *blocks,
+                                const struct qsi_block_file *file, qs_error *error) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,148 @@
+/* The bytes of a block file (docs/FORMAT.md, "Block file").  Pure: bytes in, bytes out.  All
+ * integers are little-endian.
+ *
+ *   header             4096 bytes
+ *     0  magic         8   "QSBLOCK\n"
+ *     8  version       4   1
+ *    12  features      4   0: a reader refuses bits it does not know
+ *    16  uuid         16   of the store
+ *    32  owner         8   whose rows it has; 0: each block says
+ *    40  number        8   with owner, its name; of a stream the offset of its first row
+ *    48  salt          8   random, of this file
+ *    56  zeros
+ *  4092  crc32c        4   of all before it
+ *
+ *   block              begins at a multiple of 64
+ *     0  magic         4   "QSBK"
+ *     4  codec         1   0: the content is as it is
+ *     5  time_kind     1   0 one time, 1 runs, 2 one for each row
+ *     6  zeros         2
+ *     8  salt          8   the file's
+ *    16  owner         8
+ *    24  first_offset  8
+ *    32  first_time    8   us since 1970
+ *    40  last_time     8
+ *    48  at            8   its own place in the file
+ *    56  previous      8   where the block before it begins; 0: it is the first
+ *    64  content       4   bytes behind this header, as they are in the file
+ *    68  raw           4   the same with codec 0
+ *    72  rows          4
+ *    76  record        4   bytes of the record
+ *    80  times         4   how many there are behind the record
+ *    84  dictionary    4   bytes of the record that have its destination and its routes
+ *    88  crc32c        4   of the dictionary
+ *    92  crc32c        4   of the content
+ *    96  zeros        28
+ *   124  crc32c        4   of the 124 bytes before it
+ *   128  record            messages, with one destination: owner, first_offset, rows
+ *        times             kind 1: row u32, us since first_time u32; kind 2: the latter alone
+ *
+ *   footer             of a sealed file, begins at a multiple of 64
+ *        entries          32 bytes for each block: first offset 8, first time 8, place 8, bytes of
+ *                         header and content 4, rows 4
+ *     0  trailer      64   salt 8, owner 8, place of the entries 8, rows 8, first offset 8, last
+ *                          time 8, blocks 4, zeros 4, crc32c 4 of entries and the 56 bytes before
+ *                          it, magic 4 "QSBF"
+ *
+ * A block's header names its file by the salt and its place by at, so no block can stand in for
+ * another one; previous leads back from a block that is known from outside through all before it,
+ * whatever else the file holds. */
+#ifndef QSI_BLOCK_FORMAT_H
+#define QSI_BLOCK_FORMAT_H
+
+#include "qstore/status.h"
+
+#include "block_file.h"
+#include "check.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define QSI_BLOCK_HEAD_BYTES 128u
+#define QSI_BLOCK_UNIT 64u   /* blocks begin at multiples of it */
+#define QSI_BLOCK_PAGE 4096u /* and, behind what a checkpoint names, of this */
+#define QSI_BLOCK_ENTRY_BYTES 32u
+#define QSI_BLOCK_TRAILER_BYTES 64u
+
+enum qsi_block_time_kind {
+    QSI_BLOCK_ONE_TIME = 0,
+    QSI_BLOCK_TIME_RUNS = 1,
+    QSI_BLOCK_ROW_TIMES = 2,
+};
+#define QSI_BLOCK_TIME_RUN_BYTES 8u
+#define QSI_BLOCK_ROW_TIME_BYTES 4u
+
+struct qsi_block_head {
+    uint64_t salt;
+    uint64_t owner;
+    uint64_t first_offset;
+    uint64_t first_time_us, last_time_us;
+    uint64_t at, previous;
+    uint32_t content_bytes;
+    uint32_t rows;
+    uint32_t record_bytes;
+    uint32_t time_count;
+    uint32_t dictionary_bytes;
+    uint32_t dictionary_crc, content_crc;
+    uint8_t time_kind;
+};
+
+/* ---- names ---- */
+
+#define QSI_BLOCK_NAME_BYTES 48u
+void qsi_block_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_file *file,
+                    const char *suffix);
+/* Sets owner and number, the rest to zero.  False when it is not such a name. */
+bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, const char *suffix);
+
+/* ---- the file's header: QSI_BLOCK_FILE_HEADER_BYTES ---- */
+
+void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
+                                  const uint8_t uuid[16]);
+/* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later version,
+ * and whole.  path: what errors call the file. */
+qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_block_file *file,
+                                      const uint8_t uuid[16], const char *path,
+                                      qs_error *error) QS_MUST_CHECK;
+
+/* ---- a block's header ---- */
+
+static inline uint64_t qsi_block_times_bytes(uint8_t kind, uint32_t count)
+{
+    return (uint64_t)count * (kind == QSI_BLOCK_TIME_RUNS   ? QSI_BLOCK_TIME_RUN_BYTES
+                              : kind == QSI_BLOCK_ROW_TIMES ? QSI_BLOCK_ROW_TIME_BYTES
+                                                            : 0);
+}
+void qsi_block_head_encode(uint8_t bytes_out[QSI_BLOCK_HEAD_BYTES],
+                           const struct qsi_block_head *head);
+/* Whether bytes are the header of a block of file at this place, and sizes and counts agree with
+ * each other.  QS_ECORRUPT; QS_EVERSION: a codec that this version does not have. */
+qs_status qsi_block_head_decode(struct qsi_block_head *head_out,
+                                const uint8_t bytes[QSI_BLOCK_HEAD_BYTES],
+                                const struct qsi_block_file *file, uint64_t at, const char *path,
+                                qs_error *error) QS_MUST_CHECK;
+/* Whether the content (checksum checked) is what the head tells: the record, its one destination,
+ * and times that ascend.  QS_ECORRUPT. */
+qs_status qsi_block_content_check(const struct qsi_block_head *head, const uint8_t *content,
+                                  const char *path, qs_error *error) QS_MUST_CHECK;
+/* The same of the first dictionary_bytes of the content. */
+qs_status qsi_block_dictionary_check(const struct qsi_block_head *head, const uint8_t *content,
+                                     const char *path, qs_error *error) QS_MUST_CHECK;
+
+/* ---- footer ---- */
+
+static inline uint64_t qsi_block_footer_bytes(uint32_t block_count)
+{
+    return (uint64_t)block_count * QSI_BLOCK_ENTRY_BYTES + QSI_BLOCK_TRAILER_BYTES;
+}
+/* qsi_block_footer_bytes() bytes; at: where it will be. */
+void qsi_block_footer_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
+                             const struct qsi_block_entry *entries, uint64_t last_time_us,
+                             uint64_t at);
+/* Whether bytes are the footer of this file, at file->last_at, and its entries ascend and lie
+ * behind each other.  QS_ECORRUPT. */
+qs_status qsi_block_footer_check(const uint8_t *bytes, const struct qsi_block_file *file,
+                                 const char *path, qs_error *error) QS_MUST_CHECK;
+void qsi_block_entry_decode(struct qsi_block_entry *entry_out, const uint8_t *bytes);
+
+#endif

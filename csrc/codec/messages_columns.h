@@ -1,0 +1,55 @@
+/* How long the columns of a messages record are: what its writer and its readers share. */
+#ifndef QSI_MESSAGES_COLUMNS_H
+#define QSI_MESSAGES_COLUMNS_H
+
+#include "check.h"
+#include "messages_record.h"
+
+static inline uint64_t qsi_offsets_bytes(uint32_t row_count)
+{
+    return 4 * ((uint64_t)row_count + 1);
+}
+
+/* Of columns, with the gap behind them: what follows begins where it has to. */
+static inline uint64_t qsi_column_bytes(uint8_t flags, uint64_t bytes)
+{
+    return QS_UNLIKELY((flags & QSI_MESSAGES_ALIGNED) != 0)
+               ? (bytes + QSI_MESSAGES_ALIGN_TO - 1) & ~(uint64_t)(QSI_MESSAGES_ALIGN_TO - 1)
+               : bytes;
+}
+
+static inline uint64_t qsi_stored_bytes(uint8_t flags, uint32_t row_count)
+{
+    return (flags & QSI_MESSAGES_HAS_STORED) != 0
+               ? qsi_column_bytes(flags, ((uint64_t)row_count + 7) / 8)
+               : 0;
+}
+
+static inline uint64_t qsi_body_offsets_bytes(uint8_t flags, uint32_t row_count)
+{
+    return qsi_column_bytes(flags, qsi_offsets_bytes(row_count));
+}
+
+static inline uint64_t qsi_expirations_bytes(uint8_t flags, uint32_t row_count)
+{
+    return (flags & QSI_MESSAGES_HAS_EXPIRATION) != 0
+               ? qsi_column_bytes(flags, 4 * (uint64_t)row_count)
+               : 0;
+}
+
+static inline uint64_t qsi_dues_bytes(uint8_t flags, uint32_t row_count)
+{
+    return (flags & QSI_MESSAGES_HAS_DUE) != 0 ? qsi_column_bytes(flags, 8 * (uint64_t)row_count)
+                                               : 0;
+}
+
+/* Of the codes in the column of routes. */
+static inline uint8_t qsi_code_width(uint32_t route_count)
+{
+    if (route_count <= 1) {
+        return 0;
+    }
+    return route_count <= 0x100 ? 1 : route_count <= 0x10000 ? 2 : 4;
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* Messages: the record of a batch of them.
+ *
+ * It holds messages column by column, each body once however many queues take it.  The rows' order
+ * is the publish order.  A destination is a queue and the sequence of the first row that goes
+ * there; the following rows that go there count up from it.  A route is an exchange, a routing key
+ * and the destinations they lead to; a row names its route.  One published message is a batch of
+ * one row. */
+#ifndef QSI_MESSAGES_RECORD_H
+#define QSI_MESSAGES_RECORD_H
+
+#include "qstore/status.h"
+
+#include "body_ref.h"
+#include "le.h"
+#include "slice.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define QSI_MESSAGES_HEADER_BYTES 48
+#define QSI_MESSAGES_DESTINATION_BYTES 24
+#define QSI_NO_EXPIRATION UINT32_MAX /* ms: the row lives as long as its queue lets it */
+
+enum {
+    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* else one blob serves all rows */
+    QSI_MESSAGES_HAS_STORED =
+        2, /* a bitmap tells the rows whose body cell is a message store reference */
+    QSI_MESSAGES_HAS_TRANSIENT =
+        4, /* rows with delivery mode 1 are among them and end with the process */
+    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column tells how long each row lives, by its properties */
+    QSI_MESSAGES_HAS_DUE = 16,       /* a column tells when each row may be delivered */
+    QSI_MESSAGES_ALIGNED = 32, /* columns begin at multiples of QSI_MESSAGES_ALIGN_TO: Arrow's */
+};
+#define QSI_MESSAGES_FLAGS 63 /* all of them */
+#define QSI_MESSAGES_ALIGN_TO 64u
+/* A record of several rows has aligned columns from this size on: gaps are about a hundred
+ * bytes. */
+#define QSI_MESSAGES_ALIGN_FROM (16u << 10)
+
+/* A view of a record; pointers into it. */
+struct qsi_messages {
+    const uint8_t *record;
+    uint32_t row_count;
+    uint32_t route_count;
+    uint32_t destination_count;
+    uint8_t flags;
+    uint8_t row_route_width;
+    const uint8_t *destinations;
+    const uint8_t *routes; /* route_count offsets u32 from the record's start, then the routes */
+    const uint8_t *row_routes;  /* row_count codes of row_route_width bytes */
+    const uint8_t *expirations; /* row_count of u32 ms, or NULL */
+    const uint8_t *dues;        /* row_count of u64 us, or NULL */
+    /* PER_ROW: row_count + 1 offsets u32, then blobs; else length u32, then the blob */
+    const uint8_t *properties;
+    const uint8_t *stored;       /* bitmap, or NULL */
+    const uint8_t *body_offsets; /* row_count + 1 of u32 */
+    const uint8_t *bodies;
+};
+/* REQUIRES a record that was written by this process or has passed qsi_messages_check. */
+void qsi_messages_view(struct qsi_messages *view_out, const uint8_t *record);
+/* Every count, offset and index of a record from a file, and that each stored body is a
+ * reference.  QS_ECORRUPT tells what is wrong. */
+qs_status qsi_messages_check(const uint8_t *record, qs_error *error) QS_MUST_CHECK;
+/* The same of header, destinations and routes alone, for who has the record's first bytes bytes:
+ * the routes and counts of a view may be used then. */
+qs_status qsi_messages_check_routes(const uint8_t *record, uint64_t bytes,
+                                    qs_error *error) QS_MUST_CHECK;
+
+static inline uint64_t qsi_messages_time(const uint8_t *record)
+{
+    return qsi_get_u64(record + 40);
+}
+static inline bool qsi_messages_has_expiration(const uint8_t *record)
+{
+    return (record[5] & QSI_MESSAGES_HAS_EXPIRATION) != 0;
+}
+static inline bool qsi_messages_has_due(const uint8_t *record)
+{
+    return (record[5] & QSI_MESSAGES_HAS_DUE) != 0;
+}
+/* Does a column say something of its rows' times? */
+static inline bool qsi_messages_has_times(const uint8_t *record)
+{
+    return (record[5] & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE)) != 0;
+}
+static inline uint32_t qsi_messages_expiration(const struct qsi_messages *view, uint32_t row)
+{
+    return view->expirations != NULL ? qsi_get_u32(view->expirations + 4 * (size_t)row)
+                                     : QSI_NO_EXPIRATION;
+}
+/* 0: at once. */
+static inline uint64_t qsi_messages_due(const struct qsi_messages *view, uint32_t row)
+{
+    return view->dues != NULL ? qsi_get_u64(view->dues + 8 * (size_t)row) : 0;
+}
+
+struct qsi_route_view {
+    struct qsi_slice exchange;
+    struct qsi_slice key;
+    uint32_t destination_count;
+    const uint8_t *destinations; /* u32 indexes */
+};
+static inline uint32_t qsi_messages_row_route(const struct qsi_messages *view, uint32_t row)
+{
+    switch (view->row_route_width) {
+    case 0:
+        return 0;
+    case 1:
+        return view->row_routes[row];
+    case 2:
+        return qsi_get_u16(view->row_routes + 2 * (size_t)row);
+    default:
+        return qsi_get_u32(view->row_routes + 4 * (size_t)row);
+    }
+}
+static inline struct qsi_route_view qsi_messages_route(const struct qsi_messages *view,
+                                                       uint32_t route)
+{
+    const uint8_t *at = view->record + qsi_get_u32(view->routes + 4 * (size_t)route);
+    uint32_t count = qsi_get_u32(at);
+    uint8_t exchange_bytes = at[4];
+    uint8_t key_bytes = at[5];
+    const uint8_t *names = at + 8 + 4 * (size_t)count;
+
+    return (struct qsi_route_view){
+        .exchange = qsi_slice_make(names, exchange_bytes),
+        .key = qsi_slice_make(names + exchange_bytes, key_bytes),
+        .destination_count = count,
+        .destinations = at + 8,
+    };
+}
+static inline struct qsi_slice qsi_messages_properties(const struct qsi_messages *view,
+                                                       uint32_t row)
+{
+    if ((view->flags & QSI_MESSAGES_PROPERTIES_PER_ROW) == 0) {
+        return qsi_slice_make(view->properties + 4, qsi_get_u32(view->properties));
+    }
+    const uint8_t *offsets = view->properties + 4 * (size_t)row;
+    const uint8_t *blobs = view->properties + 4 * ((size_t)view->row_count + 1);
+    uint32_t from = qsi_get_u32(offsets);
+    return qsi_slice_make(blobs + from, qsi_get_u32(offsets + 4) - from);
+}
+static inline bool qsi_messages_is_stored(const struct qsi_messages *view, uint32_t row)
+{
+    return view->stored != NULL && (view->stored[row / 8] >> (row % 8) & 1) != 0;
+}
+/* The cell of a body: what it means, qsi_messages_read_body tells. */
+static inline struct qsi_slice qsi_messages_body(const struct qsi_messages *view, uint32_t row)
+{
+    uint32_t from = qsi_get_u32(view->body_offsets + 4 * (size_t)row);
+
+    return qsi_slice_make(view->bodies + from,
+                          qsi_get_u32(view->body_offsets + 4 * (size_t)row + 4) - from);
+}
+/* The body, or where it is, or that it is damaged. */
+static inline void qsi_messages_read_body(const struct qsi_messages *view, uint32_t row,
+                                          struct qsi_body *body_out)
+{
+    struct qsi_slice cell = qsi_messages_body(view, row);
+
+    if (qsi_messages_is_stored(view, row)) {
+        qsi_body_decode(body_out, cell);
+    } else {
+        body_out->kind = QSI_BODY_EMBEDDED;
+        body_out->bytes = cell;
+    }
+}
+/* REQUIRES a stored one, in a record that has passed qsi_messages_check: no message in it is known
+ * to be damaged. */
+struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint32_t row);
+/* How many bytes the body has, wherever it is; 0 of a damaged one. */
+uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row);
+static inline uint64_t qsi_messages_destination_queue(const struct qsi_messages *view,
+                                                      uint32_t index)
+{
+    return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES);
+}
+static inline uint64_t qsi_messages_destination_seq(const struct qsi_messages *view, uint32_t index)
+{
+    return qsi_get_u64(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 8);
+}
+static inline uint32_t qsi_messages_destination_rows(const struct qsi_messages *view,
+                                                     uint32_t index)
+{
+    return qsi_get_u32(view->destinations + (size_t)index * QSI_MESSAGES_DESTINATION_BYTES + 16);
+}
+
+#endif

@@ -1,0 +1,585 @@
+/* Building a record of rows of others.
+ *
+ * Invariants: codes has one code for each row, an index of routes; contents has one entry for each
+ * stored row that was read, in their order; every stretch has rows; the sums are those of the
+ * stretches. */
+#include "record_build.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "hash.h"
+#include "messages_write.h"
+
+#include <string.h>
+
+#define NO_CODE UINT32_MAX
+#define SLOTS_FIRST 64u
+/* What a row takes besides properties and body: an offset of each, and a code of its route. */
+#define ROW_BYTES 9u
+#define RECORD_BYTES 1024u /* and a record besides its rows and routes, gaps included */
+
+struct route {
+    struct qsi_slice exchange, key;
+    uint64_t hash;
+};
+
+struct qsi_record_build {
+    uint32_t options;
+    qsi_stored_reader *reader;
+    void *context;
+
+    struct qsi_buf stretches; /* struct qsi_row_stretch */
+    struct qsi_buf codes;     /* uint32_t by row */
+    struct qsi_buf routes;    /* struct route */
+    struct qsi_buf contents;  /* struct qsi_stored_content */
+    struct qsi_buf stored;    /* what they lead to */
+    uint32_t *slots;          /* hash table of codes; slot_count is a power of two */
+    uint32_t slot_count;
+
+    const uint8_t *record; /* the last stretch's; its routes have these codes: */
+    struct qsi_buf record_codes;
+
+    struct qsi_slice properties; /* of the first row, if all have the same */
+    size_t stored_properties_at; /* where they are in stored, if not NO_PLACE */
+    bool properties_differ, has_expiration, has_due, has_stored;
+    uint32_t row_count, route_count;
+    uint64_t routes_bytes, properties_bytes, bodies_bytes;
+    struct qsi_messages_layout layout; /* since measure */
+};
+#define NO_PLACE SIZE_MAX
+
+struct qsi_record_build *qsi_record_build_create(uint32_t options, qsi_stored_reader *reader,
+                                                 void *context)
+{
+    struct qsi_record_build *build = qsi_zalloc(sizeof *build);
+
+    if (build != NULL) {
+        build->options = options;
+        build->reader = reader;
+        build->context = context;
+        qsi_record_build_clear(build);
+    }
+    return build;
+}
+
+void qsi_record_build_destroy(struct qsi_record_build *build)
+{
+    if (build == NULL) {
+        return;
+    }
+    qsi_buf_fini(&build->stretches);
+    qsi_buf_fini(&build->codes);
+    qsi_buf_fini(&build->routes);
+    qsi_buf_fini(&build->contents);
+    qsi_buf_fini(&build->stored);
+    qsi_buf_fini(&build->record_codes);
+    qsi_free(build->slots);
+    qsi_free(build);
+}
+
+void qsi_record_build_clear(struct qsi_record_build *build)
+{
+    qsi_buf_clear(&build->stretches);
+    qsi_buf_clear(&build->codes);
+    qsi_buf_clear(&build->routes);
+    qsi_buf_clear(&build->contents);
+    qsi_buf_clear(&build->stored);
+    if (build->slots != NULL) {
+        memset(build->slots, 0xff, build->slot_count * sizeof *build->slots);
+    }
+    build->record = NULL;
+    build->properties = QSI_SLICE_NULL;
+    build->stored_properties_at = NO_PLACE;
+    build->properties_differ = build->has_expiration = build->has_due = build->has_stored = false;
+    build->row_count = build->route_count = 0;
+    build->routes_bytes = build->properties_bytes = build->bodies_bytes = 0;
+    build->layout = (struct qsi_messages_layout){0};
+}
+
+uint32_t qsi_record_build_rows(const struct qsi_record_build *build)
+{
+    return build->row_count;
+}
+
+/* ---- routes ---- */
+
+static struct route *routes_of(const struct qsi_record_build *build)
+{
+    return (struct route *)(void *)build->routes.data;
+}
+
+static uint64_t hash_route(struct qsi_slice exchange, struct qsi_slice key)
+{
+    uint8_t bytes[1 + 2 * UINT8_MAX];
+    uint8_t *end = bytes + 1;
+
+    bytes[0] = (uint8_t)exchange.bytes;
+    end = qsi_slice_put(end, exchange);
+    end = qsi_slice_put(end, key);
+    return qsi_hash(bytes, (size_t)(end - bytes));
+}
+
+static void put_slot(struct qsi_record_build *build, uint64_t hash, uint32_t code)
+{
+    uint32_t mask = build->slot_count - 1;
+    uint32_t i = (uint32_t)hash & mask;
+
+    while (build->slots[i] != NO_CODE) {
+        i = (i + 1) & mask;
+    }
+    build->slots[i] = code;
+}
+
+/* At most half of the slots are taken. */
+static qs_status grow_slots(struct qsi_record_build *build)
+{
+    uint32_t count = build->slot_count == 0 ? SLOTS_FIRST : 2 * build->slot_count;
+    uint32_t *slots;
+
+    if (2 * (build->route_count + 1) <= build->slot_count) {
+        return QS_OK;
+    }
+    slots = qsi_alloc(count * sizeof *slots);
+    if (slots == NULL) {
+        return QS_ENOMEM;
+    }
+    memset(slots, 0xff, count * sizeof *slots);
+    qsi_free(build->slots);
+    build->slots = slots;
+    build->slot_count = count;
+    for (uint32_t code = 0; code < build->route_count; code++) {
+        put_slot(build, routes_of(build)[code].hash, code);
+    }
+    return QS_OK;
+}
+
+static bool is_route(const struct route *route, const struct qsi_route_view *view)
+{
+    return qsi_slice_compare(route->exchange, view->exchange) == 0 &&
+           qsi_slice_compare(route->key, view->key) == 0;
+}
+
+/* The code of a route, which is made if it is new. */
+static qs_status find_code(struct qsi_record_build *build, const struct qsi_route_view *view,
+                           uint32_t *code_out)
+{
+    struct route route = {.exchange = view->exchange, .key = view->key};
+    uint32_t last = build->row_count > 0
+                        ? ((uint32_t *)(void *)build->codes.data)[build->row_count - 1]
+                        : NO_CODE;
+
+    if (last != NO_CODE &&
+        is_route(&routes_of(build)[last], view)) { /* as the row before, mostly */
+        *code_out = last;
+        return QS_OK;
+    }
+    QS_TRY(grow_slots(build));
+    route.hash = hash_route(route.exchange, route.key);
+    for (uint32_t i = (uint32_t)route.hash;; i++) {
+        uint32_t code = build->slots[i & (build->slot_count - 1)];
+        if (code == NO_CODE) {
+            break;
+        }
+        if (routes_of(build)[code].hash == route.hash && is_route(&routes_of(build)[code], view)) {
+            *code_out = code;
+            return QS_OK;
+        }
+    }
+    QS_TRY(qsi_buf_append(&build->routes, &route, sizeof route));
+    *code_out = build->route_count;
+    put_slot(build, route.hash, build->route_count);
+    build->route_count += 1;
+    build->routes_bytes += qsi_route_bytes(route.exchange.bytes, route.key.bytes, 1);
+    return QS_OK;
+}
+
+/* The same of a row, with what is known of its record's other rows. */
+static qs_status row_code(struct qsi_record_build *build, const struct qsi_messages *view,
+                          uint32_t row, uint32_t *code_out)
+{
+    uint32_t *codes = (uint32_t *)(void *)build->record_codes.data;
+    uint32_t route = qsi_messages_row_route(view, row);
+    struct qsi_route_view route_view;
+
+    if (codes[route] != NO_CODE) {
+        *code_out = codes[route];
+        return QS_OK;
+    }
+    route_view = qsi_messages_route(view, route);
+    QS_TRY(find_code(build, &route_view, code_out));
+    codes[route] = *code_out;
+    return QS_OK;
+}
+
+static qs_status begin_record(struct qsi_record_build *build, const struct qsi_messages *view)
+{
+    size_t bytes = view->route_count * sizeof(uint32_t);
+    uint8_t *room;
+
+    if (build->record == view->record) {
+        return QS_OK;
+    }
+    qsi_buf_clear(&build->record_codes);
+    QS_TRY(qsi_buf_reserve(&build->record_codes, bytes, &room));
+    memset(room, 0xff, bytes);
+    build->record = view->record;
+    return QS_OK;
+}
+
+/* ---- adding rows ---- */
+
+/* What is to be added of one row. */
+struct row {
+    struct qsi_slice properties;
+    uint32_t body_bytes;
+    bool was_read; /* from the message store: content tells where it is */
+    struct qsi_stored_content content;
+};
+
+static bool reads_row(const struct qsi_record_build *build, const struct qsi_messages *view,
+                      uint32_t row)
+{
+    return (build->options & QSI_BUILD_KEEP_STORED) == 0 && qsi_messages_is_stored(view, row);
+}
+
+static qs_status look_at(struct qsi_record_build *build, const struct qsi_messages *view,
+                         uint32_t row, struct row *row_out, qs_error *error)
+{
+    struct qsi_body stored;
+
+    if (QS_LIKELY(!reads_row(build, view, row))) {
+        *row_out = (struct row){
+            .properties = qsi_messages_properties(view, row),
+            .body_bytes = qsi_messages_body(view, row).bytes,
+        };
+        return QS_OK;
+    }
+    *row_out = (struct row){.was_read = true};
+    QS_ASSERT(build->reader != NULL);
+    qsi_messages_read_body(view, row, &stored);
+    QS_TRY(build->reader(build->context, &stored, &build->stored, &row_out->content, error));
+    row_out->properties = qsi_slice_make(build->stored.data + row_out->content.properties_at,
+                                         row_out->content.properties_bytes);
+    row_out->body_bytes = row_out->content.body_bytes;
+    return QS_OK;
+}
+
+static struct qsi_slice first_properties(const struct qsi_record_build *build)
+{
+    return build->stored_properties_at == NO_PLACE
+               ? build->properties
+               : qsi_slice_make(build->stored.data + build->stored_properties_at,
+                                build->properties.bytes);
+}
+
+static bool has_same_properties(const struct qsi_record_build *build, const struct row *row)
+{
+    struct qsi_slice first = first_properties(build);
+
+    return build->row_count == 0 ||
+           (first.data == row->properties.data && first.bytes == row->properties.bytes) ||
+           qsi_slice_compare(first, row->properties) == 0;
+}
+
+static bool fits(const struct qsi_record_build *build, const struct row *row, bool differ,
+                 uint32_t rows_max, uint64_t bytes_max)
+{
+    uint64_t properties = differ ? build->properties_bytes + row->properties.bytes : 0;
+
+    return build->row_count == 0 ||
+           (build->row_count < rows_max && RECORD_BYTES + build->routes_bytes + properties +
+                                                   build->bodies_bytes + row->body_bytes +
+                                                   ROW_BYTES * ((uint64_t)build->row_count + 1) <=
+                                               bytes_max);
+}
+
+static qs_status note_row(struct qsi_record_build *build, const struct qsi_messages *view,
+                          uint32_t row, const struct row *note)
+{
+    uint32_t code;
+
+    QS_TRY(row_code(build, view, row, &code));
+    QS_TRY(qsi_buf_append(&build->codes, &code, sizeof code));
+    if (note->was_read) {
+        qs_status status = qsi_buf_append(&build->contents, &note->content, sizeof note->content);
+        if (status != QS_OK) {
+            build->codes.bytes -= sizeof code;
+            return status;
+        }
+    }
+    if (build->row_count == 0) {
+        build->properties = note->properties;
+        build->stored_properties_at = note->was_read ? note->content.properties_at : NO_PLACE;
+    }
+    build->properties_bytes += note->properties.bytes;
+    build->bodies_bytes += note->body_bytes;
+    build->has_expiration =
+        build->has_expiration || qsi_messages_expiration(view, row) != QSI_NO_EXPIRATION;
+    build->has_due = build->has_due || qsi_messages_due(view, row) != 0;
+    build->has_stored = build->has_stored || (!note->was_read && qsi_messages_is_stored(view, row));
+    build->row_count += 1;
+    return QS_OK;
+}
+
+/* Room for the stretch, so that its rows, once noted, belong to one. */
+static qs_status open_stretch(struct qsi_record_build *build, const struct qsi_row_stretch *stretch)
+{
+    struct qsi_row_stretch empty = {.record = stretch->record, .first_row = stretch->first_row};
+    size_t count = build->stretches.bytes / sizeof empty;
+
+    if (count > 0) {
+        const struct qsi_row_stretch *last =
+            (const struct qsi_row_stretch *)(const void *)build->stretches.data + count - 1;
+        if (last->record == stretch->record &&
+            last->first_row + last->count == stretch->first_row) {
+            return QS_OK;
+        }
+    }
+    return qsi_buf_append(&build->stretches, &empty, sizeof empty);
+}
+
+static void close_stretch(struct qsi_record_build *build, uint32_t taken)
+{
+    size_t count = build->stretches.bytes / sizeof(struct qsi_row_stretch);
+    struct qsi_row_stretch *last =
+        (struct qsi_row_stretch *)(void *)build->stretches.data + count - 1;
+
+    last->count += taken;
+    if (last->count == 0) {
+        build->stretches.bytes -= sizeof *last;
+    }
+}
+
+qs_status qsi_record_build_add(struct qsi_record_build *build,
+                               const struct qsi_row_stretch *stretch, uint32_t rows_max,
+                               uint64_t bytes_max, uint32_t *taken_out, qs_error *error)
+{
+    struct qsi_messages view;
+    qs_status status;
+    uint32_t taken = 0;
+
+    *taken_out = 0;
+    if (stretch->count == 0) {
+        return QS_OK;
+    }
+    qsi_messages_view(&view, stretch->record);
+    QS_ASSERT(stretch->first_row < view.row_count &&
+              stretch->count <= view.row_count - stretch->first_row);
+    QS_TRY(begin_record(build, &view));
+    QS_TRY(open_stretch(build, stretch));
+    for (status = QS_OK; taken < stretch->count; taken++) {
+        uint32_t row = stretch->first_row + taken;
+        size_t stored_bytes = build->stored.bytes;
+        struct row note;
+        bool differ;
+        status = look_at(build, &view, row, &note, error);
+        if (status != QS_OK) {
+            build->stored.bytes = stored_bytes;
+            break;
+        }
+        differ = build->properties_differ || !has_same_properties(build, &note);
+        if (!fits(build, &note, differ, rows_max, bytes_max)) {
+            build->stored.bytes = stored_bytes;
+            break;
+        }
+        status = note_row(build, &view, row, &note);
+        if (status != QS_OK) {
+            build->stored.bytes = stored_bytes;
+            break;
+        }
+        build->properties_differ = differ;
+    }
+    close_stretch(build, taken);
+    *taken_out = taken;
+    return taken > 0 ? QS_OK : status;
+}
+
+/* ---- writing ---- */
+
+qs_status qsi_record_build_measure(struct qsi_record_build *build, uint64_t *bytes_out,
+                                   qs_error *error)
+{
+    QS_ASSERT(build->row_count > 0);
+    build->layout = (struct qsi_messages_layout){
+        .row_count = build->row_count,
+        .route_count = build->route_count,
+        .destination_count = 1,
+        .routes_bytes = build->routes_bytes,
+        .properties_bytes =
+            build->properties_differ ? build->properties_bytes : build->properties.bytes,
+        .bodies_bytes = build->bodies_bytes,
+        .flags = (uint8_t)((build->properties_differ ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
+                           (build->has_stored ? QSI_MESSAGES_HAS_STORED : 0)),
+    };
+    if ((build->options & QSI_BUILD_ALIGNED) != 0) {
+        build->layout.flags |= QSI_MESSAGES_ALIGNED;
+    }
+    if ((build->options & QSI_BUILD_EXPIRATIONS) != 0 && build->has_expiration) {
+        build->layout.flags |= QSI_MESSAGES_HAS_EXPIRATION;
+    }
+    if ((build->options & QSI_BUILD_DUES) != 0 && build->has_due) {
+        build->layout.flags |= QSI_MESSAGES_HAS_DUE;
+    }
+    QS_TRY(qsi_messages_layout(&build->layout, error));
+    *bytes_out = build->layout.record_bytes;
+    return QS_OK;
+}
+
+static uint32_t put_routes(const struct qsi_record_build *build, uint8_t *record)
+{
+    static const uint32_t destination = 0;
+    const struct qsi_messages_layout *layout = &build->layout;
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < build->route_count; i++) {
+        const struct route *route = &routes_of(build)[i];
+        qsi_messages_put_route(record, layout, i, &at, route->exchange, route->key, &destination,
+                               1);
+    }
+    qsi_messages_put_row_routes(record, layout, (const uint32_t *)(const void *)build->codes.data);
+    return (uint32_t)(layout->routes_at + 4 * (uint64_t)build->route_count + at);
+}
+
+/* Where the next row goes. */
+struct writing {
+    const struct qsi_record_build *build;
+    uint8_t *record;
+    uint8_t *property_offsets, *property_blobs;
+    uint8_t *body_offsets, *bodies, *stored;
+    uint32_t row, property_at, body_at, content;
+};
+
+static void put_times(struct writing *writing, const struct qsi_messages *view, uint32_t row)
+{
+    const struct qsi_messages_layout *layout = &writing->build->layout;
+
+    if ((layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
+        qsi_messages_put_expiration(writing->record, layout, writing->row,
+                                    qsi_messages_expiration(view, row));
+    }
+    if ((layout->flags & QSI_MESSAGES_HAS_DUE) != 0) {
+        qsi_messages_put_due(writing->record, layout, writing->row, qsi_messages_due(view, row));
+    }
+}
+
+static void put_row(struct writing *writing, struct qsi_slice properties, struct qsi_slice body)
+{
+    if (writing->property_offsets != NULL) {
+        qsi_put_u32(writing->property_offsets + 4 * (size_t)writing->row, writing->property_at);
+        qsi_slice_put(writing->property_blobs + writing->property_at, properties);
+        writing->property_at += properties.bytes;
+    }
+    qsi_put_u32(writing->body_offsets + 4 * (size_t)writing->row, writing->body_at);
+    qsi_slice_put(writing->bodies + writing->body_at, body);
+    writing->body_at += body.bytes;
+}
+
+/* Rows whose cells can be copied together: none of them was read from the message store, and there
+ * is nothing to do for each but its offset. */
+static void put_plain_rows(struct writing *writing, const struct qsi_messages *view, uint32_t row,
+                           uint32_t count)
+{
+    const uint8_t *from = view->body_offsets + 4 * (size_t)row;
+    uint8_t *to = writing->body_offsets + 4 * (size_t)writing->row;
+    uint32_t first = qsi_get_u32(from);
+    uint32_t bytes = qsi_get_u32(from + 4 * (size_t)count) - first;
+    uint32_t shift = writing->body_at - first;
+
+    for (uint32_t i = 0; i < count; i++) {
+        qsi_put_u32(to + 4 * (size_t)i, qsi_get_u32(from + 4 * (size_t)i) + shift);
+    }
+    qsi_slice_put(writing->bodies + writing->body_at, qsi_slice_make(view->bodies + first, bytes));
+    writing->body_at += bytes;
+    writing->row += count;
+}
+
+static void put_stretch(struct writing *writing, const struct qsi_row_stretch *stretch)
+{
+    const struct qsi_record_build *build = writing->build;
+    const struct qsi_stored_content *contents =
+        (const struct qsi_stored_content *)(const void *)build->contents.data;
+    bool has_times =
+        (build->layout.flags & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE)) != 0;
+    struct qsi_messages view;
+
+    qsi_messages_view(&view, stretch->record);
+    if (view.stored == NULL && !has_times && writing->property_offsets == NULL) {
+        put_plain_rows(writing, &view, stretch->first_row, stretch->count);
+        return;
+    }
+    for (uint32_t i = 0; i < stretch->count; i++, writing->row++) {
+        uint32_t row = stretch->first_row + i;
+        struct qsi_slice properties = qsi_messages_properties(&view, row);
+        struct qsi_slice body = qsi_messages_body(&view, row);
+        if (reads_row(build, &view, row)) {
+            const struct qsi_stored_content *content = &contents[writing->content++];
+            properties = qsi_slice_make(build->stored.data + content->properties_at,
+                                        content->properties_bytes);
+            body = qsi_slice_make(build->stored.data + content->body_at, content->body_bytes);
+        } else if (qsi_messages_is_stored(&view, row)) {
+            writing->stored[writing->row / 8] |= (uint8_t)(1u << (writing->row % 8));
+        }
+        put_row(writing, properties, body);
+        put_times(writing, &view, row);
+    }
+}
+
+void qsi_record_build_write(struct qsi_record_build *build, uint8_t *record_out,
+                            uint64_t destination_id, uint64_t first_seq, uint64_t time_us,
+                            uint32_t *dictionary_bytes_out)
+{
+    const struct qsi_messages_layout *layout = &build->layout;
+    const struct qsi_row_stretch *stretches =
+        (const struct qsi_row_stretch *)(const void *)build->stretches.data;
+    size_t count = build->stretches.bytes / sizeof *stretches;
+    struct writing writing = {.build = build, .record = record_out};
+    uint8_t *properties = qsi_messages_properties_place(record_out, layout);
+    uint32_t dictionary_bytes;
+
+    QS_ASSERT(layout->row_count == build->row_count && layout->row_count > 0);
+    qsi_messages_begin(record_out, layout);
+    qsi_messages_put_time(record_out, time_us);
+    qsi_messages_put_destination(record_out, 0, destination_id, first_seq, build->row_count);
+    dictionary_bytes = put_routes(build, record_out);
+    if (build->properties_differ) {
+        writing.property_offsets = properties;
+        writing.property_blobs = properties + 4 * ((size_t)build->row_count + 1);
+    } else {
+        qsi_put_u32(properties, build->properties.bytes);
+        qsi_slice_put(properties + 4, first_properties(build));
+    }
+    writing.stored = qsi_messages_stored_place(record_out, layout);
+    writing.body_offsets = qsi_messages_body_offsets_place(record_out, layout);
+    writing.bodies = qsi_messages_bodies_place(record_out, layout);
+    for (size_t i = 0; i < count; i++) {
+        put_stretch(&writing, &stretches[i]);
+    }
+    QS_ASSERT(writing.row == build->row_count && writing.body_at == build->bodies_bytes);
+    qsi_put_u32(writing.body_offsets + 4 * (size_t)writing.row, writing.body_at);
+    if (writing.property_offsets != NULL) {
+        qsi_put_u32(writing.property_offsets + 4 * (size_t)writing.row, writing.property_at);
+    }
+    if (dictionary_bytes_out != NULL) {
+        *dictionary_bytes_out = dictionary_bytes;
+    }
+}
+
+struct qsi_row_stretch qsi_messages_ref_stretch(const struct qsi_messages_ref *ref, uint32_t i,
+                                                uint32_t end)
+{
+    struct qsi_row_stretch stretch = {.count = 1};
+
+    stretch.record = qsi_messages_ref_record(ref, i, &stretch.first_row);
+    if (ref->single_records) {
+        return stretch;
+    }
+    if (ref->rows == NULL) {
+        stretch.count = end - i;
+        return stretch;
+    }
+    while (i + stretch.count < end &&
+           ref->rows[i + stretch.count] == stretch.first_row + stretch.count) {
+        stretch.count += 1;
+    }
+    return stretch;
+}

@@ -1,0 +1,152 @@
+/* Encoding and checking of records about streams. */
+#include "stream_record.h"
+
+#include "error.h"
+
+#include <inttypes.h>
+
+static void put_head(uint8_t *record, uint32_t bytes, uint8_t type)
+{
+    qsi_put_u32(record, bytes);
+    record[4] = type;
+    record[5] = 0;
+    qsi_put_u16(record + 6, 0);
+}
+
+/* ---- stream trimmed: stream id u64 | first u64 ---- */
+
+void qsi_stream_trim_encode(uint8_t *record_out, const struct qsi_stream_trim *trim)
+{
+    put_head(record_out, QSI_STREAM_TRIM_BYTES, QSI_RECORD_STREAM_TRIM);
+    qsi_put_u64(record_out + 8, trim->stream_id);
+    qsi_put_u64(record_out + 16, trim->first);
+}
+
+qs_status qsi_stream_trim_decode(struct qsi_stream_trim *trim_out, const uint8_t *record,
+                                 qs_error *error)
+{
+    if (qsi_record_length(record) != QSI_STREAM_TRIM_BYTES) {
+        return qsi_fail(error, QS_ECORRUPT, "stream trim record of %u bytes",
+                        qsi_record_length(record));
+    }
+    *trim_out = (struct qsi_stream_trim){
+        .stream_id = qsi_get_u64(record + 8),
+        .first = qsi_get_u64(record + 16),
+    };
+    return QS_OK;
+}
+
+/* ---- stream state: stream id, first, flushed, next, last time u64 each | segment count u32 | 0 |
+ * segments: first, next, end, last_at, first time, last time, salt u64 each, block count u32,
+ * sealed u32 ---- */
+
+void qsi_stream_state_encode(uint8_t *record_out, const struct qsi_stream_state *state)
+{
+    put_head(record_out, (uint32_t)qsi_stream_state_bytes(state->segment_count),
+             QSI_RECORD_STREAM_STATE);
+    qsi_put_u64(record_out + 8, state->stream_id);
+    qsi_put_u64(record_out + 16, state->first);
+    qsi_put_u64(record_out + 24, state->flushed);
+    qsi_put_u64(record_out + 32, state->next);
+    qsi_put_u64(record_out + 40, state->last_time_us);
+    qsi_put_u32(record_out + 48, state->segment_count);
+    qsi_put_u32(record_out + 52, 0);
+}
+
+void qsi_stream_state_put_segment(uint8_t *record, uint32_t index,
+                                  const struct qsi_stream_state_segment *segment)
+{
+    uint8_t *at =
+        record + QSI_STREAM_STATE_BYTES + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
+
+    qsi_put_u64(at, segment->first);
+    qsi_put_u64(at + 8, segment->next);
+    qsi_put_u64(at + 16, segment->end);
+    qsi_put_u64(at + 24, segment->last_at);
+    qsi_put_u64(at + 32, segment->first_time_us);
+    qsi_put_u64(at + 40, segment->last_time_us);
+    qsi_put_u64(at + 48, segment->salt);
+    qsi_put_u32(at + 56, segment->block_count);
+    qsi_put_u32(at + 60, segment->sealed ? 1 : 0);
+}
+
+void qsi_stream_state_segment(const struct qsi_stream_state *state, uint32_t index,
+                              struct qsi_stream_state_segment *segment_out)
+{
+    const uint8_t *at = state->segments + (size_t)index * QSI_STREAM_SEGMENT_BYTES_IN_RECORD;
+
+    *segment_out = (struct qsi_stream_state_segment){
+        .first = qsi_get_u64(at),
+        .next = qsi_get_u64(at + 8),
+        .end = qsi_get_u64(at + 16),
+        .last_at = qsi_get_u64(at + 24),
+        .first_time_us = qsi_get_u64(at + 32),
+        .last_time_us = qsi_get_u64(at + 40),
+        .salt = qsi_get_u64(at + 48),
+        .block_count = qsi_get_u32(at + 56),
+        .sealed = qsi_get_u32(at + 60) == 1,
+    };
+}
+
+static qs_status bad(qs_error *error, const struct qsi_stream_state *state, const char *what)
+{
+    return qsi_fail(error, QS_ECORRUPT, "state of stream %" PRIu64 ": %s", state->stream_id, what);
+}
+
+static qs_status check_segments(const struct qsi_stream_state *state, qs_error *error)
+{
+    uint64_t next = 0, time_us = 0;
+
+    for (uint32_t i = 0; i < state->segment_count; i++) {
+        struct qsi_stream_state_segment segment;
+        uint32_t sealed =
+            qsi_get_u32(state->segments + (size_t)i * QSI_STREAM_SEGMENT_BYTES_IN_RECORD + 60);
+        qsi_stream_state_segment(state, i, &segment);
+        if (sealed > 1) {
+            return bad(error, state, "a segment is neither sealed nor open");
+        }
+        if (segment.first < next || segment.next <= segment.first) {
+            return bad(error, state, "segments overlap");
+        }
+        if (segment.first_time_us < time_us || segment.last_time_us < segment.first_time_us) {
+            return bad(error, state, "times decrease");
+        }
+        if (segment.block_count == 0 || segment.last_at == 0 || segment.end <= segment.last_at ||
+            segment.next - segment.first < segment.block_count) {
+            return bad(error, state, "a segment has no such file");
+        }
+        next = segment.next;
+        time_us = segment.last_time_us;
+    }
+    if (next > state->flushed || time_us > state->last_time_us) {
+        return bad(error, state, "segments end behind what is flushed");
+    }
+    return QS_OK;
+}
+
+qs_status qsi_stream_state_decode(struct qsi_stream_state *state_out, const uint8_t *record,
+                                  qs_error *error)
+{
+    uint32_t bytes = qsi_record_length(record);
+
+    if (bytes < QSI_STREAM_STATE_BYTES) {
+        return qsi_fail(error, QS_ECORRUPT, "stream state record of %u bytes", bytes);
+    }
+    *state_out = (struct qsi_stream_state){
+        .stream_id = qsi_get_u64(record + 8),
+        .first = qsi_get_u64(record + 16),
+        .flushed = qsi_get_u64(record + 24),
+        .next = qsi_get_u64(record + 32),
+        .last_time_us = qsi_get_u64(record + 40),
+        .segment_count = qsi_get_u32(record + 48),
+        .segments = record + QSI_STREAM_STATE_BYTES,
+    };
+    if (bytes != qsi_stream_state_bytes(state_out->segment_count)) {
+        return qsi_fail(error, QS_ECORRUPT, "stream state record of %u bytes with %u segments",
+                        bytes, state_out->segment_count);
+    }
+    if (state_out->first > state_out->flushed || state_out->flushed > state_out->next) {
+        return bad(error, state_out, "offsets contradict each other");
+    }
+    return check_segments(state_out, error);
+}

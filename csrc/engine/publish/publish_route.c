@@ -1,0 +1,131 @@
+/* Where one message goes. */
+#include "alloc.h"
+#include "check.h"
+#include "death.h"
+#include "limits.h"
+#include "priorities.h"
+#include "properties.h"
+#include "publishing.h"
+
+/* Would the queue refuse the dead-lettered message, behind what the transaction has for it
+ * already? */
+static bool is_full_for(const struct publishing *dead_letter, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct pending_records *pending_records = dead_letter->channel->tx_records;
+    uint64_t count = 1, body_bytes = dead_letter->body.bytes;
+
+    for (uint32_t i = 0; pending_records != NULL && i < pending_records->count; i++) {
+        const struct pending_record *pending_record = &pending_records->items[i];
+        for (uint32_t k = 0; k < pending_record->destination_count; k++) {
+            const struct pending_destination *destination = &pending_record->destinations[k];
+            if (qsi_queue_in(destination->queue_id) == queue->container.id) {
+                count += destination->run->count;
+                body_bytes += qsi_policy_counts_bytes(&queue->policy)
+                                  ? qsi_run_body_bytes(destination->run)
+                                  : 0;
+            }
+        }
+    }
+    return qsi_queue_would_refuse(queue, count, body_bytes);
+}
+
+/* A dead-lettered message does not go where it would go round for ever, nor where it would be
+ * refused and dropped. */
+static bool is_open(const struct publishing *publishing, const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return (publishing->may_go_round || !qsi_death_is_cycle(publishing->properties, queue->name)) &&
+           !(qsi_queue_refuses(queue) && !qsi_queue_passes_on(queue) &&
+             is_full_for(publishing, queue));
+}
+
+static qs_status leave_out(struct publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_route *all = publishing->route;
+    struct qsi_destination **open =
+        qsi_realloc((void *)(uintptr_t)publishing->open_route.destinations,
+                    (all->count + 1) * sizeof(struct qsi_destination *));
+
+    if (open == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "dead letter");
+    }
+    publishing->open_route = (struct qsi_route){.destinations = open};
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (is_open(publishing, qsi_queue_of(all->destinations[i]))) {
+            open[publishing->open_route.count++] = all->destinations[i];
+        }
+    }
+    publishing->route = &publishing->open_route;
+    return QS_OK;
+}
+
+/* Dead letters may go to internal exchanges, and nowhere if there is none. */
+static qs_status look_up_once(struct publishing *publishing, qs_error *error)
+{
+    static const struct qsi_route nowhere = {0};
+    struct qsi_router *router = &publishing->channel->store->router;
+    struct qsi_exchange *exchange;
+
+    if (QS_LIKELY(!publishing->is_dead_letter)) {
+        return qsi_router_lookup(router, publishing->exchange, &publishing->routing,
+                                 &publishing->route, error);
+    }
+    exchange = qsi_router_find(router, publishing->exchange);
+    publishing->route = &nowhere;
+    return exchange != NULL ? qsi_exchange_lookup(router, exchange, &publishing->routing,
+                                                  &publishing->route, error)
+                            : QS_OK;
+}
+
+qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
+{
+    struct qsi_slice properties = publishing->properties;
+
+    QS_TRY(look_up_once(publishing, error));
+    if (QS_LIKELY(!publishing->route->by_headers ||
+                  !qsi_slice_is_null(publishing->routing.headers))) {
+        return QS_OK;
+    }
+    publishing->routing.headers = qsi_properties_headers(properties.data, properties.bytes);
+    if (qsi_slice_is_null(publishing->routing.headers)) {
+        return QS_OK;
+    }
+    return look_up_once(publishing, error);
+}
+
+qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)
+{
+    qsi_router_trim(&publishing->channel->store->router);
+    QS_TRY(qsi_publishing_look_up(publishing, error));
+    if (QS_UNLIKELY(publishing->copies != NULL)) {
+        QS_TRY(qsi_copies_check(publishing->copies, error));
+    }
+    if (publishing->is_dead_letter) {
+        QS_TRY(leave_out(publishing, error));
+    }
+    publishing->durable_count = publishing->stream_count = 0;
+    publishing->expires = publishing->expiration_ms != QSI_NO_EXPIRATION;
+    publishing->may_be_refused = publishing->is_refused = false;
+    publishing->priority = 0;
+    for (uint32_t i = 0; i < publishing->route->count; i++) {
+        const struct store_queue *queue = qsi_queue_of(publishing->route->destinations[i]);
+        publishing->durable_count += (queue->flags & QS_DURABLE) != 0 ? 1 : 0;
+        publishing->stream_count += queue->stream != NULL ? 1 : 0;
+        publishing->expires =
+            publishing->expires || qsi_policy_has_ttl(&queue->policy) || queue->stream != NULL;
+        if (QS_UNLIKELY(qsi_queue_refuses(queue))) {
+            publishing->may_be_refused = true;
+            publishing->is_refused =
+                publishing->is_refused ||
+                (publishing->due_us == 0 && /* what is delayed is not ready, and not too much */
+                 qsi_queue_would_refuse(queue, 1, publishing->body.bytes));
+        }
+        if (QS_UNLIKELY(queue->priorities != NULL)) {
+            publishing->priority =
+                qsi_properties_priority(publishing->properties.data, publishing->properties.bytes);
+        }
+    }
+    return QS_OK;
+}

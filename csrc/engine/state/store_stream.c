@@ -1,0 +1,128 @@
+/* A stream's part of a queue. */
+#include "store_stream.h"
+
+#include "alloc.h"
+#include "check.h"
+#include "journal.h"
+#include "lock.h"
+#include "policy.h"
+#include "store.h"
+
+#include <string.h>
+
+static uint64_t or_none(uint64_t limit)
+{
+    return limit == QSI_UNLIMITED ? 0 : limit;
+}
+
+struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
+                                             struct qsi_slice arguments)
+{
+    struct store_stream *stream = qsi_zalloc(sizeof *stream);
+    struct qsi_stream_policy policy;
+    struct qsi_stream_limits limits;
+
+    if (stream == NULL) {
+        return NULL;
+    }
+    qsi_stream_policy_parse(&policy, arguments);
+    limits = (struct qsi_stream_limits){
+        .segment_bytes = policy.segment_bytes,
+        .max_bytes = or_none(policy.bytes_max),
+        .max_age_us = or_none(policy.age_us_max),
+        .max_messages = or_none(policy.messages_max),
+    };
+    if (qsi_stream_init(&stream->log, shared, id, &limits) != QS_OK) {
+        qsi_free(stream);
+        return NULL;
+    }
+    return stream;
+}
+
+void qsi_store_stream_destroy(struct store_stream *stream)
+{
+    struct qsi_map_cursor walk;
+
+    if (stream == NULL) {
+        return;
+    }
+    walk = qsi_map_begin(&stream->cursors);
+    while (qsi_map_next(&stream->cursors, &walk)) {
+        qsi_free(walk.value);
+    }
+    qsi_map_fini(&stream->cursors);
+    qsi_container_fini(&stream->log.container);
+    qsi_free(stream);
+}
+
+const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,
+                                           struct qsi_slice group)
+{
+    const struct store_cursor *cursor = qsi_map_get(&stream->cursors, group.data, group.bytes);
+
+    return cursor != NULL && cursor->offset != QSI_CURSOR_GONE ? cursor : NULL;
+}
+
+uint64_t qsi_cursor_count(const struct store_stream *stream)
+{
+    struct qsi_map_cursor walk = qsi_map_begin(&stream->cursors);
+    uint64_t count = 0;
+
+    while (qsi_map_next(&stream->cursors, &walk)) {
+        count += ((const struct store_cursor *)walk.value)->offset != QSI_CURSOR_GONE ? 1 : 0;
+    }
+    return count;
+}
+
+qs_status qsi_cursor_reserve(struct store_stream *stream, struct qsi_slice group)
+{
+    struct store_cursor *cursor;
+
+    if (qsi_map_get(&stream->cursors, group.data, group.bytes) != NULL) {
+        return QS_OK;
+    }
+    cursor = qsi_zalloc(sizeof *cursor);
+    if (cursor == NULL) {
+        return QS_ENOMEM;
+    }
+    cursor->offset = QSI_CURSOR_GONE;
+    if (qsi_map_put(&stream->cursors, group.data, group.bytes, cursor) != QS_OK) {
+        qsi_free(cursor);
+        return QS_ENOMEM;
+    }
+    return QS_OK;
+}
+
+void qsi_cursor_set(struct store_stream *stream, const struct qsi_cursor_record *record)
+{
+    struct store_cursor *cursor =
+        qsi_map_get(&stream->cursors, record->group.data, record->group.bytes);
+
+    QS_ASSERT(cursor != NULL && record->own.bytes <= sizeof cursor->own);
+    cursor->offset = record->offset;
+    cursor->own_bytes = record->own.bytes;
+    if (record->own.bytes > 0) {
+        memcpy(cursor->own, record->own.data, record->own.bytes);
+    }
+}
+
+uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
+{
+    uint64_t next = stream->log.container.next_seq;
+    uint64_t appended, durable;
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (store->journal == NULL) { /* opened for reading only */
+        return next;
+    }
+    appended = qsi_journal_appended_lsn(store->journal);
+    durable = qsi_journal_durable_lsn(store->journal);
+    if (durable >= appended) {
+        stream->durable_next = next;
+    } else if (durable >= stream->marked_lsn) {
+        stream->durable_next = stream->marked_next;
+        stream->marked_next = next;
+        stream->marked_lsn = appended;
+    }
+    return stream->durable_next;
+}

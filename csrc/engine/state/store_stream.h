@@ -1,0 +1,57 @@
+/* A stream of the store: a log, and how far the groups of its readers are.
+ *
+ * To all that takes, settles, expires or counts messages a stream is a queue that stays empty: its
+ * messages are in the log, and nobody takes them. */
+#ifndef QSI_STORE_STREAM_H
+#define QSI_STORE_STREAM_H
+
+#include "cursor_record.h"
+#include "map.h"
+#include "store_queue.h"
+#include "stream.h"
+#include "stream_policy.h"
+#include "thread_safety.h"
+
+#define QSI_CURSOR_GONE UINT64_MAX /* the offset of a group that has no cursor any more */
+
+struct store_cursor {
+    uint64_t offset;
+    uint32_t own_bytes;
+    uint8_t own[QSI_CURSOR_OWN_BYTES_MAX];
+};
+
+struct store_stream {
+    struct qsi_stream log;
+    struct qsi_map cursors; /* group -> store_cursor */
+    /* Readers get what is below durable_next; what is below marked_next is durable when marked_lsn
+     * is. */
+    uint64_t durable_next, marked_next, marked_lsn;
+};
+
+/* Readers never get what is not durable: after a crash other messages would have its offsets, and
+ * who keeps offsets elsewhere would miss them.  Publishing costs nothing for that: who asks sets a
+ * mark for who asks next. */
+struct qs_store;
+uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex);
+
+static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
+{
+    return queue->messages->next_seq - queue->stream->log.first;
+}
+
+/* QS_ENOMEM: NULL.  REQUIRES arguments that were checked. */
+struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
+                                             struct qsi_slice arguments);
+void qsi_store_stream_destroy(struct store_stream *stream); /* NULL is fine */
+
+/* NULL: the group has none. */
+const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,
+                                           struct qsi_slice group);
+uint64_t qsi_cursor_count(const struct store_stream *stream);
+/* Room for the cursor of a group: qsi_cursor_set cannot fail then.  QS_ENOMEM. */
+qs_status qsi_cursor_reserve(struct store_stream *stream, struct qsi_slice group) QS_MUST_CHECK;
+/* REQUIRES that room, and sizes within the bounds. */
+void qsi_cursor_set(struct store_stream *stream, const struct qsi_cursor_record *cursor);
+
+#endif

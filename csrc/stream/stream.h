@@ -1,0 +1,223 @@
+/* One stream: a retained log of messages, which any number of readers read and nobody settles.
+ *
+ * An offset is a message's sequence: 64 bits, counting up, never reused.  What is below
+ * flushed_seq is in the stream's files (blocks/); what is above is in runs of memory, the tail,
+ * whose records the journal has.  Flushed runs stay in memory until they are dropped, so readers
+ * that keep up never read a file.  A stream keeps transient messages like others.
+ *
+ * A file is a segment: consecutive offsets.  One file at a time grows; when it has segment_bytes
+ * it is sealed, and a new one begins.  Retention drops whole sealed segments from the front.
+ *
+ * Times never decrease: a message's time is that of its record, or the last one's if that is
+ * later.
+ *
+ * REQUIRES lock: the engine's covers every call, but those that say "without the lock": these read
+ * files and memory that does not change, through a view or a job that holds on to it. */
+#ifndef QSI_STREAM_H
+#define QSI_STREAM_H
+
+#include "block_cache.h"
+#include "block_file.h"
+#include "block_read.h"
+#include "budget.h"
+#include "buf.h"
+#include "container.h"
+#include "message_store.h"
+#include "thread_safety.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of messages that are in no file: with more a checkpoint flushes them first. */
+#define QSI_STREAM_CARRIED_MAX (UINT64_C(64) << 10)
+#define QSI_STREAM_SEGMENT_BYTES UINT64_C(500000000) /* unless the stream's arguments say more */
+
+/* What the streams of a store have in common. */
+struct qsi_stream_shared {
+    struct qsi_message_store *messages; /* bodies that queues have too; NULL: there are none */
+    struct qsi_budget *budget;          /* NULL: nobody counts */
+    struct qsi_block_dir *blocks;       /* streams/ */
+    struct qsi_block_cache *cache;
+    struct qsi_buf dead;    /* struct qsi_block_file: no stream has them any more */
+    uint64_t flushed_bytes; /* written to files */
+};
+
+/* Zero: no limit, but for segment_bytes. */
+struct qsi_stream_limits {
+    uint64_t segment_bytes;
+    uint64_t max_bytes, max_age_us, max_messages;
+};
+
+/* A segment as memory and checkpoints know it: 64 bytes. */
+struct qsi_stream_segment {
+    uint64_t first;   /* offset of its first row; its file's number */
+    uint64_t next;    /* behind its last row */
+    uint64_t end;     /* of the file; 0: no file yet */
+    uint64_t last_at; /* as of struct qsi_block_file */
+    uint64_t first_time_us, last_time_us;
+    uint64_t salt;
+    uint32_t block_count;
+    uint32_t flags; /* of enum qsi_stream_segment_flag */
+};
+enum qsi_stream_segment_flag {
+    QSI_STREAM_SEALED = 1,
+};
+
+struct qsi_stream_table; /* segments before the active one, in order; shared with views */
+struct qsi_stream_run;
+
+struct qsi_stream {
+    struct qsi_container container; /* next_seq: the next offset; flushed_seq: where files end */
+    struct qsi_stream_shared *shared;
+    struct qsi_stream_limits limits;
+    uint64_t first;                       /* what is below was trimmed */
+    uint64_t last_time_us;                /* of the last message; 0: there was none */
+    uint64_t flushed_time_us;             /* of the last one that is flushed */
+    uint64_t earlier_bytes;               /* of the files in the table */
+    struct qsi_stream_table *table;       /* NULL: it was never needed */
+    uint32_t table_first;                 /* what is before was trimmed */
+    struct qsi_stream_segment active;     /* block_count 0: the next flush makes a file */
+    struct qsi_block_index *active_index; /* its blocks; NULL: nobody has read them since open */
+    struct qsi_stream_run *runs;          /* in order; a gap between them is one of sequences */
+    uint32_t first_run, run_count, run_capacity;
+    struct qsi_run *spare; /* for the next message that is appended alone; or NULL */
+    /* Of the last checkpoint: files whose rows are below it and which are not that segment, or
+     * which end there, were synced. */
+    uint64_t synced_next, synced_segment, synced_end;
+    bool page_aligned; /* a checkpoint names what the active file has */
+    bool is_flushing;  /* a job writes blocks */
+    bool is_deleted;
+};
+extern const struct qsi_container_kind qsi_stream_kind;
+
+void qsi_stream_shared_init(struct qsi_stream_shared *shared);
+void qsi_stream_shared_fini(struct qsi_stream_shared *shared);
+
+/* An empty stream whose first offset is 0.  qsi_container_fini ends it. */
+qs_status qsi_stream_init(struct qsi_stream *stream, struct qsi_stream_shared *shared, uint64_t id,
+                          const struct qsi_stream_limits *limits) QS_MUST_CHECK;
+static inline struct qsi_stream *qsi_stream_of(struct qsi_container *container)
+{
+    return (struct qsi_stream *)(void *)container;
+}
+
+/* ---- appending: qsi_container_reserve, qsi_container_append and their like ----
+ *
+ * The record says when it was published (qsi_messages_put_time).  Recovery appends with the same
+ * calls: qsi_container_skip_to says at which offset, and what is below flushed_seq is passed over
+ * by who replays. */
+
+/* Bytes of all files. */
+uint64_t qsi_stream_bytes(const struct qsi_stream *stream);
+uint32_t qsi_stream_segment_count(const struct qsi_stream *stream);
+/* Visits the file of each segment, oldest first, as it is known: for verify and browse. */
+typedef void qsi_stream_file_visitor(void *context, const struct qsi_block_file *file);
+void qsi_stream_visit_files(const struct qsi_stream *stream, qsi_stream_file_visitor *visit,
+                            void *context);
+
+/* ---- flushing and checkpoints: qsi_container_begin_flush, qsi_container_snapshot, restore ----
+ *
+ * A flush builds blocks of the tail and writes them behind each other, seals the active file when
+ * it is full and makes the next one.  One flush of a stream runs at a time.  Bodies in the message
+ * store are copied into the blocks; the stream's references to them go with the run.
+ *
+ * What a snapshot names is never written again: the next block begins on a page of its own. */
+
+/* A block that somebody else wrote into the active file, at qsi_block_next_place, is the next of
+ * the stream: without a run, offsets from next_seq on.  file: as the active one is with it.
+ * REQUIRES that everything is flushed, no flush is under way, and qsi_stream_reserve_block. */
+qs_status qsi_stream_reserve_block(struct qsi_stream *stream) QS_MUST_CHECK;
+uint64_t qsi_stream_adopt_block(struct qsi_stream *stream, const struct qsi_block_file *file,
+                                const struct qsi_block_entry *entry, uint64_t last_time_us);
+
+/* Does the stream have this file?  For who removes others. */
+bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file);
+
+/* ---- retention ---- */
+
+/* What first should be by the limits: above stream->first if a sealed segment may go. */
+uint64_t qsi_stream_trim_offset(const struct qsi_stream *stream, uint64_t now_us);
+/* Messages below first are gone (first: at most flushed_seq; lower than the present one: nothing
+ * happens).  Files without others are in shared->dead: to be removed when a checkpoint that was cut
+ * after this is durable.  QS_ENOMEM: nothing was done. */
+qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first) QS_MUST_CHECK;
+
+/* ---- reading ----
+ *
+ * A view is taken under the lock once for each call; blocks are read through it without the lock.
+ * It has what is in files, and of the tail what it was asked for. */
+
+/* A piece of the tail: messages of one run. */
+struct qsi_stream_tail {
+    struct qsi_messages_ref messages;
+    uint64_t first_offset;
+    uint64_t run_offset; /* of the run's first message */
+    uint64_t floor_us;   /* times are that of the message's record, or this if it is later */
+    uint32_t count;
+    bool has_stored; /* some bodies are in the message store */
+};
+
+struct qsi_stream_view {
+    struct qsi_stream_shared *shared;
+    uint64_t id;
+    uint64_t first, next; /* offsets that there are: [first, next) */
+    uint64_t files_end;   /* what is below is in files */
+    struct qsi_stream_table *table;
+    uint32_t table_from, table_to;
+    struct qsi_stream_segment active;
+    struct qsi_block_index *active_index; /* NULL: to be read */
+    struct qsi_stream_tail *tail;
+    uint32_t tail_count;
+};
+/* tail: from offset from on, if the runs in memory have it, about rows_max rows or bytes_max bytes
+ * at most; else none, and what is below files_end is read from files.  Bodies in the message store
+ * that it leads to stay until fini.  QS_ENOMEM. */
+qs_status qsi_stream_view_take(struct qsi_stream_view *view_out, struct qsi_stream *stream,
+                               uint64_t from, uint32_t rows_max, uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Under the lock.  Batches outlive it, but not those of the tail. */
+void qsi_stream_view_fini(struct qsi_stream_view *view) QSI_REQUIRES(qsi_store_mutex);
+
+/* Consecutive messages that were read: rows of one block, or a piece of the tail. */
+struct qsi_stream_batch {
+    uint64_t first_offset; /* of the first row here */
+    uint32_t count;
+    struct qsi_block_view block;        /* chunk NULL: of the tail */
+    uint32_t row;                       /* in the block, or message of the piece */
+    const struct qsi_stream_tail *tail; /* of the view; NULL: of the block */
+    uint64_t *wanted; /* bitmap over the block's routes; NULL: all, or the tail: ask the filter */
+};
+void qsi_stream_batch_fini(struct qsi_stream_batch *batch);
+/* Row i of the batch: its record and its row there, when it was published, is it wanted. */
+const uint8_t *qsi_stream_batch_record(const struct qsi_stream_batch *batch, uint32_t i,
+                                       uint32_t *record_row_out);
+uint64_t qsi_stream_batch_time(const struct qsi_stream_batch *batch, uint32_t i);
+
+/* Is a row of that route wanted?  NULL in place of it: every row is. */
+typedef bool qsi_stream_filter(void *context, struct qsi_slice exchange, struct qsi_slice key);
+/* Without the lock: the first messages at or behind offset, as many as lie together.  Blocks that
+ * have no wanted route are passed over.  QS_EEMPTY: the view has none; first_offset says where to
+ * go on.  QS_ECORRUPT: a block is damaged, and first_offset is the first one behind it, or its file
+ * is missing: trimmed meanwhile, if the stream's first offset says so. */
+qs_status qsi_stream_read(const struct qsi_stream_view *view, uint64_t offset,
+                          qsi_stream_filter *filter, void *context,
+                          struct qsi_stream_batch *batch_out, qs_error *error) QS_MUST_CHECK;
+
+/* The first offset at or behind a time: a job in three steps.  At most an index and one block are
+ * read. */
+struct qsi_stream_seek {
+    struct qsi_stream_view view;
+    uint64_t time_us;
+    uint64_t offset; /* what was found; next if there is none */
+    bool is_found;   /* run has nothing to do */
+};
+qs_status qsi_stream_seek_begin(struct qsi_stream_seek *seek, struct qsi_stream *stream,
+                                uint64_t time_us) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_stream_seek_run(struct qsi_stream_seek *seek, qs_error *error) QS_MUST_CHECK;
+void qsi_stream_seek_end(struct qsi_stream_seek *seek) QSI_REQUIRES(qsi_store_mutex);
+/* Likewise the first offset of the block that has offset, or of the run: "last" of AMQP is that of
+ * next - 1. */
+qs_status qsi_stream_block_start(const struct qsi_stream_view *view, uint64_t offset,
+                                 uint64_t *offset_out, qs_error *error) QS_MUST_CHECK;
+
+#endif

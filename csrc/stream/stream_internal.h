@@ -1,0 +1,93 @@
+/* Inside the floor: segments, the tail's runs, and what jobs take from a stream. */
+#ifndef QSI_STREAM_INTERNAL_H
+#define QSI_STREAM_INTERNAL_H
+
+#include "stream.h"
+
+struct qsi_stream_run {
+    struct qsi_run *run;
+    uint64_t
+        floor_us; /* times of its messages are those of their records, or this if it is later */
+};
+
+/* Entries before `count` never change: views read them without the lock. */
+struct qsi_stream_table {
+    uint32_t refs; /* touched with atomics only */
+    uint32_t capacity;
+    uint32_t count; /* under the lock */
+    struct qsi_stream_segment segments[];
+};
+struct qsi_stream_table *qsi_stream_table_create(uint32_t capacity); /* NULL: out of memory */
+struct qsi_stream_table *qsi_stream_table_ref(struct qsi_stream_table *table); /* NULL is fine */
+void qsi_stream_table_unref(struct qsi_stream_table *table);                   /* NULL is fine */
+
+static inline uint32_t qsi_stream_table_count(const struct qsi_stream *stream)
+{
+    return stream->table != NULL ? stream->table->count : 0;
+}
+
+static inline struct qsi_stream_run *qsi_stream_run_at(const struct qsi_stream *stream, uint32_t i)
+{
+    return &stream->runs[stream->first_run + i];
+}
+/* The first run that ends behind offset; run_count if there is none. */
+uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset);
+
+static inline struct qsi_block_file qsi_stream_file(uint64_t id,
+                                                    const struct qsi_stream_segment *segment)
+{
+    return (struct qsi_block_file){
+        .owner = id,
+        .number = segment->first,
+        .salt = segment->salt,
+        .end = segment->end,
+        .last_at = segment->last_at,
+        .block_count = segment->block_count,
+        .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
+    };
+}
+
+/* ---- pieces of the tail: runs, or parts of them, that somebody holds on to ---- */
+
+/* Of messages [from, from + count) of the run.  QS_ENOMEM. */
+qs_status qsi_stream_tail_take(struct qsi_stream_tail *tail_out, const struct qsi_stream_run *run,
+                               uint32_t from, uint32_t count) QS_MUST_CHECK;
+void qsi_stream_tail_fini(struct qsi_stream_tail *tail);
+/* When message i of the piece was published. */
+uint64_t qsi_stream_tail_time(const struct qsi_stream_tail *tail, uint32_t i);
+
+/* The references of the piece's stored bodies to the message store, once more or once less. */
+void qsi_stream_count_refs(struct qsi_message_store *messages,
+                           const struct qsi_messages_ref *messages_ref, uint32_t from,
+                           uint32_t count, bool transient, bool adds) QSI_REQUIRES(qsi_store_mutex);
+
+/* A checkpoint counts the references to the message store of what it carries, and the process that
+ * restores it knows of no others.  So at its cut runs that are flushed have none, */
+void qsi_stream_drop_stored(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+/* and what is not flushed and has some is carried, however much it is: references are short. */
+bool qsi_stream_has_stored_tail(const struct qsi_stream *stream);
+
+/* ---- jobs ---- */
+
+qs_status qsi_stream_begin_flush(struct qsi_container *container, uint64_t bytes_max,
+                                 struct qsi_job **job_out);
+qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carried *carried,
+                              struct qsi_snapshot **snapshot_out) QSI_REQUIRES(qsi_store_mutex);
+qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *record,
+                             uint64_t *next_seq_io, qs_error *error);
+
+struct qsi_stream_flush_job;
+/* carried not NULL: the job encodes the rows there instead of writing blocks. */
+qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,
+                                     struct qsi_carried *carried,
+                                     struct qsi_stream_flush_job **job_out) QS_MUST_CHECK;
+struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
+/* told is called by end, under the lock, when the job went well. */
+void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),
+                           void *context);
+
+/* The segments leave the stream: their files are dead. */
+qs_status qsi_stream_reserve_dead(struct qsi_stream *stream, uint32_t count) QS_MUST_CHECK;
+void qsi_stream_kill(struct qsi_stream *stream, const struct qsi_stream_segment *segment);
+
+#endif

@@ -1,0 +1,197 @@
+"""An asynchronous channel's life: its engine, the loop that watches it, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from threading import get_ident
+from types import TracebackType
+from typing import Any, Self
+
+from ... import _core
+from ..._core import NextTurn
+from ...deliveries import Deliveries
+from ...errors import ChannelClosed, Error, ForkedStore, StoreClosed
+from ..consumers import Consumers
+from ..engine import Engine, Face
+from ..events import Events
+from ..lane import Lane
+from ..message import Message
+from ..receiving import Receiver
+from ..registry import Registry
+from ..threads import Threads
+
+__all__ = ["CALLS_PER_TURN", "Handle", "nothing"]
+
+CALLS_PER_TURN = 64
+_CLOSED = "the channel is closed"
+
+
+class Handle(Face):
+    """What every room of a channel's verbs stands on."""
+
+    def __init__(
+        self,
+        store: _core.Store,
+        threads: Threads,
+        channels: Registry,
+        connection: _core.Connection | None,
+    ) -> None:
+        """See ``Store.channel``."""
+        channels.check()
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._threads = threads
+        self._closing: asyncio.Task[None] | None = None
+        self._thread = get_ident()  # of the loop, when last seen
+        self._next_turn = NextTurn(self._loop)
+        self._calls = 0
+        self._in_block = False  # of Channel.transaction()
+        self._watched_fd: int | None = None
+        self._engine = Engine(store, connection)
+        self._engine._face = weakref.ref(self)
+        self._engine._set_message_type(Message)
+        self._lane = Lane(self._engine, threads, self._look, self._failed)
+        self._deliveries = Deliveries()
+        self._consumers = Consumers(self._engine, self._lane, self._deliveries)
+        self._events = Events(self._engine, self._lane, self._consumers, self._failed, self._report)
+        self._receiver = Receiver(self._lane, self._events, self._consumers, self._report)
+        self._watched_fd = self._engine._event_fd()
+        self._loop.add_reader(self._watched_fd, _signalled, weakref.ref(self), self._watched_fd)
+        channels.add(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        event_fd: int | None = getattr(self, "_watched_fd", None)
+        if event_fd is None:
+            return
+        if self._store._forked:
+            return  # the loop watches what the parent's loop watches
+        if not self._store.closed and not self._engine.closed:
+            self._warn_unclosed()
+        with suppress(RuntimeError):  # the loop was closed, and watches nothing any more
+            self._loop.call_soon_threadsafe(_forget_watched_fd, self._loop, event_fd, self._engine)
+
+    def _warn_unclosed(self) -> None:
+        warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=3, source=self)
+
+    def __repr__(self) -> str:
+        return f"<aio.{type(self).__name__}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the channel is closed: by ``close()``, by an AMQP error, or with its connection
+        or its store."""
+        return self._lane.end is not None or self._engine.closed
+
+    async def close(self) -> None:
+        """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
+
+        Who waits for something on this channel gets ChannelClosed.  A close that is cancelled goes
+        on.  In a child of fork() only memory is freed.
+        """
+        if self._store._forked:
+            self._engine.close()
+            return
+        self._check_loop()
+        if self._closing is None:
+            self._ended(ChannelClosed(_CLOSED))
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        with suppress(StoreClosed):  # which closes its channels
+            await self._lane.finish(self._engine.close)
+
+    def _ended(self, error: BaseException) -> None:
+        """Once: whoever waits learns it."""
+        if self._lane.end is not None:
+            return
+        self._stop_listening()
+        self._lane.close(error)
+        self._consumers.end(error)
+        self._events.end(error)
+
+    def _stop_listening(self) -> None:
+        """The descriptor is closed only when nobody watches it: its number may be another's
+        then."""
+        if self._watched_fd is not None:
+            self._loop.remove_reader(self._watched_fd)
+            self._watched_fd = None
+            self._engine._forget_event_fd()
+
+    def _failed(self, error: BaseException) -> None:
+        """A call raised: an AMQP error closes the channel."""
+        if isinstance(error, Error) and self._engine.closed:
+            self._ended(ChannelClosed(f"{_CLOSED}: {error}"))
+
+    def _look(self) -> None:
+        self._events.look()
+
+    def _report(self, error: BaseException) -> None:
+        self._loop.call_exception_handler(
+            {"message": f"in a callback of {self!r}", "exception": error}
+        )
+
+    def _check_loop(self) -> None:
+        if self._store._forked:
+            raise ForkedStore("the store was opened before fork(); open it in this process")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("this channel belongs to another event loop; open one in each")
+        self._thread = get_ident()
+
+    def _check(self) -> None:
+        self._check_loop()
+        if self._lane.end is not None:
+            raise StoreClosed("the store is closed") if self._store.closed else self._lane.end
+
+    async def _turn(self) -> None:
+        self._check()
+        await self._breathe()
+
+    async def _breathe(self) -> None:
+        """What never has to wait lets other tasks run now and then all the same."""
+        self._calls += 1
+        if self._calls % CALLS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+    async def _threaded(self, call: Callable[[], Any]) -> Any:
+        self._check()
+        return await self._lane.run(call)
+
+    async def _inline(self, call: Callable[[], Any]) -> Any:
+        self._check()
+        return await self._lane.run(call, inline=True)
+
+
+def _signalled(channel: weakref.ref[Handle], event_fd: int) -> None:
+    with suppress(BlockingIOError):
+        os.eventfd_read(event_fd)
+    listener = channel()
+    if listener is not None:
+        listener._events.signalled()
+
+
+def _forget_watched_fd(loop: asyncio.AbstractEventLoop, event_fd: int, engine: Engine) -> None:
+    """In the loop; the engine, which the descriptor belongs to, is here until it is done."""
+    loop.remove_reader(event_fd)
+    engine._forget_event_fd()
+    engine.close()
+
+
+def nothing() -> None:
+    """A call that only takes its turn."""

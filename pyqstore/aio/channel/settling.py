@@ -1,0 +1,84 @@
+"""Settling, where deliveries may be on their way to somebody: awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+from ... import _core
+from ...errors import Error
+from .handle import Handle
+
+__all__ = ["Settling"]
+
+
+class Settling(Handle):
+    """What becomes of deliveries."""
+
+    async def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
+        """As :meth:`pyqstore.Channel.basic_ack`: with ``multiple`` what was handed out before this
+        was called."""
+        if multiple:
+            await self._settle_all(self._engine.basic_ack, delivery_tag, False, False, 0)
+            return
+        if self._lane.free:
+            self._check()
+            try:
+                self._engine.basic_ack(delivery_tag)
+                return
+            except BlockingIOError:
+                pass
+            except Error as error:
+                self._failed(error)
+                raise
+        await self._inline(partial(self._engine.basic_ack, delivery_tag))
+
+    async def basic_nack(
+        self,
+        delivery_tag: int = 0,
+        multiple: bool = False,
+        requeue: bool = True,
+        *,
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """As :meth:`pyqstore.Channel.basic_nack`: with ``multiple`` what was handed out before this
+        was called."""
+        nack = partial(self._engine.basic_nack, requeue=requeue, delay=delay)
+        if multiple:
+            delay_us = _core.delay_us(requeue, delay)
+            await self._settle_all(nack, delivery_tag, requeue, not requeue, delay_us)
+        else:
+            await self._inline(partial(nack, delivery_tag))
+
+    async def _settle_all(
+        self, verb: Callable[..., None], tag: int, requeue: bool, reject: bool, delay_us: int
+    ) -> None:
+        """Up to ``tag``; 0: all.  Not what is on its way to somebody,
+        who could not settle it any more: if it never arrives, it would be lost."""
+        self._check()
+        if tag < 0 or self._deliveries.handed_out(tag) == [(1, tag)]:
+            await self._inline(partial(verb, tag, multiple=True))
+            return
+        held, last = self._deliveries.held, self._deliveries.last
+        settle = partial(self._engine._settle_around, held, tag, requeue, reject, delay_us, last)
+        # Inline only what may be begun anew: a tag is known once.
+        await self._lane.run(settle, inline=tag == 0)
+
+    async def basic_reject(self, delivery_tag: int, requeue: bool = True) -> None:
+        """As :meth:`pyqstore.Channel.basic_reject`."""
+        await self._inline(partial(self._engine.basic_reject, delivery_tag, requeue))
+
+    async def basic_recover(self, requeue: bool = True) -> None:
+        """As :meth:`pyqstore.Channel.basic_recover`: what was handed out before this was called."""
+        if not requeue:
+            await self._threaded(partial(self._engine.basic_recover, requeue))
+            return
+        self._check()
+        for consumer in self._consumers:
+            self._consumers.put_back(consumer)
+        between = self._deliveries.handed_out(self._deliveries.last)
+        await self._threaded(partial(self._engine._recover_handed_out, between))
+
+    async def _commit_offset(self, stream: str, group: str, offset: int) -> None:
+        await self._threaded(partial(self._engine._commit_offset, stream, group, offset))

@@ -1,0 +1,156 @@
+"""Transactions as ``async with`` blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ..properties import Properties
+from .message import Message, Receipt
+from .stream import StreamConsumer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Transaction"]
+
+
+class _Channel(Protocol):
+    """Where a transaction is open: a channel, which imports this module."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def _begin_transaction(self) -> bool: ...
+    async def _leave_transaction(self) -> None: ...
+    async def tx_commit(self, *, key: str | None) -> bool: ...
+    async def tx_rollback(self) -> None: ...
+    async def _commit_offset(self, stream: str, group: str, offset: int, /) -> None: ...
+    async def basic_ack(self, delivery_tag: int, multiple: bool, /) -> None: ...
+    def basic_publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: Buffer | str,
+        properties: Properties | None,
+        mandatory: bool,
+        /,
+        *,
+        delay: float | timedelta | None,
+    ) -> Awaitable[object]: ...
+    async def publish_batch(
+        self,
+        data: object,
+        exchange: str,
+        routing_key: str | None,
+        /,
+        *,
+        body: str,
+        mandatory: bool,
+        properties: Properties | None,
+    ) -> Receipt: ...
+
+
+class Transaction:
+    """As :class:`pyqstore.Transaction`, from ``Channel.transaction()``.
+
+    When its end is cancelled it may have been committed.
+    """
+
+    def __init__(self, channel: _Channel, key: str | None) -> None:
+        """See ``Channel.transaction``."""
+        self._channel = channel
+        self._key = key
+        self._offsets: list[tuple[StreamConsumer, dict[str, int]]] = []
+        self._is_open = False
+        self._is_own = False
+        self._was_committed = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether it was committed: False before the block's end, when it was rolled back, and when
+        a transaction with its key had been committed before."""
+        return self._was_committed
+
+    async def __aenter__(self) -> Self:
+        if self._is_open:
+            raise RuntimeError("the transaction is open already")
+        self._is_own = await self._channel._begin_transaction()
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+        if kind is not None and self._channel.closed:  # it was rolled back with the channel
+            return
+        try:
+            if kind is None:
+                await self._commit()
+            else:
+                await self._channel.tx_rollback()
+        finally:
+            if self._is_own and not self._channel.closed:
+                await self._channel._leave_transaction()
+
+    async def _commit(self) -> None:
+        self._was_committed = await self._channel.tx_commit(key=self._key)
+        if self._was_committed:
+            for consumer, offsets in self._offsets:
+                consumer._note_committed(offsets)
+
+    async def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: Buffer | str,
+        properties: Properties | None = None,
+        mandatory: bool = False,
+        *,
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """As ``Channel.basic_publish``, in the transaction."""
+        self._check()
+        await self._channel.basic_publish(
+            exchange, routing_key, body, properties, mandatory, delay=delay
+        )
+
+    async def publish_batch(
+        self,
+        data: object,
+        exchange: str = "",
+        routing_key: str | None = None,
+        *,
+        body: str = "body",
+        mandatory: bool = False,
+        properties: Properties | None = None,
+    ) -> Receipt:
+        """As ``Channel.publish_batch``, in the transaction."""
+        self._check()
+        return await self._channel.publish_batch(
+            data, exchange, routing_key, body=body, mandatory=mandatory, properties=properties
+        )
+
+    async def ack(self, delivery: Message | int, multiple: bool = False) -> None:
+        """Acknowledge a delivery of the channel, a message or its tag, as ``Channel.basic_ack``, in
+        the transaction."""
+        self._check()
+        tag = delivery if isinstance(delivery, int) else delivery.delivery_tag
+        await self._channel.basic_ack(tag, multiple)
+
+    async def commit_offsets(self, consumer: StreamConsumer) -> None:
+        """As :meth:`pyqstore.Transaction.commit_offsets`."""
+        self._check()
+        offsets = consumer._uncommitted()
+        for stream, offset in offsets.items():
+            await self._channel._commit_offset(stream, consumer.group, offset)
+        self._offsets.append((consumer, offsets))
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("the transaction is not open: use it in its async with block")

@@ -1,0 +1,35 @@
+"""Channels: the verbs of AMQP 0-9-1.
+
+The verbs that are one call into the engine are in ``_core.Channel``; here are those with arguments
+to encode, listeners to run, or something to wait for.
+"""
+
+from .arguments import Arguments, warn_of_unknown
+from .declaring import Declaring
+from .handle import ConfirmCallback, MessageCallback, ReturnCallback
+from .publishing import Publishing
+from .receiving import Receiving
+
+__all__ = [
+    "Arguments",
+    "Channel",
+    "ConfirmCallback",
+    "MessageCallback",
+    "ReturnCallback",
+    "warn_of_unknown",
+]
+
+
+class Channel(Declaring, Publishing, Receiving):
+    """A conversation with a store, from ``Store.channel()`` or ``Connection.channel()``.  One
+    thread at a time; open one for each thread.
+
+    An AMQP error (a :class:`~pyqstore.ChannelError`) closes the channel it happened on, as a broker
+    would; every verb can raise it, and ChannelClosed after that, StoreClosed, StoreFailed,
+    ForkedStore, RuntimeError when another thread is inside a call on this channel, and TypeError or
+    ValueError for wrong arguments.
+
+    Names of queues, exchanges and consumers are str of at most 255 bytes of UTF-8, without NUL, and
+    routing keys are, but for that; counts are numbers of messages; timeouts are seconds, and None
+    waits for ever.
+    """

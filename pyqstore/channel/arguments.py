@@ -1,0 +1,39 @@
+"""Arguments of declarations and consumers: tables with names that mean something."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping
+
+from .. import _core
+from ..errors import UnknownArgument
+from ..fields import FieldValue, encode_table
+
+__all__ = ["Arguments", "encoded", "warn_of_unknown"]
+
+Arguments = Mapping[str, FieldValue]
+
+_OF_STREAMS = ["x-max-age", "x-max-messages", "x-stream-max-segment-size-bytes"]
+
+
+def encoded(arguments: Arguments | None) -> bytes:
+    """As the engine takes them: a table, or nothing."""
+    return encode_table(arguments, ordered=True) if arguments else b""
+
+
+def warn_of_unknown(queue: str, arguments: Arguments | None, stacklevel: int) -> None:
+    """Of arguments of a queue that mean nothing, in the caller's name."""
+    known = _core.queue_argument_names() if arguments else []
+    if arguments and arguments.get("x-queue-type") == "stream":
+        known += _OF_STREAMS
+    for name in arguments or ():
+        if not str(name).startswith("x-") or name in known:
+            continue
+        nearest = difflib.get_close_matches(name, known, n=1)
+        warnings.warn(
+            f"queue {queue!r}: the argument {name!r} means nothing here"
+            + (f"; did you mean {nearest[0]!r}?" if nearest else ""),
+            UnknownArgument,
+            stacklevel=stacklevel + 1,
+        )

@@ -1,0 +1,94 @@
+"""Consumers: registered, cancelled."""
+
+from __future__ import annotations
+
+from .. import _core
+from ..message import Message
+from .arguments import Arguments, encoded
+from .handle import Consumer, MessageCallback
+from .settling import Settling
+
+__all__ = ["Consuming"]
+
+
+class Consuming(Settling):
+    """The consumers of a channel."""
+
+    def basic_consume(
+        self,
+        queue: str,
+        callback: MessageCallback | None = None,
+        *,
+        auto_ack: bool = False,
+        consumer_tag: str = "",
+        exclusive: bool = False,
+        arguments: Arguments | None = None,
+    ) -> str:
+        """Register a consumer and return its tag, made up if none is given.
+
+        ``callback(message)`` runs inside ``start_consuming`` or ``process_events``.  A consumer
+        without a callback is read with :meth:`next_delivery`.
+
+        ``arguments``: ``x-priority``, a whole number, 0 without one; others have no effect.
+        Messages go to the consumers with the highest priority while one of them has room: while it
+        has fewer messages unacknowledged than ``basic_qos`` allows, whether its channel asks for
+        messages or not.  Consumers of one priority have them in turn, across channels: each takes
+        when its channel asks, but not what others that wait already come first for.
+
+        Of a queue declared with ``x-single-active-consumer`` only one consumer has messages: the
+        first, then, when that is cancelled or its channel closes, the one with the highest priority
+        that was registered first.  What the old one has unacknowledged stays with it.
+
+        NotAllowed: the channel has a consumer of that tag; NotFound: no such queue; ResourceLocked:
+        another connection's exclusive queue; PreconditionFailed: ``x-priority`` is not a whole
+        number; AccessRefused: the queue has an exclusive consumer, or ``exclusive`` is asked for
+        beside another one or with ``x-single-active-consumer``.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        flags = (_core.NO_ACK if auto_ack else 0) | (_core.EXCLUSIVE if exclusive else 0)
+        tag = self._consume(queue, consumer_tag, flags, encoded(arguments))
+        self._consumers[tag] = Consumer(callback, auto_ack)
+        if callback is not None:
+            self._callbacks += 1
+        return tag
+
+    def basic_cancel(self, consumer_tag: str) -> list[Message]:
+        """Stop a consumer.  What it was handed and has not acknowledged stays unacknowledged.
+
+        Messages that came for a consumer without a callback and were not asked for yet are
+        requeued; with ``auto_ack`` they have left the queue and are returned.
+        """
+        self._cancel(consumer_tag)
+        consumer = self._forget(consumer_tag)
+        if consumer is None:
+            return []
+        if consumer.auto_ack:
+            return list(consumer.held)
+        for message in consumer.held:
+            self._put_back(message)
+        return []
+
+    def _cancelled(self, consumer_tag: str) -> None:
+        consumer = self._consumers.get(consumer_tag)
+        if consumer is not None and consumer.held:
+            consumer.cancelled = True
+        else:
+            self._forget(consumer_tag)
+
+    def _forget(self, consumer_tag: str) -> Consumer | None:
+        consumer = self._consumers.pop(consumer_tag, None)
+        if consumer is not None and consumer.callback is not None:
+            self._callbacks -= 1
+        return consumer
+
+    def _cancel_callbacks(self) -> None:
+        for tag in [
+            tag for tag, consumer in self._consumers.items() if consumer.callback is not None
+        ]:
+            self.basic_cancel(tag)
+
+    def _cancel_left(self) -> None:
+        """Consumers of iterators that another thread forgot while this channel was in a call."""
+        while self._left:
+            self.basic_cancel(self._left.pop())

@@ -1,0 +1,116 @@
+"""Events: confirms, returns, deliveries and cancellations on their way to who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import _core
+from ..waiting import Deadline
+from .consuming import Consuming
+from .handle import ConfirmCallback, ReturnCallback
+
+__all__ = ["ALL", "ANSWERS", "Events"]
+
+ANSWERS = _core.EVENT_RETURN | _core.EVENT_ACK | _core.EVENT_NACK
+_ALL_BUT_DELIVERIES = ANSWERS | _core.EVENT_CANCEL
+ALL = _ALL_BUT_DELIVERIES | _core.EVENT_DELIVERY
+_EVENTS_PER_CALL = 65536
+
+
+class Events(Consuming):
+    """Runs listeners and consumers' callbacks."""
+
+    def process_events(self, timeout: float | None = 0.0) -> int:
+        """Run listeners and consumers' callbacks for what is there; returns for how many events.
+
+        Waits ``timeout`` seconds for the first one.  Handles at most 65,536 events, so that a
+        callback that makes events does not keep it for ever.  Deliveries to consumers without a
+        callback are left alone as long as there is none with one.  What a callback raises comes out
+        here; the events behind it stay queued.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            handled = self._run(self._kinds(), deadline.slice_ns())
+            if handled or deadline.over:
+                return handled
+
+    def add_confirm_listener(
+        self, on_ack: ConfirmCallback | None, on_nack: ConfirmCallback | None
+    ) -> None:
+        """Call ``on_ack(publish_number, multiple)`` for confirms, ``on_nack`` likewise for
+        refusals.
+
+        With ``multiple`` the call stands for that number and all before it that had no call yet.
+        Listeners run in the thread that waits for confirms or processes events, and may use the
+        channel.
+        """
+        self._confirm_listeners.append((on_ack, on_nack))
+
+    def add_return_listener(self, callback: ReturnCallback) -> None:
+        """Call ``callback(message)`` with each :class:`ReturnedMessage`, before the confirm of the
+        same message.
+
+        Without a listener returned messages are counted (``stats()["messages_returned"]``) and
+        dropped, but in confirm mode ``wait_for_confirms`` raises MessageReturned with the first of
+        them.  With one they wait in memory until events are processed: an eighth of
+        ``memory_budget`` for all channels together, beyond which a ``mandatory`` publish that no
+        queue takes raises StoreFull, having published nothing.
+        """
+        self._return_listeners.append(callback)
+        self._ignore_returns(False)
+
+    def add_cancel_listener(self, callback: Callable[[str], object]) -> None:
+        """Call ``callback(consumer_tag)`` when the store cancels a consumer, because its queue was
+        deleted."""
+        self._cancel_listeners.append(callback)
+
+    def _kinds(self) -> int:
+        return ALL if self._callbacks else _ALL_BUT_DELIVERIES
+
+    def _run(self, kinds: int, first_timeout_ns: int = 0) -> int:
+        handled = 0
+        if self._left:
+            self._cancel_left()
+        event = self._next_event(kinds, first_timeout_ns)
+        while event is not None:
+            handled += 1
+            self._dispatch(event)
+            if handled == _EVENTS_PER_CALL or self.closed:
+                break
+            event = self._next_event(kinds, 0)
+        return handled
+
+    def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+        kind, what, detail = event
+        if kind == _core.EVENT_DELIVERY:
+            consumer = self._consumers.get(what.consumer_tag)
+            if consumer is None:  # an interrupt came before basic_consume noted it
+                self._cancel(what.consumer_tag)
+                self._put_back(what)
+            elif consumer.callback is None:
+                try:
+                    consumer.held.append(what)
+                except MemoryError:
+                    self._withhold(what.delivery_tag, what.delivery_tag)
+                    raise
+                if consumer.held.is_full and not consumer.held.is_paused:
+                    consumer.held.is_paused = True
+                    self._pause(what.consumer_tag, True)
+            else:
+                consumer.callback(what)
+        elif kind == _core.EVENT_ACK:
+            for on_ack, _ in self._confirm_listeners:
+                if on_ack is not None:
+                    on_ack(what, detail)
+        elif kind == _core.EVENT_NACK:
+            for _, on_nack in self._confirm_listeners:
+                if on_nack is not None:
+                    on_nack(what, detail)
+        elif kind == _core.EVENT_RETURN:
+            for on_return in self._return_listeners:
+                on_return(what)
+        else:
+            self._cancelled(what)
+            for on_cancel in self._cancel_listeners:
+                on_cancel(what)

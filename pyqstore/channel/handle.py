@@ -1,0 +1,113 @@
+"""A channel's life: opened, closed, settled from other threads; and what it keeps meanwhile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from .. import _core
+from ..deliveries import Backlog
+from ..message import Message, ReturnedMessage, Transaction
+from ..threadsafe import Settler
+
+__all__ = ["ConfirmCallback", "Consumer", "Handle", "MessageCallback", "ReturnCallback"]
+
+MessageCallback = Callable[[Message], object]
+ConfirmCallback = Callable[[int, bool], object]
+ReturnCallback = Callable[[ReturnedMessage], object]
+
+
+class Consumer:
+    """A consumer of this channel.  held: what came for it while nobody asked, if it has no
+    callback.  cancelled: the store did it, but there is something held."""
+
+    __slots__ = ("auto_ack", "callback", "cancelled", "held")
+
+    def __init__(self, callback: MessageCallback | None, auto_ack: bool) -> None:
+        self.callback: MessageCallback | None = callback
+        self.auto_ack: bool = auto_ack
+        self.cancelled: bool = False
+        self.held: Backlog[Message] = Backlog()
+
+
+class Handle(_core.Channel):
+    """What every room of a channel's verbs stands on."""
+
+    def __init__(self, store: _core.Store, connection: _core.Connection | None = None) -> None:
+        """Open a channel; raises StoreClosed, ForkedStore, ChannelClosed (no connection any
+        more)."""
+        self._store = store
+        self._confirm_listeners: list[tuple[ConfirmCallback | None, ConfirmCallback | None]] = []
+        self._return_listeners: list[ReturnCallback] = []
+        self._cancel_listeners: list[Callable[[str], object]] = []
+        self._consumers: dict[str, Consumer] = {}
+        self._callbacks = 0
+        self._nacked = False
+        self._transaction: Transaction | None = None
+        self._consuming = False
+        self._stop = False
+        self._settler: Settler | None = None
+        self._left: list[str] = []  # consumers to be cancelled: see _cancel_left
+        self._ignore_returns(True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed and not self._store._forked:
+            warnings.warn(f"unclosed channel {self!r}", ResourceWarning, stacklevel=2, source=self)
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{' (closed)' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """Requeue everything unacknowledged and cancel the consumers.  Closing twice is fine.
+
+        Raises RuntimeError when another thread is inside a call on this channel.
+        """
+        settler = getattr(self, "_settler", None)
+        if settler is not None and not self.closed:
+            with suppress(Exception):  # those who asked are told
+                settler.settle()
+        self._close()
+        if settler is not None:
+            settler.close()
+            self._forget_event_fd()
+
+    def _free(self) -> None:
+        """For the store, which is closed."""
+        super()._free()
+        if self._settler is not None:
+            self._settler.close()
+
+    def threadsafe(self) -> Settler:
+        """What acknowledges and refuses deliveries of this channel from other threads, while this
+        one waits in ``process_events`` or ``start_consuming``: for a pool of threads behind a
+        consumer.  Always the same :class:`~pyqstore.Settler`::
+
+            settler = channel.threadsafe()
+
+            def handle(message):
+                work(message.body)
+                settler.basic_ack(message.delivery_tag)
+
+            channel.basic_qos(8)
+            channel.basic_consume("jobs", lambda message: pool.submit(handle, message))
+            channel.start_consuming()
+        """
+        if self._settler is None:
+            self._settler = Settler(self)
+            self._next_event = self._settler.next_event  # type: ignore[method-assign]
+        return self._settler

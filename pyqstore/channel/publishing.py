@@ -1,0 +1,172 @@
+"""Publishing of batches, waiting for confirms, transactions."""
+
+from __future__ import annotations
+
+from ..errors import MessageReturned
+from ..message import Receipt, Transaction
+from ..properties import Properties
+from ..transaction import Transaction as TransactionBlock
+from ..waiting import Deadline
+from .events import ANSWERS, Events
+
+__all__ = ["Publishing"]
+
+
+class Publishing(Events):
+    """The verbs that publish and remember, or wait."""
+
+    def publish_batch(
+        self,
+        data: object,
+        exchange: str = "",
+        routing_key: str | None = None,
+        *,
+        body: str = "body",
+        mandatory: bool = False,
+        properties: Properties | None = None,
+    ) -> Receipt:
+        """Publish every row of ``data``, in order, or nothing at all when anything is wrong with
+        it.
+
+        ``data`` is anything with the Arrow PyCapsule protocol: a pyarrow Table, RecordBatch or
+        RecordBatchReader, a polars or pandas (2.2 or newer) DataFrame...  Read in place, without
+        the GIL.  Columns, by name:
+
+        - the one named by ``body``: binary or string of any layout; no nulls.
+        - ``exchange``, ``routing_key``: string or dictionary; where absent or null, the arguments
+          here (None: "").
+        - ``headers``: map<string, string>, without CC and BCC, which would be lists;
+          ``message_id``, ``correlation_id``, ``type``, ``app_id``, ``content_type``,
+          ``content_encoding``, ``reply_to``, ``user_id``: string or dictionary; ``priority``,
+          ``delivery_mode``, ``expiration_ms``: integer; ``timestamp``: timestamp, or integer
+          seconds.  A column beats ``properties``.
+        - ``due``: timestamp; the row is in its queues at once and delivered from then on, as with
+          ``delay`` of ``basic_publish``.  Null, or over by now: at once.
+
+        What ``get_batch`` and ``Store.browse`` return can be published as it is: columns that tell
+        of a delivery (``delivery_tag``, ``redelivered``, ``delivery_count``, ``sequence``,
+        ``unacked``, ``delayed``) are ignored, and ``exchange`` and ``routing_key`` are where the
+        messages were published the first time: drop or replace these two to send them elsewhere.
+        Any other column is refused, so that a misspelt name is not lost.
+        A message with no delivery mode anywhere is persistent. Raises TypeError for other data;
+        ValueError naming the column or row; as ``basic_publish`` otherwise.
+        """
+        if not isinstance(body, str):
+            raise TypeError(f"body must be the name of a column, not {type(body).__name__}")
+        if "\0" in body:
+            raise ValueError("body must not contain a NUL character")
+        key = "" if routing_key is None else routing_key
+        export_array = getattr(data, "__arrow_c_array__", None)
+        export_stream = getattr(data, "__arrow_c_stream__", None)
+        if export_array is not None:
+            schema, array = export_array()
+            answer = self._publish_array(schema, array, exchange, key, body, properties, mandatory)
+        elif export_stream is not None:
+            answer = self._publish_stream(
+                export_stream(), exchange, key, body, properties, mandatory
+            )
+        else:
+            raise TypeError(
+                "data must speak the Arrow PyCapsule protocol (__arrow_c_stream__ or"
+                " __arrow_c_array__), as pyarrow, polars and pandas 2.2 do;"
+                f" {type(data).__name__} does not"
+            )
+        first, last, count, lsn, unrouted, refused, refused_rows = answer
+        return Receipt(
+            first,
+            last,
+            count,
+            refused=refused,
+            returned=unrouted if mandatory else 0,
+            unroutable=0 if mandatory else unrouted,
+            refused_rows=refused_rows,
+            store=self._store,
+            lsn=lsn,
+            transaction=self._transaction,
+        )
+
+    def wait_for_confirms(self, timeout: float | None = None) -> bool:
+        """Return when every publish of this channel was confirmed or refused; then run the
+        listeners.
+
+        False if any was refused (nacked) since the last call.  Raises MessageReturned when no queue
+        took a message that was published with ``mandatory`` since the last call, and there is no
+        return listener: the next call tells of refusals then.  Raises TimeoutError, having run the
+        listeners for what came in time, PreconditionFailed outside confirm mode, and what a
+        listener raises: the events behind it stay queued.
+        """
+        deadline = Deadline(timeout)
+        heard = self._confirm_listeners or self._return_listeners
+        while True:
+            nacked = self._wait_confirms(deadline.slice_ns(), 0 if heard else ANSWERS)
+            self._nacked = self._nacked or bool(nacked)
+            if heard:
+                self._run(ANSWERS)
+            if nacked is not None:
+                break
+            if deadline.over:
+                raise TimeoutError(f"not all publishes were confirmed within {timeout} s")
+        returned = self._take_ignored_returns()
+        if returned is not None:
+            raise MessageReturned(*returned)
+        confirmed = not self._nacked
+        self._nacked = False
+        return confirmed
+
+    def tx_select(self) -> None:
+        """Buffer publishes and acknowledgements from here on, until ``tx_commit`` or
+        ``tx_rollback``.
+
+        PreconditionFailed on a channel in confirm mode.
+        """
+        self._tx_select()
+        if self._transaction is None:
+            self._transaction = Transaction(self)
+
+    def tx_commit(self, *, key: str | None = None) -> bool:
+        """Do everything since the last commit, atomically and durably when this returns.
+
+        ``key`` (str, not empty) is recorded with the transaction.  When a transaction with this key
+        was committed before, the buffered work is dropped and False is returned; True otherwise.
+        """
+        is_new = self._tx_commit(key)
+        self._end_transaction(committed=True)
+        return is_new
+
+    def tx_rollback(self) -> None:
+        """Drop the publishes since the last commit and take the acknowledgements back; nothing is
+        requeued."""
+        self._tx_rollback()
+        self._end_transaction(committed=False)
+
+    def transaction(self, key: str | None = None) -> TransactionBlock:
+        """What is published and acknowledged in its ``with`` block is done together, durably, at
+        the end of the block, or not at all when the body raises::
+
+            with channel.transaction(key="b-17") as tx:
+                tx.publish_batch(result, "", "out")
+                tx.ack(message)
+
+        Until then it takes in all that the channel publishes and settles, in confirm mode too,
+        where such a publish has no number.  ``key``: as of ``tx_commit``; ``tx.committed`` is
+        False after the block when a transaction with that key had been committed before.
+        """
+        return TransactionBlock(self, key)
+
+    def _begin_transaction(self) -> bool:
+        """Whether it was not transactional before."""
+        if self._transaction is not None:
+            return False
+        self._tx_begin()
+        self._transaction = Transaction(self)
+        return True
+
+    def _leave_transaction(self) -> None:
+        """It is what it was before."""
+        self._tx_end()
+        self._transaction = None
+
+    def _end_transaction(self, committed: bool) -> None:
+        assert self._transaction is not None
+        self._transaction.end(committed)
+        self._transaction = Transaction(self)

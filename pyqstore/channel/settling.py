@@ -1,0 +1,84 @@
+"""Settling, where deliveries are held that nobody was handed: they are left out."""
+
+from __future__ import annotations
+
+from ..deliveries import Tags, handed_out
+from ..message import Message
+from .handle import Consumer, Handle
+
+__all__ = ["Settling"]
+
+_U64_MAX = 2**64 - 1
+
+
+class Settling(Handle):
+    """Several deliveries at once; one is settled by the engine alone."""
+
+    def _settle_handed_out(self, tag: int, requeue: bool, reject: bool, delay_us: int) -> bool:
+        held = self._held()
+        if held:
+            self._settle_around(held, tag, requeue, reject, delay_us)
+        return bool(held)
+
+    def basic_recover(self, requeue: bool = True) -> None:
+        """Requeue everything unacknowledged on this channel, what came and was not handed out with
+        it.  NotImplementedByBroker without ``requeue``."""
+        self._recover(requeue)
+        for tag, consumer in self._consumers.items():
+            if not consumer.auto_ack:
+                consumer.held.clear()
+                self._resume(tag, consumer)
+
+    def _resume(self, tag: str, consumer: Consumer) -> None:
+        """Nothing is held for it any more: what comes next is welcome."""
+        if consumer.held.is_paused:
+            consumer.held.is_paused = False
+            self._pause(tag, False)
+
+    def _held(self) -> list[Tags]:
+        """What came and was not handed out; with ``auto_ack`` it is settled already."""
+        tags = [
+            message.delivery_tag
+            for consumer in self._consumers.values()
+            if consumer.held and not consumer.auto_ack
+            for message in consumer.held
+        ]
+        return [(tag, tag) for tag in sorted(tags)]
+
+    def _settle_around(
+        self,
+        held: list[Tags],
+        tag: int,
+        requeue: bool,
+        reject: bool,
+        delay_us: int,
+        last: int = _U64_MAX,
+    ) -> None:
+        """Settle all up to ``tag``, or with 0 up to ``last``, except what is held."""
+        if tag and not any(first <= tag <= last for first, last in held):  # unknown: an error
+            if requeue or reject:
+                self.basic_nack(tag, False, requeue)
+            else:
+                self.basic_ack(tag)
+        between = handed_out(held, tag or last)
+        self._settle_tags(between, requeue, reject, in_transaction=True, delay_us=delay_us)
+
+    def _recover_handed_out(self, between: list[Tags]) -> None:
+        """Requeue these, and what could not be handed out."""
+        self._settle_tags(between, True)
+        self._recover_withheld()
+
+    def _settle_tags(
+        self,
+        between: list[Tags],
+        requeue: bool,
+        reject: bool = False,
+        in_transaction: bool = False,
+        delay_us: int = 0,
+    ) -> None:
+        for first, last in between or [(1, 0)]:  # none: a closed channel is an error all the same
+            self._settle_range(first, last, requeue, reject, in_transaction, delay_us)
+
+    def _put_back(self, message: Message) -> None:
+        """Requeue what nobody was handed: at once, a transaction has no part in it."""
+        self._settle_range(message.delivery_tag, message.delivery_tag, True)

@@ -1,0 +1,242 @@
+# Publishing, one by one and in batches; confirms; transactions.
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.unicode cimport PyUnicode_Check
+from libc.stdint cimport uint32_t, uint64_t
+
+from .errors import PreconditionFailed
+
+
+@cython.no_gc_clear
+cdef class PublishingChannel(DeclaringChannel):
+    """Publishing, confirms and transactions."""
+    cdef bint confirms
+    # A mandatory message led nowhere: perhaps there is an ignored return to be told of.
+    cdef bint led_nowhere
+
+    def confirm_select(self):
+        """Number the publishes of this channel from 1 and confirm each once it is durable.
+
+        PreconditionFailed on a channel with transactions.
+        """
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_confirm_select(self.handle, &error)
+        self.end(status, &error)
+        self.confirms = True
+
+    @property
+    def next_publish_number(self):
+        """The number the next publish gets; 0 outside confirm mode."""
+        cdef uint64_t number
+        self.enter()
+        with nogil:
+            number = qs_channel_next_publish_number(self.handle)
+        self.leave()
+        return number
+
+    cdef object publish(self, object exchange, object routing_key, object properties, qs_slice body,
+                        uint32_t flags, uint64_t delay_us):
+        cdef qs_slice name
+        cdef qs_slice key
+        cdef qs_slice blob
+        cdef qs_receipt receipt
+        cdef qs_error error
+        cdef qs_status status
+        flags |= self.no_wait
+        name_slice(exchange, "exchange", &name)
+        text_slice(routing_key, "routing_key", &key)
+        properties_slice(properties, &blob)
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_publish_delayed(self.handle, name, key, blob, body, flags, delay_us,
+                                                &receipt, &error)
+        self.end(status, &error)
+        if receipt.unrouted_count > 0 and (flags & QS_MANDATORY) != 0:
+            self.led_nowhere = True
+        return receipt.first_number
+
+    def basic_publish(self, exchange, routing_key, body, properties=None, bint mandatory=False,
+                      bint immediate=False, *, delay=None):
+        """Hand one message to the queues that ``exchange``, ``routing_key`` and headers lead to.
+
+        The str in the headers CC and BCC (lists) are routing keys as well; BCC does not go with
+        the message.
+
+        ``body`` is bytes, any object with the buffer protocol (C-contiguous, taken byte by byte),
+        or str (as UTF-8); it is copied, each byte once, so what another thread changes meanwhile
+        is in the message or not.  ``properties`` is a Properties; ``delivery_mode=2`` in it
+        makes the message survive a restart in a durable queue.  With ``mandatory`` a message that
+        no queue takes comes back to the return listeners or, in confirm mode and without a
+        listener, ``wait_for_confirms`` raises MessageReturned; without ``mandatory`` it is dropped.
+        ``immediate`` is refused, as by RabbitMQ: NotImplementedByBroker.
+
+        ``delay`` (seconds, or a timedelta): the message is in its queues at once, as durable as
+        any other, and delivered when that time is over, also after a crash; others go by
+        meanwhile. Then it takes the place that it was published at, and its time to live begins.
+
+        Returns the publish number in confirm mode, else 0.  The message is not durable yet: wait
+        for its confirm. Blocks while too much waits to be synced.  Raises NotFound (no such
+        exchange), AccessRefused (an internal one), PreconditionFailed (too large, or CC or BCC is
+        no list), StoreFull (nothing accepted, try again), StoreFailed, TypeError, ValueError.
+        """
+        cdef qs_slice data
+        cdef Py_buffer view
+        cdef uint32_t flags = ((QS_MANDATORY if mandatory else 0)
+                               | (QS_IMMEDIATE if immediate else 0))
+        cdef uint64_t delay_us = 0
+        if delay is not None:
+            delay_of(delay, &delay_us)
+        if PyBytes_Check(body):
+            data.data = PyBytes_AS_STRING(body)
+            data.bytes = <size_t>PyBytes_GET_SIZE(body)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
+                                delay_us)
+        if PyUnicode_Check(body):
+            text_slice(body, "body", &data)
+            return self.publish(exchange, routing_key, properties, data, flags | QS_BODY_CONSTANT,
+                                delay_us)
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            data.data = view.buf
+            data.bytes = <size_t>view.len
+            return self.publish(exchange, routing_key, properties, data, flags, delay_us)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef tuple publish_arrays(self, const ArrowSchema *schema, const ArrowArray **arrays,
+                              size_t array_count, object exchange, object routing_key, str body,
+                              object properties, bint mandatory):
+        cdef qs_batch batch
+        cdef qs_slice column
+        cdef qs_receipt receipt
+        cdef qs_error error
+        cdef qs_status status
+        name_slice(exchange, "exchange", &batch.exchange)
+        text_slice(routing_key, "routing_key", &batch.routing_key)
+        text_slice(body, "body", &column)
+        properties_slice(properties, &batch.properties)
+        batch.schema = schema
+        batch.arrays = <const ArrowArray *const *>arrays
+        batch.array_count = array_count
+        batch.body_column = <const char *>column.data
+        batch.flags = QS_MANDATORY if mandatory else 0
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_publish_batch(self.handle, &batch, &receipt, &error)
+        self.end(status, &error)
+        if receipt.unrouted_count > 0 and mandatory:
+            self.led_nowhere = True
+        refused_rows = tuple([receipt.refused_rows[i] for i in
+                              range(min(receipt.refused_count, QS_RECEIPT_ROWS))])
+        return (receipt.first_number, receipt.last_number, receipt.count, receipt.lsn,
+                receipt.unrouted_count, receipt.refused_count, refused_rows)
+
+    def _publish_array(self, schema, array, exchange, routing_key, str body not None, properties,
+                       bint mandatory):
+        """(first number, last number, count, lsn, rows that led nowhere, rows that were refused,
+        the first of these) of one record batch, given as its two capsules."""
+        cdef ArrowSchema *c_schema = <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema")
+        cdef const ArrowArray *c_array
+        c_array = <const ArrowArray *>PyCapsule_GetPointer(array, "arrow_array")
+        if c_schema.release == NULL or c_array.release == NULL:
+            raise ValueError("the Arrow data was released already")
+        return self.publish_arrays(c_schema, &c_array, 1, exchange, routing_key, body, properties,
+                                   mandatory)
+
+    def _publish_stream(self, stream, exchange, routing_key, str body not None, properties,
+                        bint mandatory):
+        """The same for all record batches of a stream's capsule."""
+        cdef ArrowChunks chunks = ArrowChunks.__new__(ArrowChunks)
+        cdef ArrowArrayStream *c_stream
+        c_stream = <ArrowArrayStream *>PyCapsule_GetPointer(stream, "arrow_array_stream")
+        if c_stream.release == NULL:
+            raise ValueError("the Arrow stream was released already")
+        chunks.fill(c_stream)
+        return self.publish_arrays(&chunks.schema, chunks.pointers, chunks.count, exchange,
+                                   routing_key, body, properties, mandatory)
+
+    def _wait_confirms(self, uint64_t timeout_ns, uint32_t drop):
+        """Whether any publish was nacked since the last call; None when the wait timed out.
+
+        Events of the kinds ``drop`` are taken and forgotten, in the same call: who publishes and
+        waits has no listeners most of the time, and each call more is a turn of the GIL.
+        """
+        cdef c_bool nacked = False
+        cdef qs_event event
+        cdef qs_error error
+        cdef qs_status status
+        cdef qs_status dropped = QS_EEMPTY
+        self.begin(&error)
+        if not self.confirms:
+            self.leave()
+            raise PreconditionFailed(
+                406, "PRECONDITION_FAILED - the channel is not in confirm mode")
+        with nogil:
+            status = qs_channel_wait_confirms(self.handle, timeout_ns, &nacked, &error)
+            if drop != 0 and (status == QS_OK or status == QS_ETIMEDOUT):
+                dropped = QS_OK
+                while dropped == QS_OK:
+                    dropped = qs_channel_next_event(self.handle, drop, 0, &event, &error)
+                    if dropped == QS_OK:
+                        qs_message_release(&event.message)
+        self.leave()
+        if status != QS_OK and status != QS_ETIMEDOUT:
+            self.failed(status, &error)
+        if dropped != QS_EEMPTY:
+            self.failed(dropped, &error)
+        return None if status == QS_ETIMEDOUT else <bint>nacked
+
+    def _tx_select(self):
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_tx_select(self.handle, &error)
+        self.end(status, &error)
+
+    def _tx_begin(self):
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_tx_begin(self.handle, &error)
+        self.end(status, &error)
+
+    def _tx_end(self):
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_tx_end(self.handle, &error)
+        self.end(status, &error)
+
+    def _tx_commit(self, key):
+        """Whether it was new: False when a transaction with this key was committed before."""
+        cdef qs_slice name
+        cdef c_bool repeated = False
+        cdef qs_error error
+        cdef qs_status status
+        name.data = NULL
+        name.bytes = 0
+        if key is not None:
+            text_slice(key, "key", &name)
+            if name.bytes == 0:
+                raise ValueError("key must not be empty; leave it out instead")
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_tx_commit(self.handle, name, &repeated, &error)
+        self.end(status, &error)
+        return not repeated
+
+    def _tx_rollback(self):
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_channel_tx_rollback(self.handle, &error)
+        self.end(status, &error)

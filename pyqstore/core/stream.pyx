@@ -1,0 +1,258 @@
+# Streams: what there is, readers, and cursors.
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport uint32_t, uint64_t
+
+from .errors import OffsetOutOfRange
+
+START_FIRST = <int>QS_STREAM_FIRST
+START_LAST = <int>QS_STREAM_LAST
+START_NEXT = <int>QS_STREAM_NEXT
+START_OFFSET = <int>QS_STREAM_OFFSET
+START_TIME = <int>QS_STREAM_TIME
+
+COLUMN_TIMESTAMP = <int>QS_STREAM_COLUMN_TIMESTAMP
+COLUMN_EXCHANGE = <int>QS_STREAM_COLUMN_EXCHANGE
+COLUMN_ROUTING_KEY = <int>QS_STREAM_COLUMN_ROUTING_KEY
+COLUMN_BODY = <int>QS_STREAM_COLUMN_BODY
+COLUMN_PROPERTIES = <int>QS_STREAM_COLUMN_PROPERTIES
+
+
+cdef class ArrowSchemaOf:
+    """A schema for whoever speaks the Arrow PyCapsule protocol; it can be taken once."""
+    cdef ArrowSchema schema
+
+    def __dealloc__(self):
+        if self.schema.release != NULL:
+            self.schema.release(&self.schema)
+
+    def __arrow_c_schema__(self):
+        """The capsule "arrow_schema"."""
+        cdef ArrowSchema *schema
+        if self.schema.release == NULL:
+            raise ValueError("this schema was taken already")
+        schema = <ArrowSchema *>PyMem_RawMalloc(sizeof(ArrowSchema))
+        if schema == NULL:
+            raise MemoryError
+        schema[0] = self.schema
+        self.schema.release = NULL
+        return PyCapsule_New(schema, "arrow_schema", schema_capsule_free)
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+cdef class StreamReader:
+    """Reads one stream; one thread at a time uses it."""
+    cdef qs_stream_reader *handle
+    cdef Store store
+    cdef object stream
+    cdef bint busy
+    cdef object __weakref__
+
+    def __cinit__(self, Store store not None, stream, uint32_t at, uint64_t value,
+                  uint32_t columns, tuple routing_keys):
+        cdef qs_slice name
+        cdef qs_stream_read read
+        cdef qs_slice *keys = NULL
+        cdef Py_ssize_t count = len(routing_keys)
+        cdef Py_ssize_t index
+        cdef qs_error error
+        cdef qs_status status
+        self.store = store
+        self.stream = stream
+        name_slice(stream, "stream", &name)
+        put_start(&read.start, at, value)
+        read.columns = columns
+        read.clamps = False
+        keys = <qs_slice *>PyMem_Malloc((count + 1) * sizeof(qs_slice))
+        if keys == NULL:
+            raise MemoryError
+        try:
+            for index in range(count):
+                name_slice(routing_keys[index], "routing key", &keys[index])
+            read.routing_keys = keys
+            read.routing_key_count = <size_t>count
+            store.begin(&error)
+            with nogil:
+                status = qs_stream_reader_open(&self.handle, store.handle, name, &read, &error)
+            if status != QS_OK:
+                self.handle = NULL
+            self.end(status, &error)
+        finally:
+            PyMem_Free(keys)
+        store.handles.add(self)
+
+    def __dealloc__(self):
+        self._free()
+
+    cpdef _free(self):
+        """Give the reader up, with the store or alone."""
+        cdef qs_stream_reader *handle = self.handle
+        self.handle = NULL
+        if handle != NULL:
+            with nogil:
+                qs_stream_reader_close(handle)
+
+    cdef int begin(self, qs_error *error) except -1:
+        if self.busy:
+            raise RuntimeError("another thread is using this reader; open one for each")
+        self.store.begin(error)
+        if self.handle == NULL:
+            self.store.leave()
+            raise ValueError("the reader is closed")
+        self.busy = True
+        return 0
+
+    cdef int end(self, qs_status status, qs_error *error) except -1:
+        self.busy = False
+        if status == QS_EOFFSET:
+            self.store.leave()
+            fail_offset(self.store, self.stream)
+        return self.store.end(status, error)
+
+    def next(self, uint64_t rows_max, uint64_t bytes_max, uint64_t timeout_ns):
+        """An ArrowBatch, or None when nothing came in time."""
+        cdef ArrowBatch batch = ArrowBatch()
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_stream_reader_next(self.handle, rows_max, bytes_max, timeout_ns,
+                                           &batch.schema, &batch.array, &error)
+        if status != QS_OK:
+            batch.schema.release = NULL
+            batch.array.release = NULL
+        if status == QS_EEMPTY:
+            self.end(QS_OK, &error)
+            return None
+        self.end(status, &error)
+        return batch
+
+    def schema(self):
+        """Of every batch: for whoever speaks the Arrow PyCapsule protocol."""
+        cdef ArrowSchemaOf schema = ArrowSchemaOf()
+        cdef qs_error error
+        cdef qs_status status
+        self.begin(&error)
+        with nogil:
+            status = qs_stream_reader_schema(self.handle, &schema.schema, &error)
+        if status != QS_OK:
+            schema.schema.release = NULL
+        self.end(status, &error)
+        return schema
+
+    @property
+    def position(self):
+        """The offset that the next batch begins at or behind."""
+        cdef uint64_t position
+        cdef qs_error error
+        self.begin(&error)
+        position = qs_stream_reader_position(self.handle)
+        self.end(QS_OK, &error)
+        return position
+
+    def seek(self, uint32_t at, uint64_t value):
+        """Go on somewhere else."""
+        cdef qs_stream_start start
+        cdef qs_error error
+        cdef qs_status status
+        put_start(&start, at, value)
+        self.begin(&error)
+        with nogil:
+            status = qs_stream_reader_seek(self.handle, &start, &error)
+        self.end(status, &error)
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+cdef void put_start(qs_stream_start *start, uint32_t at, uint64_t value) noexcept:
+    start.at = at
+    start.offset = value
+    start.time_us = value
+
+
+cdef int fail_offset(Store store, stream) except -1:
+    told = stream_status(store, stream)
+    raise OffsetOutOfRange(told["first"], told["next"])
+
+
+def stream_status(Store store not None, stream):
+    """The members of qs_stream_status by name."""
+    cdef qs_slice name
+    cdef qs_stream_status told
+    cdef qs_error error
+    cdef qs_status status
+    name_slice(stream, "stream", &name)
+    store.begin(&error)
+    with nogil:
+        status = qs_store_stream_status(store.handle, name, &told, &error)
+    store.end(status, &error)
+    return {
+        "first": told.first,
+        "next": told.next,
+        "last_time_us": told.last_time_us,
+        "segments": told.segments,
+        "disk_bytes": told.disk_bytes,
+        "ram_bytes": told.ram_bytes,
+        "flushed": told.flushed,
+        "cursors": told.cursors,
+    }
+
+
+def stream_offset_at(Store store not None, stream, uint64_t time_us):
+    """The first offset that was published at or after a time."""
+    cdef qs_slice name
+    cdef uint64_t offset = 0
+    cdef qs_error error
+    cdef qs_status status
+    name_slice(stream, "stream", &name)
+    store.begin(&error)
+    with nogil:
+        status = qs_store_stream_offset_at(store.handle, name, time_us, &offset, &error)
+    store.end(status, &error)
+    return offset
+
+
+def stream_cursor(Store store not None, stream, group):
+    """Where a group goes on, or None."""
+    cdef qs_slice name
+    cdef qs_slice group_name
+    cdef qs_cursor cursor
+    cdef qs_error error
+    cdef qs_status status
+    name_slice(stream, "stream", &name)
+    name_slice(group, "group", &group_name)
+    store.begin(&error)
+    with nogil:
+        status = qs_store_cursor(store.handle, name, group_name, &cursor, &error)
+    if status == QS_EEMPTY:
+        store.leave()
+        return None
+    store.end(status, &error)
+    return cursor.offset
+
+
+cdef void visit_cursor(void *context, const qs_cursor_info *info) noexcept nogil:
+    cdef Listing *listing = <Listing *>context
+    listing_put(listing, info.group.data, info.group.bytes)
+    listing_put(listing, &info.offset, sizeof(info.offset))
+
+
+def stream_cursors(Store store not None, stream):
+    """(group, offset) of each group, both as bytes."""
+    cdef qs_slice name
+    cdef Listing listing
+    cdef qs_error error
+    cdef qs_status status
+    listing.data = NULL
+    listing.bytes = listing.room = 0
+    listing.failed = False
+    name_slice(stream, "stream", &name)
+    store.begin(&error)
+    with nogil:
+        status = qs_store_visit_cursors(store.handle, name, visit_cursor, &listing, &error)
+    store.leave()
+    rows = listing_rows(&listing, 2)
+    check(status, &error)
+    return rows

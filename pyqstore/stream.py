@@ -1,0 +1,409 @@
+"""Streams: logs that keep their messages, for any number of readers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import _core
+from .errors import NotFound, PreconditionFailed
+from .fields import FieldValue
+from .figures import StreamStatus
+from .message import Receipt
+from .queue import Codec, Seconds, _Channels, check_codec, check_name, envelope, wait
+from .waiting import SLICE_NS
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped, unused-ignore]
+
+    from .store import Store
+
+__all__ = ["Committed", "Start", "Stream"]
+
+_EXCHANGE_PREFIX = "pyqstore.stream."
+_NAME_BYTES_MAX = 255
+_READ_ROWS = 65_536
+_READ_BYTES = 16 << 20
+_OFFSET_MAX = 2**64 - 1
+_WORDS = {
+    "first": _core.START_FIRST,
+    "last": _core.START_LAST,
+    "next": _core.START_NEXT,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Committed(NamedTuple):
+    """Where ``group`` goes on in a stream: a start of ``Stream.read``.  ``default``: where it
+    begins if it has committed nothing."""
+
+    group: str
+    default: str | int | datetime | timedelta = "first"
+
+
+Start = str | int | datetime | timedelta | Committed
+"""Where reading begins: "first"; "last", the last block; "next", what is published from now on; an
+offset; a time, or a time span back from now; where a group goes on."""
+
+
+class Stream:
+    """A log of messages, from ``Store.stream()``.  Any thread may use it.
+
+    Messages have offsets, from 0 on, which are never reused, and times, which never decrease.
+    Reading takes nothing away; what is too old, or too much, goes as a whole segment.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        codec: Codec | None = None,
+        arguments: Mapping[str, FieldValue] | None = None,
+    ) -> None:
+        """See ``Store.stream``."""
+        self._store = store
+        self._name = check_name(name)
+        self._codec = check_codec(codec)
+        self._channels = _Channels(store)
+        self._has_exchange = False
+        declare(store, self._channels, name, arguments or {})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r} of {self._store!r}>"
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._name
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message that is kept."""
+        return self.status().first
+
+    @property
+    def next(self) -> int:
+        """The offset of the message that is published next."""
+        return self.status().next
+
+    def __len__(self) -> int:
+        """How many messages are kept.  NotFound: the stream was deleted."""
+        status = self.status()
+        return status.next - status.first
+
+    def __bool__(self) -> bool:
+        return True  # an empty stream is a stream
+
+    def status(self) -> StreamStatus:
+        """Offsets, segments and bytes.  NotFound: the stream was deleted."""
+        return StreamStatus(**_core.stream_status(self._store, self._name))
+
+    def offset_at(self, when: datetime | timedelta) -> int:
+        """The offset of the first message that was published at ``when`` (a timedelta: that long
+        ago) or later; ``next`` if there is none.
+
+        A datetime without a zone is local time, as everywhere in Python.
+        """
+        return int(_core.stream_offset_at(self._store, self._name, microseconds_of(when)))
+
+    # Publishing.
+
+    def publish(
+        self,
+        body: object,
+        *,
+        key: str = "",
+        headers: Mapping[str, FieldValue] | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        """Publish a message; it is durable when this returns.
+
+        ``body``: bytes, or str, which becomes UTF-8, or with a ``codec`` (here, or of the stream)
+        any value that takes.  ``key``: its ``routing_key``, by which readers filter; the stream's
+        name without one.
+
+        Raises MessageReturned when the stream was deleted, StoreFull, StoreFailed.
+        """
+        encoded, properties = envelope(body, check_codec(codec) or self._codec, headers=headers)
+        exchange = self._exchange() if key else ""
+        with self._channels.publishing() as channel:
+            channel.basic_publish(exchange, key or self._name, encoded, properties, mandatory=True)
+            wait(channel)
+
+    def publish_batch(
+        self, data: object, *, routing_key: str | None = None, body: str = "body"
+    ) -> Receipt:
+        """Publish every row of ``data``, in order, or nothing at all; all are durable when this
+        returns.
+
+        ``data`` and its columns: as of ``Channel.publish_batch``, but for ``exchange``, which is
+        ignored.  A column ``routing_key``, or ``routing_key`` here, is what readers filter by; the
+        stream's name without either.
+        """
+        rows, has_keys = with_keys(data)
+        exchange = self._exchange() if has_keys or routing_key else ""
+        with self._channels.publishing() as channel:
+            receipt = channel.publish_batch(
+                rows, exchange, routing_key or self._name, body=body, mandatory=True
+            )
+            receipt.wait()
+        return receipt
+
+    def _exchange(self) -> str:
+        """Where messages with keys of their own are published.  It goes with the stream."""
+        exchange = f"{_EXCHANGE_PREFIX}{self._name}"
+        if self._has_exchange:
+            return exchange
+        if len(exchange.encode("utf-8", "surrogateescape")) > _NAME_BYTES_MAX:
+            most = _NAME_BYTES_MAX - len(_EXCHANGE_PREFIX)
+            raise ValueError(f"key: only a stream whose name has at most {most} bytes takes one")
+        channel = self._channels.receiving()
+        channel.exchange_declare(exchange, "fanout", durable=True, auto_delete=True)
+        channel.queue_bind(self._name, exchange)  # written when it is new
+        self._has_exchange = True
+        return exchange
+
+    # Reading.
+
+    def read(
+        self,
+        start: Start = "first",
+        stop: str | int | datetime | timedelta | None = None,
+        columns: Sequence[str] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        follow: bool = False,
+    ) -> pyarrow.RecordBatchReader:
+        """The messages from ``start`` on, as a reader of record batches, which polars, duckdb and
+        pandas take as it is.
+
+        It ends before ``stop`` (as ``start``; None: the end of the stream as it is now), or never
+        with ``follow``: then it waits for what is published.  Columns: ``offset`` (uint64),
+        ``timestamp`` (when the message was published), ``exchange``, ``routing_key``, ``body``,
+        ``headers`` and the properties; ``columns`` names those that are wanted.
+        ``routing_keys``: only messages whose routing key matches one of these; "*" stands for a
+        word and "#" for any words, as in a topic exchange.
+
+        Raises NotFound, ValueError; OffsetOutOfRange when ``start`` is an offset that is not kept
+        any more, here or, if it went meanwhile, from the reader; StoreCorrupt from the reader.
+        """
+        import pyarrow
+
+        reader = self._reader(start, stop, columns, routing_keys, follow)
+        return pyarrow.RecordBatchReader.from_batches(reader.schema, reader.batches())
+
+    def _reader(
+        self,
+        start: Start,
+        stop: str | int | datetime | timedelta | None,
+        columns: Sequence[str] | None,
+        routing_keys: Sequence[str] | None,
+        follow: bool,
+    ) -> Reader:
+        where = start_of(self._store, self._name, start)
+        end = end_of(self._store, self._name, stop, follow)
+        return Reader(self._store, self._name, where, end, columns, routing_keys)
+
+    def delete(self) -> int:
+        """Delete the stream, and return how many messages it had."""
+        return self._channels.receiving().queue_delete(self._name)
+
+
+class Reader:
+    """Reads one stream from a start, as ``start_of`` has it, to the offset ``end``; None: it goes
+    on for ever."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        start: tuple[int, int],
+        end: int | None,
+        columns: Sequence[str] | None,
+        routing_keys: Sequence[str] | None,
+    ) -> None:
+        import pyarrow
+
+        if isinstance(columns, str) or isinstance(routing_keys, str):
+            raise TypeError("columns and routing_keys are lists of str")
+        keys = None if routing_keys is None else tuple(routing_keys)
+        at, value = start
+        self._columns = None if columns is None else list(columns)
+        self._is_nothing = keys == ()
+        self._core = _core.StreamReader(
+            store, name, at, value, _columns_of(self._columns), keys or ()
+        )
+        whole = pyarrow.schema(self._core.schema())
+        unknown = [name for name in self._columns or () if name not in whole.names]
+        if unknown:
+            raise ValueError(f"no column {unknown[0]!r}: there are {', '.join(whole.names)}")
+        self.schema: pyarrow.Schema = (
+            whole
+            if self._columns is None
+            else pyarrow.schema([whole.field(name) for name in self._columns])
+        )
+        self._end = end
+
+    @property
+    def position(self) -> int:
+        """The offset behind what was read."""
+        return int(self._core.position)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._is_nothing or (self._end is not None and self.position >= self._end)
+
+    def next(
+        self, rows_max: int = _READ_ROWS, timeout_ns: int = SLICE_NS
+    ) -> pyarrow.RecordBatch | None:
+        """The next batch, or None when none came in time."""
+        import pyarrow
+
+        if self._end is not None:
+            rows_max = min(rows_max, max(1, self._end - self.position))
+        taken = self._core.next(rows_max, _READ_BYTES, timeout_ns)
+        if taken is None:
+            return None
+        batch = pyarrow.record_batch(taken)
+        if self._end is not None and batch["offset"][-1].as_py() >= self._end:  # of a filter
+            behind = sum(offset >= self._end for offset in batch["offset"].to_pylist())
+            batch = batch.slice(0, len(batch) - behind)
+        return batch if self._columns is None else batch.select(self._columns)
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """All of them."""
+        while not self.over:
+            batch = self.next()
+            if batch is not None and len(batch) > 0:
+                yield batch
+
+
+def end_of(store: Store, name: str, stop: Start | None, follow: bool) -> int | None:
+    """Before which offset reading ends."""
+    if stop is None:
+        return None if follow else int(_core.stream_status(store, name)["next"])
+    at, value = start_of(store, name, stop)
+    if at == _core.START_TIME:
+        value = _core.stream_offset_at(store, name, value)
+    elif at == _core.START_LAST:
+        value = _core.StreamReader(store, name, at, 0, _core.COLUMN_TIMESTAMP, ()).position
+    elif at != _core.START_OFFSET:
+        value = _core.stream_status(store, name)["first" if at == _core.START_FIRST else "next"]
+    if follow:
+        return value
+    return min(value, int(_core.stream_status(store, name)["next"]))
+
+
+_COLUMNS: dict[str, int] = {
+    "offset": 0,
+    "timestamp": _core.COLUMN_TIMESTAMP,
+    "exchange": _core.COLUMN_EXCHANGE,
+    "routing_key": _core.COLUMN_ROUTING_KEY,
+    "body": _core.COLUMN_BODY,
+}
+
+
+def _columns_of(columns: Sequence[str] | None) -> int:
+    """What the engine must read; it takes 0 for all."""
+    if columns is None:
+        return 0
+    asked = 0
+    for name in columns:
+        asked |= _COLUMNS.get(name, _core.COLUMN_PROPERTIES)
+    return asked or _core.COLUMN_TIMESTAMP
+
+
+def start_of(store: Store, name: str, start: Start) -> tuple[int, int]:
+    """Kind and value of a start, as C takes them."""
+    if isinstance(start, Committed):
+        offset = _core.stream_cursor(store, name, start.group)
+        if offset is None:
+            return start_of(store, name, start.default)
+        return _core.START_OFFSET, offset
+    if isinstance(start, str):
+        if start not in _WORDS:
+            raise ValueError(f'start must be "first", "last", "next", not {start!r}')
+        return _WORDS[start], 0
+    if isinstance(start, datetime | timedelta):
+        return _core.START_TIME, microseconds_of(start)
+    try:
+        offset = operator.index(start)
+    except TypeError:
+        raise TypeError(
+            "start must be a word, an offset, a datetime, a timedelta or Committed, not "
+            f"{type(start).__name__}"
+        ) from None
+    if not 0 <= offset <= _OFFSET_MAX:
+        raise ValueError(f"an offset must be 0 to {_OFFSET_MAX}, not {offset}")
+    return _core.START_OFFSET, offset
+
+
+def microseconds_of(when: datetime | timedelta) -> int:
+    """Since 1970; 0 of what was before."""
+    if isinstance(when, timedelta):
+        when = datetime.now(UTC) - when
+    elif not isinstance(when, datetime):
+        raise TypeError(f"a datetime or a timedelta, not {type(when).__name__}")
+    return max(0, (when.astimezone(UTC) - _EPOCH) // _MICROSECOND)
+
+
+def declare(
+    store: Store, channels: _Channels, name: str, arguments: Mapping[str, FieldValue]
+) -> None:
+    """Declare a stream; without arguments one that is there will do."""
+    if not arguments:
+        try:
+            check_stream(store, name)
+        except NotFound:
+            pass
+        else:
+            return
+    encoded = {"x-queue-type": "stream", **arguments}
+    channels.receiving().queue_declare(name, durable=True, arguments=encoded)
+
+
+def check_stream(store: Store, name: str) -> None:
+    """NotFound, and PreconditionFailed of a queue."""
+    try:
+        _core.stream_status(store, name)
+    except ValueError:
+        raise PreconditionFailed(
+            406, f"PRECONDITION_FAILED - queue '{name}' is there and is no stream"
+        ) from None
+
+
+def stream_arguments(
+    max_age: str | Seconds | None,
+    max_length_bytes: int | None,
+    max_messages: int | None,
+    segment_bytes: int | None,
+) -> dict[str, FieldValue]:
+    """Those of a declaration."""
+    if isinstance(max_age, timedelta):
+        max_age = max_age.total_seconds()
+    if isinstance(max_age, int | float):
+        max_age = f"{-int(-max_age // 1)}s"
+    arguments: dict[str, FieldValue | None] = {
+        "x-max-age": max_age,
+        "x-max-length-bytes": max_length_bytes,
+        "x-max-messages": max_messages,
+        "x-stream-max-segment-size-bytes": segment_bytes,
+    }
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def with_keys(data: object) -> tuple[object, bool]:
+    """Arrow data without the column that would lead elsewhere, and whether rows have keys."""
+    names = getattr(data, "column_names", None)  # of pyarrow's Table
+    if names is None:
+        names = getattr(getattr(data, "schema", None), "names", None)  # of its RecordBatch
+    if names is None or "exchange" in names:
+        import pyarrow
+
+        table = pyarrow.table(data)
+        names = table.column_names
+        data = table.select([i for i, name in enumerate(names) if name != "exchange"])
+    return data, "routing_key" in names

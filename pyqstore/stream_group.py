@@ -1,0 +1,144 @@
+"""Groups of consumers: who reads which stream."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Group", "Groups", "Member"]
+
+
+class Member:
+    """A consumer in its group."""
+
+    __slots__ = ("_told", "instance", "streams")
+
+    def __init__(self, instance: str, streams: Sequence[str]) -> None:
+        self.instance: str = instance
+        self.streams: list[str] = list(streams)
+        self._told: set[str] = set()  # streams that it knows are its own
+
+
+class Group:
+    """The consumers of a group in this process, and the streams each of them has.
+
+    A stream moves in two steps: its consumer gives it up in its next ``poll``, and then another one
+    has it.  What can stay where it is stays.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self._mutex = threading.Lock()
+        self._members: list[Member] = []
+        self._owners: dict[str, Member] = {}
+        self._heirs: dict[str, Member] = {}  # who has what its owner is to give up
+        self._numbers = itertools.count(1)
+
+    def join(self, streams: Sequence[str], instance: str | None) -> Member:
+        """A new member.  ValueError: its instance is in the group already."""
+        with self._mutex:
+            names = {member.instance for member in self._members}
+            if instance is None:
+                instance = next(n for i in self._numbers if (n := f"{self.name}-{i}") not in names)
+            elif instance in names:
+                raise ValueError(f"instance {instance!r} is in group {self.name!r} already")
+            member = Member(instance, streams)
+            self._members.append(member)
+            self._divide()
+            return member
+
+    def leave(self, member: Member) -> None:
+        """Its streams are free."""
+        with self._mutex:
+            if member not in self._members:
+                return
+            self._members.remove(member)
+            for name in [n for n, heir in self._heirs.items() if heir is member]:
+                del self._heirs[name]  # its owner keeps it, unless somebody else is to have it
+            self._release(member, [n for n, owner in self._owners.items() if owner is member])
+            self._divide()
+
+    def has_news(self, member: Member) -> bool:
+        """Whether something was given to it, or is to be given up."""
+        with self._mutex:
+            return self._news(member)
+
+    def revoked_of(self, member: Member) -> list[str]:
+        """What it is to give up, sorted."""
+        with self._mutex:
+            return sorted(n for n in self._heirs if self._owners.get(n) is member)
+
+    def released(self, member: Member, streams: Iterable[str]) -> None:
+        """It has given them up."""
+        with self._mutex:
+            self._release(member, streams)
+            self._divide()
+
+    def assigned_to(self, member: Member) -> list[str]:
+        """What is its own since it last asked, sorted."""
+        with self._mutex:
+            new = self._own(member) - member._told
+            member._told |= new
+            return sorted(new)
+
+    def _own(self, member: Member) -> set[str]:
+        """What it has and keeps."""
+        return {n for n, o in self._owners.items() if o is member and n not in self._heirs}
+
+    def _news(self, member: Member) -> bool:
+        return any(self._owners.get(n) is member for n in self._heirs) or bool(
+            self._own(member) - member._told
+        )
+
+    def _release(self, member: Member, streams: Iterable[str]) -> None:
+        for name in streams:
+            member._told.discard(name)
+            if self._owners.get(name) is member:
+                heir = self._heirs.pop(name, None)
+                if heir is None:
+                    del self._owners[name]
+                else:
+                    self._owners[name] = heir
+
+    def _divide(self) -> None:
+        """Each stream to somebody who wants it, as evenly as that goes, moving as few as that
+        takes."""
+        wanted = sorted({name for member in self._members for name in member.streams})
+        shares = dict.fromkeys(self._members, 0)
+        for name, owner in self._owners.items():
+            shares[self._heirs.get(name, owner)] += 1
+        for name in wanted:
+            if name not in self._owners:
+                taker = self._least(name, shares)
+                self._owners[name] = taker
+                shares[taker] += 1
+        for name in reversed(wanted):
+            owner, taker = self._owners[name], self._least(name, shares)
+            if name in self._heirs or shares[owner] <= shares[taker] + 1:
+                continue
+            shares[owner] -= 1
+            shares[taker] += 1
+            if name in owner._told:
+                self._heirs[name] = taker
+            else:  # it has not begun
+                self._owners[name] = taker
+
+    def _least(self, name: str, shares: Mapping[Member, int]) -> Member:
+        """Of those who want a stream, the one with the fewest."""
+        return min((m for m in self._members if name in m.streams), key=lambda m: shares[m])
+
+
+class Groups:
+    """The groups of a store."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._groups: dict[str, Group] = {}
+
+    def of(self, name: str) -> Group:
+        """The group with that name, made if it is new."""
+        if not name:
+            raise ValueError("a group needs a name")
+        with self._mutex:
+            return self._groups.setdefault(name, Group(name))

@@ -1,0 +1,358 @@
+/* Record batches that are refused, each with the text that it gives.
+ *
+ * The random part damages the offsets, views and codes of good batches; its seed is printed and
+ * is the first argument. */
+#include "arrow_read_fixture.h"
+
+static void test_wrong_types_are_refused_by_name(void)
+{
+    struct full_batch full;
+
+    make_full(&full);
+    full.root.schema.format = "u";
+    check_refused(&full.root, "record batch: Arrow's string cannot be used, expected a struct");
+    make_full(&full);
+    full.body.schema.format = "l";
+    check_refused(&full.root,
+                  "column \"body\": Arrow's int64 cannot be used, expected binary, a string, or a "
+                  "dictionary of these");
+    make_full(&full);
+    full.routing_key.schema.format = "z";
+    check_refused(&full.root,
+                  "column \"routing_key\": Arrow's binary cannot be used, expected a string or a "
+                  "dictionary of strings");
+    make_full(&full);
+    full.exchange_names.schema.format = "l";
+    check_refused(&full.root,
+                  "column \"exchange\" dictionary: Arrow's int64 cannot be used, expected a string "
+                  "or a dictionary of strings");
+    make_full(&full);
+    full.priority.schema.format = "g";
+    check_refused(&full.root,
+                  "column \"priority\": Arrow's float64 cannot be used, expected an integer");
+    make_full(&full);
+    full.timestamp.schema.format = "tsx:";
+    check_refused(&full.root, "column \"timestamp\": Arrow's timestamp cannot be used, expected "
+                              "a timestamp or an integer");
+    make_full(&full);
+    full.headers.schema.format = "+l";
+    check_refused(&full.root, "column \"headers\": Arrow's list cannot be used, expected a "
+                              "map of strings to strings");
+    make_full(&full);
+    full.values.schema.format = "i";
+    check_refused(&full.root,
+                  "column \"headers\" value: Arrow's int32 cannot be used, expected a string or a "
+                  "dictionary of strings");
+}
+
+static void test_wrong_columns_are_refused_by_name(void)
+{
+    struct full_batch full;
+
+    make_full(&full);
+    full.message_id.schema.name = "color";
+    check_refused(
+        &full.root,
+        "unknown column \"color\"; expected body, exchange, routing_key, headers, message_id, "
+        "correlation_id, type, app_id, content_type, content_encoding, reply_to, user_id, "
+        "priority, delivery_mode, expiration_ms, timestamp, due");
+    make_full(&full);
+    full.message_id.schema.name = "routing_key";
+    check_refused(&full.root, "two columns are called \"routing_key\"");
+    make_full(&full);
+    full.root.schema_children[0] = NULL;
+    check_refused(&full.root, "record batch: column 0 is missing");
+    make_full(&full);
+    full.body.schema.name = "app_id";
+    check_refused(
+        &full.root,
+        "column \"app_id\": Arrow's binary cannot be used, expected a string or a dictionary "
+        "of strings");
+    full.body.schema.format = "u";
+    check_refused(&full.root, "no column is called \"body\", which is to hold the bodies");
+}
+
+static void test_wrong_structure_is_refused(void)
+{
+    struct full_batch full;
+
+    make_full(&full);
+    full.root.array.release = NULL;
+    check_refused(&full.root, "record batch: its Arrow schema or array was released already");
+    make_full(&full);
+    full.root.array.n_children = 3;
+    check_refused(&full.root, "record batch: 3 children, expected 10");
+    make_full(&full);
+    full.root.array.length = -1;
+    check_refused(&full.root, "record batch: length -1 at offset 0 is impossible");
+    make_full(&full);
+    full.root.array.offset = 1;
+    check_refused(&full.root, "column \"body\": length 2 is less than the 3 that are needed");
+    make_full(&full);
+    full.root.array.null_count = 1;
+    full.root.buffers[0] = first_only;
+    check_refused(&full.root, "row 1 is null");
+    make_full(&full);
+    full.body.array.offset = -1;
+    check_refused(&full.root, "column \"body\": offset -1 is impossible");
+    make_full(&full);
+    full.body.array.n_buffers = 2;
+    check_refused(&full.root, "column \"body\": 2 buffers, expected 3");
+    make_full(&full);
+    full.body.array.null_count = 1;
+    check_refused(&full.root, "column \"body\": 1 nulls, but no validity buffer");
+    make_full(&full);
+    full.body.buffers[1] = NULL;
+    check_refused(&full.root, "column \"body\": no offsets buffer");
+    make_full(&full);
+    full.body.buffers[2] = NULL;
+    check_refused(&full.root, "column \"body\": no data buffer");
+    make_full(&full);
+    full.priority.buffers[1] = NULL;
+    check_refused(&full.root, "column \"priority\": no values buffer");
+    make_full(&full);
+    full.exchange.array.dictionary = NULL;
+    check_refused(&full.root, "column \"exchange\": no dictionary came with the array");
+    make_full(&full);
+    full.entries.array.length = 1;
+    check_refused(&full.root,
+                  "column \"headers\" entries: length 1 is less than the 2 that are needed");
+    make_full(&full);
+    full.keys.array.length = 1;
+    check_refused(&full.root,
+                  "column \"headers\" key: length 1 is less than the 2 that are needed");
+    make_full(&full);
+    full.headers.array_children[0] = NULL;
+    check_refused(&full.root, "column \"headers\": the map's entries are missing");
+    make_full(&full);
+    full.headers.buffers[1] = NULL;
+    check_refused(&full.root, "column \"headers\": no offsets buffer");
+}
+
+static void test_wrong_contents_name_the_row(void)
+{
+    static const int32_t descending[] = {0, 2, 1};
+    static const int32_t negative[] = {-4, 0, 1};
+    static const int64_t far64[] = {0, 1, INT64_C(1) << 33};
+    static const int8_t code2[] = {1, 2};
+    static const int8_t code_negative[] = {-1, 0};
+    static const int16_t priority256[] = {5, 256};
+    static const uint8_t mode3[] = {2, 3};
+    static const uint64_t huge[] = {UINT64_MAX, 0};
+    static const uint8_t no_keys[1] = {2};
+    struct full_batch full;
+
+    make_full(&full);
+    set_nulls(&full.body, first_only);
+    check_refused(&full.root, "row 1: body is null");
+    make_full(&full);
+    full.body.buffers[1] = descending;
+    check_refused(&full.root, "row 1: body has impossible offsets 2 to 1");
+    make_full(&full);
+    full.body.buffers[1] = negative;
+    check_refused(&full.root, "row 0: body has impossible offsets -4 to 0");
+    make_full(&full);
+    full.body.schema.format = "Z";
+    full.body.buffers[1] = far64;
+    check_refused(&full.root, "row 1: body has 8589934591 bytes, at most 4294967295 are possible");
+    make_full(&full);
+    full.exchange.array.null_count = 0;
+    full.exchange.buffers[1] = code2;
+    check_refused(&full.root, "row 1: exchange has dictionary index 2, there are 2 entries");
+    full.exchange.buffers[1] = code_negative;
+    check_refused(&full.root, "row 0: exchange has dictionary index -1, there are 2 entries");
+    make_full(&full);
+    full.priority.schema.format = "s";
+    full.priority.array.null_count = 0;
+    full.priority.buffers[1] = priority256;
+    check_refused(&full.root, "row 1: priority is 256, must be 0 to 255");
+    make_full(&full);
+    full.delivery_mode.schema.format = "C";
+    full.delivery_mode.array.null_count = 0;
+    full.delivery_mode.buffers[1] = mode3;
+    check_refused(&full.root, "row 1: delivery_mode is 3, must be 1 to 2");
+    make_full(&full);
+    full.expiration_ms.array.null_count = 0;
+    check_refused(&full.root, "row 1: expiration_ms is -1, must be 0 to 9223372036854775807");
+    full.expiration_ms.schema.format = "L";
+    full.expiration_ms.buffers[1] = huge;
+    check_refused(&full.root,
+                  "row 0: expiration_ms is 18446744073709551615, must be 0 to 9223372036854775807");
+    make_full(&full);
+    full.timestamp.array.null_count = 0;
+    check_refused(&full.root, "row 1: timestamp is -5, must be 0 to 9223372036854775807");
+    make_full(&full);
+    full.headers.buffers[1] = descending;
+    check_refused(&full.root, "row 1: headers has impossible offsets 2 to 1");
+    make_full(&full);
+    set_nulls(&full.keys, no_keys);
+    check_refused(&full.root, "row 0: headers has a null key");
+    make_full(&full);
+    set_nulls(&full.entries, first_only);
+    check_refused(&full.root, "row 0: headers has a null entry");
+    make_full(&full);
+    full.values.buffers[1] = descending;
+    check_refused(&full.root, "entry 1: headers value has impossible offsets 2 to 1");
+}
+
+static void test_long_names_are_refused_where_they_are_used(void)
+{
+    static char data[300];
+    static const int32_t offsets[] = {0, 0, 256};
+    static const int8_t used[] = {0, 1};
+    static const int8_t unused[] = {0, 0};
+    struct full_batch full;
+    struct qsi_arrow_batch batch;
+
+    make_full(&full);
+    full.message_id.buffers[1] = offsets;
+    full.message_id.buffers[2] = data;
+    QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK); /* the long one is null */
+    full.message_id.array.null_count = 0;
+    check_refused(&full.root, "row 1: message_id has 256 bytes, at most 255 are possible");
+    make_full(&full);
+    full.exchange_names.buffers[1] = offsets;
+    full.exchange_names.buffers[2] = data;
+    full.exchange.array.null_count = 0;
+    full.exchange.buffers[1] = unused;
+    QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK);
+    full.exchange.buffers[1] = used;
+    check_refused(&full.root, "row 1: exchange has 256 bytes, at most 255 are possible");
+    make_full(&full);
+    full.keys.buffers[1] = offsets;
+    full.keys.buffers[2] = data;
+    check_refused(&full.root, "row 0: headers has a key of 256 bytes, at most 255 are possible");
+}
+
+static void test_wrong_views_name_the_row(void)
+{
+    struct node body;
+    struct node root;
+    struct view good = views[3];
+
+    make_views(&body, "body", BODY_COUNT);
+    make_batch(&root, BODY_COUNT, &body);
+    views[3].bytes = -1;
+    check_refused(&root, "row 3: body has impossible length -1");
+    views[3] = good;
+    views[3].u.far.buffer = 2;
+    check_refused(&root, "row 3: body lies in data buffer 2 of 2");
+    views[3].u.far.buffer = -1;
+    check_refused(&root, "row 3: body lies in data buffer -1 of 2");
+    views[3] = good;
+    views[3].u.far.offset = 15;
+    check_refused(&root, "row 3: body lies outside data buffer 1: 39 bytes at 15 of 53");
+    views[3].u.far.offset = -1;
+    check_refused(&root, "row 3: body lies outside data buffer 1: 39 bytes at -1 of 53");
+    views[3] = good;
+    body.buffers[4] = NULL;
+    check_refused(&root, "column \"body\": no views buffer, or no sizes of the data buffers");
+}
+
+static void test_nulls_are_found_at_every_place(void)
+{
+    enum { ROWS = 200, SHIFT = 5 };
+    static int32_t offsets[ROWS + SHIFT + 1];
+    struct node body;
+    struct node root;
+    struct qsi_arrow_batch batch;
+    qs_error error;
+    char text[64];
+
+    make_strings(&body, "body", "z", ROWS, offsets, "");
+    body.array.offset = SHIFT;
+    make_batch(&root, ROWS, &body);
+    for (int row = 0; row < ROWS; row++) {
+        size_t bytes = (ROWS + SHIFT + 7) / 8;
+        uint8_t *validity =
+            malloc(bytes); /* of its own size, so that the address sanitizer sees overreading */
+
+        QS_CHECK(validity != NULL);
+        memset(validity, 0xff, bytes);
+        set_nulls(&body, validity);
+        QS_CHECK(open_batch(&batch, &root, NULL) == QS_OK);
+        validity[(row + SHIFT) / 8] &= (uint8_t)~(1 << (row + SHIFT) % 8);
+        QS_CHECK(open_batch(&batch, &root, &error) == QS_EINVAL);
+        (void)snprintf(text, sizeof text, "row %d: body is null", row);
+        QS_CHECK(strcmp(error.text, text) == 0);
+        free(validity);
+    }
+}
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*state >> 33);
+}
+
+/* Mostly small numbers near the valid ones. */
+static int32_t damaged_number(uint64_t *seed)
+{
+    return next_random(seed) % 8 == 0 ? (int32_t)next_random(seed) - INT32_MAX
+                                      : (int32_t)(next_random(seed) % 60) - 4;
+}
+
+static void read_everything(const struct qsi_arrow_batch *batch)
+{
+    uint64_t row;
+    uint64_t sum = 0;
+
+    (void)qsi_arrow_body_max(batch, &row);
+    for (row = 0; row < batch->rows; row++) {
+        struct qsi_slice body = qsi_arrow_bytes(&batch->body, row);
+
+        for (uint32_t i = 0; i < body.bytes; i++) {
+            sum += body.data[i];
+        }
+    }
+    QS_CHECK(sum < UINT64_MAX);
+}
+
+/* Views and codes are fully checked, so whatever opens can be read.  (The last of plain offsets
+ * is believed.) */
+static void test_damaged_views_and_codes_never_read_outside(uint64_t seed)
+{
+    struct view saved[BODY_COUNT];
+    uint32_t opened = 0;
+
+    memcpy(saved, views, sizeof saved);
+    for (int round = 0; round < 20000; round++) {
+        struct node body;
+        struct node root;
+        struct node codes;
+        struct qsi_arrow_batch batch;
+        int32_t numbers[3] = {damaged_number(&seed) % 6, damaged_number(&seed) % 6,
+                              damaged_number(&seed) % 6};
+        struct view *view = &views[next_random(&seed) % BODY_COUNT];
+
+        view->bytes = damaged_number(&seed);
+        view->u.far.buffer = damaged_number(&seed) % 3;
+        view->u.far.offset = damaged_number(&seed);
+        make_views(&body, "body", BODY_COUNT);
+        make_column(&codes, "body", "i", 3, numbers);
+        node_set_dictionary(&codes, &body);
+        make_batch(&root, round % 2 == 0 ? 3 : BODY_COUNT, round % 2 == 0 ? &codes : &body);
+        if (open_batch(&batch, &root, NULL) == QS_OK) {
+            opened++;
+            read_everything(&batch);
+        }
+        memcpy(views, saved, sizeof saved);
+    }
+    QS_CHECK(opened > 0);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = qs_test_seed(argc, argv);
+
+    test_wrong_types_are_refused_by_name();
+    test_wrong_columns_are_refused_by_name();
+    test_wrong_structure_is_refused();
+    test_wrong_contents_name_the_row();
+    test_long_names_are_refused_where_they_are_used();
+    test_wrong_views_name_the_row();
+    test_nulls_are_found_at_every_place();
+    test_damaged_views_and_codes_never_read_outside(seed);
+    (void)open_batch(NULL, NULL, NULL);
+    return 0;
+}

@@ -1,0 +1,46 @@
+/* Queues whose messages leave by themselves. */
+#ifndef REMOVALS_FIXTURE_H
+#define REMOVALS_FIXTURE_H
+
+#include "engine_damage.h"
+#include "engine_fixture.h"
+#include "pager.h"
+#include "qs_test_alloc.h"
+#include "qs_test_batch.h"
+#include "qs_test_fields.h"
+#include "removals.h"
+
+static inline void declare_with(struct engine *engine, const char *queue,
+                                const struct qs_test_fields *fields)
+{
+    qs_declare_ok ok;
+
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(queue), QS_DURABLE,
+                                         qs_test_fields_slice(fields), &ok, QS_ERROR));
+}
+
+static inline void publish_many(struct engine *engine, const char *queue, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%u", i);
+        publish(engine, queue, body);
+    }
+}
+
+static inline qs_status commit(struct engine *engine)
+{
+    bool repeated;
+
+    return qs_channel_tx_commit(engine->channel, NONE, &repeated, QS_ERROR);
+}
+
+static inline uint64_t ready_in(struct engine *engine, const char *queue)
+{
+    qs_queue_status status;
+
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text(queue), &status, QS_ERROR));
+    return status.messages_ready;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* Event loops: of all who wait, only the channels that may have what comes are signalled. */
+#include "armed_fixture.h"
+
+#define QUEUES 3
+
+struct listeners { /* one to each queue, and somebody who has a message of each */
+    struct engine *engine;
+    qs_channel *channels[QUEUES];
+    int event_fds[QUEUES];
+    qs_channel *internal_channel;
+};
+
+static const char *const names[QUEUES] = {"q0", "q1", "q2"};
+
+static void bring_by_publish(struct listeners *listeners, int i)
+{
+    publish(listeners->engine, names[i], "1");
+}
+
+static void bring_by_batch(struct listeners *listeners, int i)
+{
+    struct qs_test_batch rows;
+    qs_batch batch;
+    qs_receipt receipt;
+
+    qs_test_batch_init(&rows);
+    memcpy(qs_test_batch_add(&rows, names[i], 1), "1", 1);
+    batch = qs_test_batch_finish(&rows);
+    QS_CHECK_OK(qs_channel_publish_batch(listeners->engine->channel, &batch, &receipt, QS_ERROR));
+    qs_test_batch_fini(&rows);
+}
+
+static void bring_by_transaction(struct listeners *listeners, int i)
+{
+    qs_channel *channel;
+    qs_receipt receipt;
+    bool repeated;
+
+    QS_CHECK_OK(qs_channel_open(&channel, listeners->engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish(channel, text(""), text(names[i]), PERSISTENT, text("1"), 0,
+                                   &receipt, QS_ERROR));
+    QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
+    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
+    qs_channel_close(channel);
+}
+
+static void bring_by_requeue(struct listeners *listeners, int i)
+{
+    QS_CHECK_OK(
+        qs_channel_nack(listeners->internal_channel, (uint64_t)i + 1, QS_REQUEUE, QS_ERROR));
+}
+
+static void bring_by_dead_letter(struct listeners *listeners, int i)
+{
+    static const char *const dying[QUEUES] = {"dying0", "dying1", "dying2"};
+    struct qs_test_fields fields = {.used = 0};
+    qs_message message;
+    qs_declare_ok ok;
+
+    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
+    qs_test_put_text(&fields, "x-dead-letter-routing-key", names[i]);
+    QS_CHECK_OK(qs_channel_queue_declare(listeners->internal_channel, text(dying[i]), 0,
+                                         qs_test_fields_slice(&fields), &ok, QS_ERROR));
+    publish(listeners->engine, dying[i], "1");
+    QS_CHECK_OK(qs_channel_get(listeners->internal_channel, text(dying[i]), 0, &message, QS_ERROR));
+    QS_CHECK_OK(qs_channel_nack(listeners->internal_channel, message.delivery_tag, 0, QS_ERROR));
+    qs_message_release(&message);
+}
+
+/* A consumer before the others in line has what comes, until it goes. */
+static void bring_by_cancel(struct listeners *listeners, int i)
+{
+    struct qs_test_fields fields = {.used = 0};
+    char tag[256];
+
+    qs_test_put_long(&fields, "x-priority", 9);
+    QS_CHECK_OK(qs_channel_consume(listeners->internal_channel, text(names[i]), text("before"), 0,
+                                   qs_test_fields_slice(&fields), tag, QS_ERROR));
+    publish(listeners->engine, names[i], "1");
+    QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
+    QS_CHECK_OK(qs_channel_cancel(listeners->internal_channel, text("before"), QS_ERROR));
+}
+
+static void bring_by_delete(struct listeners *listeners, int i)
+{
+    uint64_t count;
+
+    QS_CHECK_OK(
+        qs_channel_queue_delete(listeners->internal_channel, text(names[i]), 0, &count, QS_ERROR));
+}
+
+static void listen_on_queues(struct listeners *listeners, struct engine *engine)
+{
+    qs_message message;
+
+    listeners->engine = engine;
+    QS_CHECK_OK(qs_channel_open(&listeners->internal_channel, engine->store, QS_ERROR));
+    for (int i = 0; i < QUEUES; i++) {
+        declare(engine, names[i], QS_DURABLE);
+        publish(engine, names[i], "0");
+        QS_CHECK_OK(
+            qs_channel_get(listeners->internal_channel, text(names[i]), 0, &message, QS_ERROR));
+        qs_message_release(&message);
+        listeners->channels[i] = consumer_of(engine, names[i], 0);
+        listeners->event_fds[i] = event_fd_of(listeners->channels[i]);
+        arm(listeners->channels[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL);
+    }
+}
+
+static void stop_listening(struct listeners *listeners)
+{
+    uint64_t count;
+
+    qs_channel_close(listeners->internal_channel);
+    for (int i = 0; i < QUEUES; i++) {
+        qs_channel_close(listeners->channels[i]);
+        QS_CHECK_OK(qs_channel_queue_delete(listeners->engine->channel, text(names[i]), 0, &count,
+                                            QS_ERROR));
+    }
+}
+
+static void test_only_consumers_of_the_queue_are_signalled(struct engine *engine)
+{
+    void (*const bring[])(struct listeners *listeners, int i) = {
+        bring_by_publish,     bring_by_batch,  bring_by_transaction, bring_by_requeue,
+        bring_by_dead_letter, bring_by_cancel, bring_by_delete,
+    };
+
+    for (size_t way = 0; way < sizeof bring / sizeof bring[0]; way++) {
+        for (int i = 0; i < QUEUES; i++) {
+            struct listeners listeners;
+            listen_on_queues(&listeners, engine);
+            bring[way](&listeners, i);
+            QS_CHECK(is_signalled(listeners.event_fds[i], SOON));
+            for (int k = 0; k < QUEUES; k++) {
+                QS_CHECK(k == i || !is_signalled(listeners.event_fds[k], 0));
+            }
+            stop_listening(&listeners);
+        }
+    }
+}
+
+static void test_the_end_of_a_channel_signals_for_all_it_had(struct engine *engine)
+{
+    struct listeners listeners;
+
+    listen_on_queues(&listeners, engine);
+    qs_channel_close(listeners.internal_channel);
+    for (int i = 0; i < QUEUES; i++) {
+        QS_CHECK(is_signalled(listeners.event_fds[i], 0));
+    }
+    listeners.internal_channel = NULL;
+    stop_listening(&listeners);
+}
+
+/* It has no room any more: what was left to it is the other's. */
+static void test_a_smaller_prefetch_signals_the_others(struct engine *engine)
+{
+    qs_channel *first, *second;
+    qs_message message;
+    int first_event_fd, second_event_fd;
+
+    declare(engine, "q", 0);
+    publish(engine, "q", "0");
+    first = consumer_of(engine, "q", 0);
+    take(first, QS_EVENT_DELIVERY);
+    second = consumer_of(engine, "q", 0);
+    first_event_fd = event_fd_of(first);
+    second_event_fd = event_fd_of(second);
+    arm(first, QS_EVENT_DELIVERY);
+    arm(second, QS_EVENT_DELIVERY);
+    publish(engine, "q", "1");
+    QS_CHECK(is_signalled(first_event_fd, 0) && !is_signalled(second_event_fd, 0));
+    QS_CHECK_OK(qs_channel_qos(first, 1, 0, QS_GLOBAL, QS_ERROR));
+    QS_CHECK(is_signalled(second_event_fd, 0));
+    qs_channel_close(first);
+    qs_channel_close(second);
+    QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    qs_message_release(&message);
+}
+
+int main(void)
+{
+    engine_test *const tests[] = {
+        test_only_consumers_of_the_queue_are_signalled,
+        test_the_end_of_a_channel_signals_for_all_it_had,
+        test_a_smaller_prefetch_signals_the_others,
+    };
+
+    run_armed(tests, sizeof tests / sizeof tests[0]);
+    return 0;
+}

@@ -1,0 +1,197 @@
+/* Arguments of streams: what each may be, and RabbitMQ's words for what it may not. */
+#include "qstore/qstore.h"
+
+#include "policy.h"
+#include "qs_test.h"
+#include "qs_test_fields.h"
+#include "stream_policy.h"
+
+#include <string.h>
+
+#define SECOND UINT64_C(1000000)
+
+static struct qsi_slice slice_of(const struct qs_test_fields *table)
+{
+    return qsi_slice_make(table->bytes, table->used);
+}
+
+static struct qsi_slice name(void)
+{
+    return qsi_slice_make("q", 1);
+}
+
+static void check_refused(const struct qs_test_fields *table, uint32_t flags, bool is_server_named,
+                          const char *words)
+{
+    qs_error error = {0};
+
+    QS_CHECK(qsi_stream_policy_check(slice_of(table), flags, is_server_named, name(), &error) ==
+             QS_PRECONDITION_FAILED);
+    if (strcmp(error.text, words) != 0) {
+        fprintf(stderr, "%s\n", error.text);
+    }
+    QS_CHECK(strcmp(error.text, words) == 0);
+}
+
+static void test_flags_that_no_stream_has_are_refused(void)
+{
+    const struct qs_test_fields none = {.used = 0};
+
+    check_refused(&none, 0, false, "invalid property 'non-durable' for queue 'q' in this store");
+    check_refused(&none, QS_EXCLUSIVE, false,
+                  "invalid property 'exclusive-owner' for queue 'q' in this store");
+    check_refused(&none, QS_DURABLE | QS_AUTO_DELETE, false,
+                  "invalid property 'auto-delete' for queue 'q' in this store");
+    check_refused(&none, QS_DURABLE, true,
+                  "Cannot declare a server-named queue for type rabbit_stream_queue");
+    QS_CHECK_OK(qsi_stream_policy_check(slice_of(&none), QS_DURABLE, false, name(), QS_ERROR));
+}
+
+static void test_arguments_that_no_stream_has_are_refused(void)
+{
+    static const char *const names[] = {
+        "x-message-ttl",
+        "x-expires",
+        "x-max-length",
+        "x-max-priority",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-overflow",
+        "x-single-active-consumer",
+        "x-queue-mode",
+        "x-delivery-limit",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct qs_test_fields table = {.used = 0};
+        char words[128];
+        qs_test_put_long(&table, names[i], 1);
+        snprintf(words, sizeof words,
+                 "invalid arg '%s' for queue 'q' in this store of queue type rabbit_stream_queue",
+                 names[i]);
+        check_refused(&table, QS_DURABLE, false, words);
+    }
+}
+
+static void test_values_that_cannot_be_are_refused(void)
+{
+    static const char *const ages[] = {"",    "7",   "D",    "0D",  "7d",
+                                       "7DD", "-7D", "1.5h", "7 D", "99999999999999999999Y"};
+    struct qs_test_fields large = {.used = 0}, zero = {.used = 0}, negative = {.used = 0};
+
+    for (size_t i = 0; i < sizeof ages / sizeof ages[0]; i++) {
+        struct qs_test_fields table = {.used = 0};
+        qs_test_put_text(&table, "x-max-age", ages[i]);
+        check_refused(&table, QS_DURABLE, false,
+                      "invalid arg 'x-max-age' for queue 'q': invalid_max_age");
+    }
+    qs_test_put_long(&large, "x-stream-max-segment-size-bytes", INT64_C(3000000001));
+    check_refused(&large, QS_DURABLE, false,
+                  "Exceeded max value for x-stream-max-segment-size-bytes");
+    qs_test_put_long(&zero, "x-stream-max-segment-size-bytes", 0);
+    check_refused(&zero, QS_DURABLE, false,
+                  "invalid arg 'x-stream-max-segment-size-bytes' for queue 'q': it is zero");
+    qs_test_put_long(&negative, "x-max-length-bytes", -1);
+    check_refused(&negative, QS_DURABLE, false,
+                  "invalid arg 'x-max-length-bytes' for queue 'q': a whole number that is not "
+                  "negative is needed");
+}
+
+static void test_each_argument_is_read(void)
+{
+    struct qs_test_fields table = {.used = 0};
+    struct qsi_stream_policy policy;
+
+    qsi_stream_policy_parse(&policy, slice_of(&table));
+    QS_CHECK(policy.age_us_max == QSI_UNLIMITED && policy.bytes_max == QSI_UNLIMITED);
+    QS_CHECK(policy.messages_max == QSI_UNLIMITED && policy.segment_bytes == 500000000);
+    QS_CHECK(!qsi_is_stream_type(slice_of(&table)));
+    qs_test_put_text(&table, "x-queue-type", "stream");
+    qs_test_put_text(&table, "x-max-age", "2h");
+    qs_test_put_long(&table, "x-max-length-bytes", 20000000000);
+    qs_test_put_long(&table, "x-max-messages", 7);
+    qs_test_put_long(&table, "x-stream-max-segment-size-bytes", 100000);
+    qs_test_put_long(&table, "x-initial-cluster-size", 1);
+    QS_CHECK(qsi_is_stream_type(slice_of(&table)));
+    QS_CHECK_OK(qsi_stream_policy_check(slice_of(&table), QS_DURABLE, false, name(), QS_ERROR));
+    qsi_stream_policy_parse(&policy, slice_of(&table));
+    QS_CHECK(policy.age_us_max == 7200 * SECOND && policy.bytes_max == 20000000000);
+    QS_CHECK(policy.messages_max == 7 && policy.segment_bytes == 100000);
+}
+
+static void test_ages_have_rabbits_units(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t seconds;
+    } ages[] = {{"3s", 3},
+                {"2m", 120},
+                {"1h", 3600},
+                {"1D", 24 * 3600},
+                {"1M", 30 * 86400},
+                {"1Y", 365 * 86400},
+                {"100Y", 36500ull * 86400}};
+
+    for (size_t i = 0; i < sizeof ages / sizeof ages[0]; i++) {
+        uint64_t us;
+        QS_CHECK(
+            qsi_max_age_parse(qsi_slice_make(ages[i].text, (uint32_t)strlen(ages[i].text)), &us));
+        QS_CHECK(us == ages[i].seconds * SECOND);
+    }
+}
+
+static struct qsi_stream_start_spec start_of(const struct qs_test_fields *table)
+{
+    struct qsi_stream_start_spec start;
+
+    QS_CHECK_OK(qsi_stream_start_parse(&start, slice_of(table), 10000 * SECOND, name(), QS_ERROR));
+    return start;
+}
+
+static struct qsi_stream_start_spec start_at_word(const char *word)
+{
+    struct qs_test_fields table = {.used = 0};
+
+    qs_test_put_text(&table, "x-stream-offset", word);
+    return start_of(&table);
+}
+
+static void test_a_reader_may_begin_at_a_word_an_offset_or_a_time(void)
+{
+    struct qs_test_fields none = {.used = 0}, offset = {.used = 0}, below = {.used = 0},
+                          time = {.used = 0}, bad = {.used = 0};
+    struct qsi_stream_start_spec start;
+
+    QS_CHECK(start_of(&none).at == QSI_START_NEXT);
+    QS_CHECK(start_at_word("first").at == QSI_START_FIRST);
+    QS_CHECK(start_at_word("last").at == QSI_START_LAST);
+    QS_CHECK(start_at_word("next").at == QSI_START_NEXT);
+    start = start_at_word("1h");
+    QS_CHECK(start.at == QSI_START_TIME && start.time_us == 6400 * SECOND);
+    start = start_at_word("1Y");
+    QS_CHECK(start.at == QSI_START_TIME && start.time_us == 0);
+    qs_test_put_long(&offset, "x-stream-offset", 12345);
+    start = start_of(&offset);
+    QS_CHECK(start.at == QSI_START_OFFSET && start.offset == 12345);
+    qs_test_put_long(&below, "x-stream-offset", -1);
+    QS_CHECK(start_of(&below).at == QSI_START_FIRST);
+    qs_test_put_name(&time, "x-stream-offset", 'T');
+    memcpy(time.bytes + time.used, "\0\0\0\0\0\0\1\0", 8);
+    time.used += 8;
+    start = start_of(&time);
+    QS_CHECK(start.at == QSI_START_TIME && start.time_us == 256 * SECOND);
+    qs_test_put_text(&bad, "x-stream-offset", "yesterday");
+    QS_CHECK(qsi_stream_start_parse(&start, slice_of(&bad), 0, name(), NULL) ==
+             QS_PRECONDITION_FAILED);
+}
+
+int main(void)
+{
+    test_flags_that_no_stream_has_are_refused();
+    test_arguments_that_no_stream_has_are_refused();
+    test_values_that_cannot_be_are_refused();
+    test_each_argument_is_read();
+    test_ages_have_rabbits_units();
+    test_a_reader_may_begin_at_a_word_an_offset_or_a_time();
+    return 0;
+}

@@ -1,0 +1,135 @@
+/* Messages that lie side by side in their file are read to where they are needed.
+ *
+ * Method: a segment of such messages is loaded whole, in parts, and with gaps, and compared with
+ * its model; then it is damaged, one bit at a time, and each load must have all others. */
+#include "index_fixture.h"
+
+#define ENTRIES 2048u
+#define SECOND 700u /* begins on a page of its own, with an envelope of its own */
+
+static struct model model;
+
+/* Of all lengths up to some hundreds of bytes, and one that takes several reads. */
+static void write_plain(struct fixture *fixture)
+{
+    model_init(&model, ENTRIES, 5, 7);
+    for (uint32_t i = 0; i < ENTRIES; i++) {
+        model.messages[i] = (struct message){EMBEDDED, i, i % 5 == 0 ? i % 300 : 100, 1, 2, 3};
+    }
+    model.messages[1000].body_bytes = 300000;
+    write_model(fixture, &model, 0, SECOND, false);
+    write_model(fixture, &model, SECOND, ENTRIES, true);
+}
+
+static void load_and_check(struct fixture *fixture, const uint64_t *wanted, uint32_t from,
+                           uint64_t bytes_max, uint32_t damaged)
+{
+    struct qsi_segment_load load = {
+        .from = from, .to = ENTRIES, .wanted = wanted, .bytes_max = bytes_max};
+
+    QS_CHECK_OK(qsi_segment_load(fixture->index, &model.file, &load, QS_ERROR));
+    check_load(&model, &load, damaged > 0);
+    QS_CHECK(load.damaged_count == damaged);
+    load_fini(&load);
+}
+
+static void test_what_lies_side_by_side_is_as_it_was_written(void)
+{
+    struct fixture fixture;
+    uint64_t wanted[ENTRIES / 64];
+
+    start_in_memory(&fixture, ENTRIES);
+    write_plain(&fixture);
+    for (uint32_t from = 0; from < ENTRIES; from += 97) {
+        load_and_check(&fixture, model.put, from, UINT64_MAX, 0);
+        for (uint64_t bytes_max = 1; bytes_max < 1u << 20; bytes_max = bytes_max * 3 + 1) {
+            load_and_check(&fixture, model.put, from, bytes_max, 0);
+        }
+    }
+    for (uint32_t gap = 0; gap < ENTRIES; gap += 61) {
+        memcpy(wanted, model.put, sizeof wanted);
+        clear_bit(wanted, gap);
+        load_and_check(&fixture, wanted, 0, UINT64_MAX, 0);
+        load_and_check(&fixture, wanted, 0, 20000, 0);
+    }
+    stop_in_memory(&fixture);
+}
+
+static void test_another_envelope_among_them_is_found(void)
+{
+    struct fixture fixture;
+
+    for (uint32_t odd = 0; odd < ENTRIES; odd += 500) {
+        start_in_memory(&fixture, ENTRIES);
+        model_init(&model, ENTRIES, 5, 7);
+        for (uint32_t i = 0; i < ENTRIES; i++) {
+            /* the same length, other bytes */
+            model.messages[i] = (struct message){EMBEDDED, i, i % 200, 1, i == odd ? 42 : 2, 3};
+        }
+        write_model(&fixture, &model, 0, ENTRIES, false);
+        load_and_check(&fixture, model.put, 0, UINT64_MAX, 0);
+        load_and_check(&fixture, model.put, odd, UINT64_MAX, 0);
+        stop_in_memory(&fixture);
+    }
+}
+
+/* The first envelope is that of all before the second; its damage is theirs. */
+static void test_a_flipped_bit_costs_the_message_that_has_it(void)
+{
+    struct fixture fixture;
+    uint64_t slots_at = qsi_segment_slots_at(ENTRIES), heap_at;
+
+    start_in_memory(&fixture, ENTRIES);
+    write_plain(&fixture);
+    heap_at = qsi_segment_heap_at(ENTRIES, false, ENTRIES);
+    for (uint32_t slot = 0; slot < ENTRIES; slot += 41) {
+        uint64_t at = slots_at + (uint64_t)slot * QSI_SLOT_BYTES + slot % QSI_SLOT_BYTES;
+        flip(&fixture, &model.file, at, (uint8_t)(1 << slot % 8));
+        load_and_check(&fixture, model.put, 0, UINT64_MAX, 1);
+        flip(&fixture, &model.file, at, (uint8_t)(1 << slot % 8));
+    }
+    for (uint64_t at = heap_at + 200; at < heap_at + 40000; at += 977) {
+        flip(&fixture, &model.file, at, (uint8_t)(1 << at % 8));
+        load_and_check(&fixture, model.put, 0, UINT64_MAX, 1);
+        flip(&fixture, &model.file, at, (uint8_t)(1 << at % 8));
+    }
+    flip(&fixture, &model.file, heap_at, 1);
+    load_and_check(&fixture, model.put, 0, UINT64_MAX, SECOND);
+    stop_in_memory(&fixture);
+}
+
+static void test_memory_that_runs_out_is_told_and_freed(void)
+{
+    struct fixture fixture;
+    struct qs_test_alloc failing;
+    qs_status status = QS_ENOMEM;
+
+    qs_test_alloc_install(&failing);
+    start_in_memory(&fixture, ENTRIES);
+    write_plain(&fixture);
+    for (uint64_t n = 1; status != QS_OK; n++) {
+        struct qsi_segment_load load = {
+            .from = 0, .to = ENTRIES, .wanted = model.put, .bytes_max = UINT64_MAX};
+        uint64_t alive = failing.alive;
+
+        QS_CHECK(n < 100);
+        qs_test_alloc_arm(&failing, n, false);
+        status = qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR);
+        QS_CHECK(status == (failing.has_failed ? QS_ENOMEM : QS_OK));
+        qs_test_alloc_arm(&failing, 0, false);
+        load_fini(&load);
+        QS_CHECK(failing.alive == alive);
+    }
+    stop_in_memory(&fixture);
+    QS_CHECK(failing.alive == 0);
+    qs_allocator_set(NULL);
+}
+
+int main(void)
+{
+    test_what_lies_side_by_side_is_as_it_was_written();
+    test_another_envelope_among_them_is_found();
+    test_a_flipped_bit_costs_the_message_that_has_it();
+    test_memory_that_runs_out_is_told_and_freed();
+    return 0;
+}
