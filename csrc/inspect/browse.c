@@ -207,19 +207,23 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
     const struct qsi_run *run = qsi_queue_run_of(&subqueue->core, seq);
     struct qsi_page_in job;
     uint32_t row;
-    qs_status status;
 
     if (run != NULL) {
         const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
         return note_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
-    status = qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse));
-    if (status == QS_EEXIST) {
+    switch (qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse))) {
+    case QSI_PAGE_IN_BEGUN:
+        return load_and_note(browse, subqueue, &job, error);
+    case QSI_PAGE_IN_UNDER_WAY:
         return qsi_pager_wait(browse->store, subqueue);
+    case QSI_PAGE_IN_NOTHING:
+        QS_ASSERT(false); /* no run has it */
+    case QSI_PAGE_IN_NO_MEMORY:
+        break;
     }
-    return status == QS_OK ? load_and_note(browse, subqueue, &job, error)
-                           : qsi_fail(error, status, "messages from the disk");
+    return qsi_fail(error, QS_ENOMEM, "messages from the disk");
 }
 
 /* Releases the lock meanwhile. */

@@ -75,18 +75,23 @@ struct qsi_page_in {
     uint64_t *transient; /* the messages of that file */
     struct qsi_segment_load load;
 };
+/* What a begin found. */
+enum qsi_page_in_begun {
+    QSI_PAGE_IN_BEGUN,     /* a job: run, or take, and end are next */
+    QSI_PAGE_IN_NOTHING,   /* all that was asked for is in memory */
+    QSI_PAGE_IN_UNDER_WAY, /* another job for that segment is: ask again when it has ended */
+    QSI_PAGE_IN_NO_MEMORY,
+};
 /* What the first ready messages that are not in memory need next: the state of a segment, or
- * content.  QS_EEMPTY: all ready messages are in memory; QS_EEXIST: a job for that segment is
- * under way. */
-qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
-                            uint64_t bytes_max) QS_MUST_CHECK;
-/* The state of this segment. */
+ * content. */
+enum qsi_page_in_begun qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                                         uint64_t bytes_max) QS_MUST_CHECK;
+/* The state of this segment, for which no job is under way; QS_ENOMEM. */
 qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment) QS_MUST_CHECK;
-/* The content of a live message whose state is in memory, and of some behind it.  QS_EEMPTY: it
- * is in memory; QS_EEXIST as above. */
-qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
-                              struct qsi_segment *segment, uint32_t slot,
-                              uint64_t bytes_max) QS_MUST_CHECK;
+/* The content of a live message whose state is in memory, and of some behind it. */
+enum qsi_page_in_begun qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                                           struct qsi_segment *segment, uint32_t slot,
+                                           uint64_t bytes_max) QS_MUST_CHECK;
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 /* After run failed: only the first message is tried next, or becomes one that is damaged. */

@@ -179,41 +179,51 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
     return QS_OK;
 }
 
-qs_status qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
-                            uint64_t bytes_max)
+/* What comes of a job that was begun, if there was the memory. */
+static enum qsi_page_in_begun begun(qs_status status)
+{
+    QS_DCHECK(status == QS_OK || status == QS_ENOMEM);
+    return status == QS_OK ? QSI_PAGE_IN_BEGUN : QSI_PAGE_IN_NO_MEMORY;
+}
+
+enum qsi_page_in_begun qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                                         uint64_t bytes_max)
 {
     uint32_t index = qsi_queue_first_paged(queue);
     struct qsi_segment *segment;
     uint32_t slot = 0, end = 0;
 
     if (index == queue->segment_count) {
-        return QS_EEMPTY;
+        return QSI_PAGE_IN_NOTHING;
     }
     segment = qsi_queue_segment_at(queue, index);
     if (segment->busy > 0) {
-        return QS_EEXIST;
+        return QSI_PAGE_IN_UNDER_WAY;
     }
     if (segment->settled == NULL) {
-        return qsi_page_in_state(page_in, segment);
+        return begun(qsi_page_in_state(page_in, segment));
     }
     /* The state of the one that is read after it first: while delta is not empty, q3 is not. */
     index = qsi_queue_next_paged(queue, index + 1);
     if (index < queue->segment_count) {
         struct qsi_segment *next = qsi_queue_segment_at(queue, index);
         if (next->settled == NULL && next->busy == 0 && !next->is_damaged) {
-            QS_TRY(qsi_page_in_state(page_in, next));
+            if (qsi_page_in_state(page_in, next) != QS_OK) {
+                return QSI_PAGE_IN_NO_MEMORY;
+            }
             page_in->is_ahead = true;
-            return QS_OK;
+            return QSI_PAGE_IN_BEGUN;
         }
     }
     if (!first_missing(queue, segment, 0, &slot, &end)) {
         QS_ASSERT(false);
     }
-    return begin_content(page_in, queue, segment, slot, end, bytes_max);
+    return begun(begin_content(page_in, queue, segment, slot, end, bytes_max));
 }
 
-qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
-                              struct qsi_segment *segment, uint32_t slot, uint64_t bytes_max)
+enum qsi_page_in_begun qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
+                                           struct qsi_segment *segment, uint32_t slot,
+                                           uint64_t bytes_max)
 {
     uint32_t entries = queue->shared->entries, end = entries;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
@@ -222,12 +232,12 @@ qs_status qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *que
     if (index < queue->run_count) {
         const struct qsi_run *run = qsi_queue_run_at(queue, index);
         if (run->first_seq <= first_seq + slot) {
-            return QS_EEMPTY;
+            return QSI_PAGE_IN_NOTHING;
         }
         end = run->first_seq < first_seq + entries ? (uint32_t)(run->first_seq - first_seq) : end;
     }
-    return segment->busy > 0 ? QS_EEXIST
-                             : begin_content(page_in, queue, segment, slot, end, bytes_max);
+    return segment->busy > 0 ? QSI_PAGE_IN_UNDER_WAY
+                             : begun(begin_content(page_in, queue, segment, slot, end, bytes_max));
 }
 
 /* Each file tells of its own messages; what both tell of all is told last by the transient one. */

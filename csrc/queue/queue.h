@@ -169,10 +169,6 @@ struct qsi_queue {
     uint64_t ready_bytes; /* of bodies, if it counts them */
     bool counts_bytes;
     bool counts_deliveries; /* at the delivery, not when messages come back: there is a limit */
-    struct qsi_coming {     /* announced by who reserves for several batches */
-        uint64_t messages;
-        uint64_t body_bytes; /* if it counts them */
-    } coming;
     /* there is state for what is pushed below it, whatever is settled before */
     uint64_t reserved_seq;
     uint64_t retired_number;     /* the last segment that ended while it was the queue's last */
@@ -244,20 +240,6 @@ static inline uint64_t qsi_queue_ready_bytes(const struct qsi_queue *queue)
 static inline uint64_t qsi_queue_earliest(const struct qsi_queue *queue)
 {
     return queue->earliest;
-}
-/* What is to come in several batches, until somebody forgets it: each of them counts the others. */
-static inline const struct qsi_coming *qsi_queue_coming(const struct qsi_queue *queue)
-{
-    return &queue->coming;
-}
-static inline void qsi_queue_expect(struct qsi_queue *queue, uint64_t messages, uint64_t body_bytes)
-{
-    queue->coming.messages += messages;
-    queue->coming.body_bytes += body_bytes;
-}
-static inline void qsi_queue_expect_nothing(struct qsi_queue *queue)
-{
-    queue->coming = (struct qsi_coming){0};
 }
 /* The sequences of a segment. */
 static inline uint32_t qsi_queue_entries(const struct qsi_queue *queue)

@@ -83,19 +83,20 @@ qs_status qsi_pager_wait(struct qs_store *store, struct store_queue *queue)
 
 /* Releases the lock meanwhile.  Goes on with a job as its begin said. */
 static qs_status run_begun(struct qs_store *store, struct store_queue *queue,
-                           struct qsi_page_in *job, qs_status status, qs_error *error)
+                           struct qsi_page_in *job, enum qsi_page_in_begun begun, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (status == QS_EEMPTY) {
+    switch (begun) {
+    case QSI_PAGE_IN_NOTHING:
         return QS_OK;
-    }
-    if (status == QS_EEXIST) {
+    case QSI_PAGE_IN_UNDER_WAY:
         return qsi_pager_wait(store, queue);
+    case QSI_PAGE_IN_BEGUN:
+        return qsi_pager_run_page_in(store, queue, job, error);
+    case QSI_PAGE_IN_NO_MEMORY:
+        break;
     }
-    if (status != QS_OK) {
-        return qsi_fail(error, status, "messages from the disk");
-    }
-    return qsi_pager_run_page_in(store, queue, job, error);
+    return qsi_fail(error, QS_ENOMEM, "messages from the disk");
 }
 
 /* Nobody knows which messages a segment has whose state cannot be read.  Who came for them is told,
@@ -136,6 +137,7 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
                       enum qsi_wait wait, qs_error *error)
 {
     struct qsi_page_in job;
+    enum qsi_page_in_begun begun;
     bool is_ahead;
     qs_status status;
 
@@ -143,10 +145,10 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     QS_TRY(qsi_check_may_wait(wait));
     queue = qsi_head_subqueue(queue);
     queue->jobs += 1;
-    status = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
+    begun = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
-    is_ahead = status == QS_OK && job.is_ahead;
-    status = run_begun(store, queue, &job, status, error);
+    is_ahead = begun == QSI_PAGE_IN_BEGUN && job.is_ahead;
+    status = run_begun(store, queue, &job, begun, error);
     /* A state behind what is wanted is told to whoever comes to it; nobody tries it again
      * before. */
     status = is_ahead && is_unreadable(status) ? QS_OK : status;
@@ -163,10 +165,11 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
                           struct qsi_segment *segment, uint32_t slot, qs_error *error)
 {
     struct qsi_page_in job;
-    qs_status status = qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
+    enum qsi_page_in_begun begun;
 
     QS_ASSERT_HELD(&store->mutex);
-    return run_begun(store, queue, &job, status, error);
+    begun = qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
+    return run_begun(store, queue, &job, begun, error);
 }
 
 double qsi_pager_average_bytes(const struct store_queue *queue)
@@ -231,7 +234,7 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         struct qsi_page_in job;
         qsi_list_remove(&queue->in_ahead);
         if (!wants_more(store, queue) ||
-            qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QS_OK) {
+            qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QSI_PAGE_IN_BEGUN) {
             continue;
         }
         queue->jobs += 1;

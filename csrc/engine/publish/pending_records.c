@@ -1,5 +1,6 @@
 /* Encoded records between publish and accept: the one way into queues and journal. */
 #include "alloc.h"
+#include "arrivals.h"
 #include "check.h"
 #include "clock.h"
 #include "commit.h"
@@ -100,43 +101,6 @@ void qsi_pending_records_fini(struct pending_records *pending_records,
     memset(pending_records, 0, sizeof *pending_records);
 }
 
-/* Of all priorities: what is to come is asked of them together. */
-static void forget_reserving(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct store_queue *owner = qsi_owner_of(queue);
-
-    for (uint32_t i = 0; i < qsi_subqueue_count(owner); i++) {
-        struct qsi_queue *core = &qsi_subqueue_at(owner, i)->core;
-        qsi_queue_expect_nothing(core);
-    }
-}
-
-/* How many messages each queue is to get of all the pending records. */
-static void count_messages(const struct pending_records *pending_records)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < pending_records->count; i++) {
-            const struct pending_record *pending_record = &pending_records->items[i];
-            for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-                struct store_queue *queue = pending_record->destinations[k].queue;
-                const struct qsi_run *run = pending_record->destinations[k].run;
-                if (queue == NULL) {
-                    continue;
-                }
-                if (pass == 0) {
-                    forget_reserving(queue);
-                    continue;
-                }
-                qsi_queue_expect(&queue->core, run->count,
-                                 qsi_policy_counts_bytes(&queue->policy) && qsi_queue_refuses(queue)
-                                     ? qsi_run_body_bytes(run)
-                                     : 0);
-            }
-        }
-    }
-}
-
 /* Finds the queues, and makes priorities that nobody used before. */
 static qs_status find_queues(struct qs_store *store, struct pending_record *pending_record,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -151,12 +115,14 @@ static qs_status find_queues(struct qs_store *store, struct pending_record *pend
 /* In one queue, for all that the group has for it. */
 static qs_status reserve_destination(const struct pending_record *pending_record,
                                      const struct pending_destination *destination,
-                                     uint32_t run_count) QSI_REQUIRES(qsi_store_mutex)
+                                     uint32_t run_count, const struct arrivals *arrivals)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_queue *queue = destination->queue;
     const struct qsi_run *run = destination->run;
-    uint64_t count = qsi_queue_coming(&queue->core)->messages;
+    uint64_t count = qsi_arrivals_find(arrivals, destination->queue_id)->messages;
 
+    QS_DCHECK(count >= run->count);
     QS_TRY(qsi_container_reserve(queue->messages, run_count, count,
                                  !run->journalled || run->has_transient));
     return (pending_record->has_expiration || pending_record->has_due) && queue->stream == NULL
@@ -165,12 +131,14 @@ static qs_status reserve_destination(const struct pending_record *pending_record
 }
 
 static qs_status reserve_record(const struct pending_record *pending_record, uint32_t run_count,
-                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                                const struct arrivals *arrivals, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < pending_record->destination_count; i++) {
         const struct pending_destination *destination = &pending_record->destinations[i];
         const struct store_queue *queue = destination->queue;
-        if (queue != NULL && reserve_destination(pending_record, destination, run_count) != QS_OK) {
+        if (queue != NULL &&
+            reserve_destination(pending_record, destination, run_count, arrivals) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", (int)queue->name.bytes,
                             (const char *)queue->name.data);
         }
@@ -180,15 +148,16 @@ static qs_status reserve_record(const struct pending_record *pending_record, uin
 
 qs_status qsi_pending_records_reserve(struct qs_store *store,
                                       struct pending_records *pending_records,
-                                      uint32_t extra_entries, qs_error *error)
+                                      uint32_t extra_entries, struct arrivals *arrivals,
+                                      qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < pending_records->count; i++) {
         QS_TRY(find_queues(store, &pending_records->items[i], error));
     }
-    count_messages(pending_records);
+    QS_TRY(qsi_arrivals_count(arrivals, pending_records, error));
     for (uint32_t i = 0; i < pending_records->count; i++) {
-        QS_TRY(reserve_record(&pending_records->items[i], pending_records->count, error));
+        QS_TRY(reserve_record(&pending_records->items[i], pending_records->count, arrivals, error));
     }
     if (qsi_journal_reserve(store->journal, pending_records->count + extra_entries) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");

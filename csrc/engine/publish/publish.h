@@ -21,6 +21,7 @@ struct pending_destination {
     struct store_queue *queue; /* from reserve to accept; NULL: it was deleted */
     struct qsi_run *run;       /* ready to be pushed */
 };
+struct arrivals;
 struct refusals;
 struct pending_record {
     struct qsi_chunk *chunk; /* holds this record and nothing else */
@@ -61,11 +62,12 @@ void qsi_pending_records_note_bytes(struct pending_records *pending_records,
 void qsi_pending_records_fini(struct pending_records *pending_records,
                               struct qsi_message_store *messages);
 /* REQUIRES room.  Memory for accepting all of them: accept cannot fail then, until the lock is
- * released.  extra_entries: other appends. */
+ * released.  extra_entries: other appends.  arrivals: zeroed; what they have for each queue, and
+ * the caller's to free in any case. */
 qs_status qsi_pending_records_reserve(struct qs_store *store,
                                       struct pending_records *pending_records,
-                                      uint32_t extra_entries, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                                      uint32_t extra_entries, struct arrivals *arrivals,
+                                      qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Pushes and appends all as one atomic group; goes_on: which the caller's next append belongs
  * to.  Returns the LSN they end at, 0 if nothing was journalled. */
 uint64_t qsi_pending_records_accept_group(struct qs_store *store,
@@ -118,9 +120,9 @@ static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt
     }
 }
 void qsi_refusals_fini(struct refusals *refusals);
-/* REQUIRES qsi_pending_records_reserve.  A transaction is refused as a whole:
+/* REQUIRES the arrivals of qsi_pending_records_reserve.  A transaction is refused as a whole:
  * QS_PRECONDITION_FAILED. */
-qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
+qs_status qsi_refusals_check(struct qs_store *store, const struct arrivals *arrivals,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- dead letters (publish.c) ---- */

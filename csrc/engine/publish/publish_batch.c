@@ -6,6 +6,7 @@
  * the number of rows.  Where a headers exchange decides, it is held once more for every few
  * thousand rows, to look their distinct headers up. */
 #include "alloc.h"
+#include "arrivals.h"
 #include "batch.h"
 #include "clock.h"
 #include "commit.h"
@@ -76,6 +77,16 @@ static qs_status open_arrays(struct batch *batch, qs_error *error)
 
 /* ---- accepting ---- */
 
+static qs_status reserve_records(struct batch *batch, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct arrivals arrivals = {0};
+    qs_status status =
+        qsi_pending_records_reserve(batch->store, &batch->pending_records, 0, &arrivals, error);
+
+    qsi_arrivals_fini(&arrivals);
+    return status;
+}
+
 /* Room for what full queues refuse, and for the confirms of what they take. */
 static qs_status reserve_refusals(struct batch *batch, struct refusals *refusals, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -120,7 +131,7 @@ static qs_status accept(struct batch *batch, qs_receipt *receipt, qs_error *erro
             QS_OK) {
             return qsi_batch_no_memory(error);
         }
-        QS_TRY(qsi_pending_records_reserve(store, &batch->pending_records, 0, error));
+        QS_TRY(reserve_records(batch, error));
         QS_TRY(reserve_refusals(batch, &refusals, error));
         receipt->lsn = qsi_pending_records_accept(store, &batch->pending_records, &refusals);
     }

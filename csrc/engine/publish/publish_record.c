@@ -1,5 +1,6 @@
 /* One message as an encoded record: kept in a transaction, or accepted at once. */
 #include "alloc.h"
+#include "arrivals.h"
 #include "check.h"
 #include "clock.h"
 #include "commit.h"
@@ -158,6 +159,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
 {
     struct qs_store *store = publishing->channel->store;
     struct pending_records pending_records = {0};
+    struct arrivals arrivals = {0};
     qs_status status = make_pending_record(publishing, &pending_records, error);
 
     if (status == QS_OK &&
@@ -166,7 +168,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
         status = qsi_fail(error, QS_ENOMEM, "confirms");
     }
     if (status == QS_OK) {
-        status = qsi_pending_records_reserve(store, &pending_records, 0, error);
+        status = qsi_pending_records_reserve(store, &pending_records, 0, &arrivals, error);
     }
     if (status == QS_OK) {
         status = qsi_refusals_reserve(refusals, store, &pending_records, 1, error);
@@ -174,6 +176,7 @@ static qs_status offer(struct publishing *publishing, struct refusals *refusals,
     if (status == QS_OK) {
         *lsn_out = qsi_pending_records_accept(store, &pending_records, refusals);
     }
+    qsi_arrivals_fini(&arrivals);
     qsi_pending_records_fini(&pending_records, store->messages);
     return status;
 }

@@ -2,6 +2,7 @@
  * what is refused was the last that came; its record and its end are one group of the journal;
  * the publisher hears no for it, whatever other queues took it. */
 #include "alloc.h"
+#include "arrivals.h"
 #include "check.h"
 #include "error.h"
 #include "limits.h"
@@ -169,37 +170,36 @@ void qsi_refusals_fini(struct refusals *refusals)
     memset(refusals, 0, sizeof *refusals);
 }
 
-static bool would_be_over(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+/* With all that comes to any of its priorities. */
+static bool would_be_over(const struct store_queue *queue, const struct arrivals *arrivals)
+    QSI_REQUIRES(qsi_store_mutex)
 {
-    uint64_t count = 0, bytes = 0;
+    bool by_bytes = qsi_policy_counts_bytes(&queue->policy);
+    uint64_t count = qsi_ready_count(queue);
+    uint64_t bytes = by_bytes ? qsi_ready_bytes(queue) : 0;
 
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
-        const struct qsi_queue *core = qsi_core_at(queue, i);
-        count += qsi_queue_ready_count(core) + qsi_queue_coming(core)->messages;
-        bytes += qsi_policy_counts_bytes(&queue->policy)
-                     ? qsi_queue_ready_bytes(core) + qsi_queue_coming(core)->body_bytes
-                     : 0;
+        const struct arrival *arrival =
+            qsi_arrivals_find(arrivals, qsi_core_at(queue, i)->container.id);
+        count += arrival != NULL ? arrival->messages : 0;
+        bytes += arrival != NULL ? arrival->body_bytes : 0;
     }
-    return count > queue->policy.messages_max ||
-           (qsi_policy_counts_bytes(&queue->policy) && bytes > queue->policy.body_bytes_max);
+    return count > queue->policy.messages_max || (by_bytes && bytes > queue->policy.body_bytes_max);
 }
 
-qs_status qsi_refusals_check(struct qs_store *store, const struct pending_records *pending_records,
+qs_status qsi_refusals_check(struct qs_store *store, const struct arrivals *arrivals,
                              qs_error *error)
 {
     QS_ASSERT_HELD(&store->mutex);
-    for (uint32_t i = 0; i < pending_records->count; i++) {
-        const struct pending_record *pending_record = &pending_records->items[i];
-        for (uint32_t k = 0;
-             !pending_record->is_dead_letter && k < pending_record->destination_count; k++) {
-            struct store_queue *queue =
-                qsi_find_by_id(store, pending_record->destinations[k].queue_id);
-            if (queue != NULL && qsi_queue_refuses(queue) && would_be_over(qsi_owner_of(queue))) {
-                return qsi_fail(error, QS_PRECONDITION_FAILED,
-                                "queue '%.*s' is full and refuses more: nothing of the transaction "
-                                "was committed",
-                                (int)queue->name.bytes, (const char *)queue->name.data);
-            }
+    for (uint32_t i = 0; i < arrivals->count; i++) {
+        const struct arrival *arrival = &arrivals->items[i];
+        struct store_queue *queue = arrival->queue;
+        if (!arrival->is_dead_letter_alone && qsi_queue_refuses(queue) &&
+            would_be_over(qsi_owner_of(queue), arrivals)) {
+            return qsi_fail(error, QS_PRECONDITION_FAILED,
+                            "queue '%.*s' is full and refuses more: nothing of the transaction "
+                            "was committed",
+                            (int)queue->name.bytes, (const char *)queue->name.data);
         }
     }
     return QS_OK;

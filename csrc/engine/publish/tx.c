@@ -6,6 +6,7 @@
 #include "tx.h"
 
 #include "alloc.h"
+#include "arrivals.h"
 #include "check.h"
 #include "commit.h"
 #include "cursors.h"
@@ -221,6 +222,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
     struct qs_channel *channel = commit->channel;
     struct qs_store *store = channel->store;
     struct qsi_slice key = commit->key.strings[0];
+    struct arrivals arrivals = {0};
     qs_status status = QS_OK;
 
     if (key.bytes > 0) {
@@ -228,7 +230,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
     }
     status = qsi_tx_cursors_reserve(channel, error);
     if (status == QS_OK) {
-        status = qsi_pending_records_reserve(store, commit->pending_records, 1, error);
+        status = qsi_pending_records_reserve(store, commit->pending_records, 1, &arrivals, error);
     }
     for (uint32_t i = 0; status == QS_OK && i < commit->settle_count; i++) {
         const struct tx_settle *settle = &commit->settles[i];
@@ -237,11 +239,12 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
         }
     }
     if (status == QS_OK && !qsi_channel_is_internal(channel)) {
-        status = qsi_refusals_check(store, commit->pending_records, error);
+        status = qsi_refusals_check(store, &arrivals, error);
         if (status == QS_OK) {
             status = reserve_rejects(commit, error);
         }
     }
+    qsi_arrivals_fini(&arrivals);
     if (status != QS_OK && key.bytes > 0) {
         qsi_transactions_unreserve(store, key);
     }

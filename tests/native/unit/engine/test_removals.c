@@ -271,6 +271,49 @@ static void test_letters_that_found_no_room_try_again(struct engine *engine)
     get(engine, "q", "5");
 }
 
+/* Whether full queues take a transaction is judged by all that it has for each of them, however
+ * many queues there are, and of a queue with priorities by all priorities together. */
+static void test_a_transaction_counts_all_that_comes_to_each_queue(struct engine *engine)
+{
+    struct qs_test_fields fields = {.used = 0}, priorities = {.used = 0};
+    const uint8_t first[] = {0x18, 0, 2, 1};
+    const qs_slice urgent = {first, sizeof first};
+    char name[8];
+
+    qs_test_put_long(&fields, "x-max-length", 3);
+    qs_test_put_text(&fields, "x-overflow", "reject-publish");
+    qs_test_put_long(&priorities, "x-max-length", 3);
+    qs_test_put_text(&priorities, "x-overflow", "reject-publish");
+    qs_test_put_long(&priorities, "x-max-priority", 1);
+    declare_with(engine, "prior", &priorities);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    for (uint32_t i = 0; i < 3 * 12; i++) {
+        snprintf(name, sizeof name, "q%u", i % 12);
+        declare_with(engine, name, &fields);
+        publish(engine, name, "x");
+        if (i < 3) {
+            publish_to(engine, "", "prior", i == 0 ? urgent : PERSISTENT, text("x"));
+        }
+    }
+    QS_CHECK_OK(commit(engine)); /* each is full now, and none was too full */
+    QS_CHECK(ready_in(engine, "prior") == 3 && ready_in(engine, "q7") == 3);
+    get_flags(engine, "prior", "x", QS_NO_ACK);
+    publish_to(engine, "", "prior", urgent, text("x"));
+    publish(engine, "prior", "x");
+    QS_CHECK(commit(engine) == QS_PRECONDITION_FAILED);
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    for (uint32_t i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "q%u", i);
+        get_flags(engine, name, "x", i == 7 ? 0 : QS_NO_ACK);
+        publish(engine, name, "y");
+    }
+    publish(engine, "q7", "y");
+    publish(engine, "q7", "y");
+    QS_CHECK(commit(engine) == QS_PRECONDITION_FAILED);
+    QS_CHECK(ready_in(engine, "prior") == 2 && ready_in(engine, "q11") == 2);
+}
+
 /* ---- columns ---- */
 
 /* A segment that is written anew, without the many that were settled, keeps what it knows of the
@@ -403,7 +446,9 @@ int main(void)
     RUN_TESTS(test_verbs_of_a_transaction_about_the_same_message_count_once,
               test_rejects_of_a_transaction_find_what_is_outstanding,
               test_letters_fill_a_queue_that_refuses_no_further,
-              test_letters_that_found_no_room_try_again, test_a_damaged_message_holds_up_no_other);
+              test_letters_that_found_no_room_try_again,
+              test_a_transaction_counts_all_that_comes_to_each_queue,
+              test_a_damaged_message_holds_up_no_other);
     test_a_damaged_state_is_told_to_whoever_comes_for_it(true);
     test_a_damaged_state_is_told_to_whoever_comes_for_it(false);
     test_dead_letters_are_committed_by_themselves();

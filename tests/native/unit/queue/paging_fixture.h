@@ -25,7 +25,7 @@ static inline bool take_some(struct fixture *fixture, uint32_t max, struct qsi_s
     enum qsi_take taken;
 
     while ((taken = qsi_queue_take(&fixture->queue, max, stretch)) == QSI_TAKE_PAGED) {
-        QS_CHECK_OK(page_in(fixture, 300));
+        page_in(fixture, 300);
     }
     if (taken == QSI_TAKE_EMPTY) {
         return false;

@@ -430,16 +430,13 @@ static inline void flush_all(struct fixture *fixture)
              fixture->queue.container.flushed_seq == fixture->queue.container.next_seq);
 }
 
-static inline qs_status page_in(struct fixture *fixture, uint64_t bytes_max)
+static inline void page_in(struct fixture *fixture, uint64_t bytes_max)
 {
     struct qsi_page_in job;
-    qs_status status = qsi_page_in_begin(&job, &fixture->queue, bytes_max);
 
-    if (status == QS_OK) {
-        QS_CHECK_OK(qsi_page_in_run(&job, own_index(fixture), fixture->transient_index, QS_ERROR));
-        QS_CHECK_OK(qsi_page_in_end(&job, true));
-    }
-    return status;
+    QS_CHECK(qsi_page_in_begin(&job, &fixture->queue, bytes_max) == QSI_PAGE_IN_BEGUN);
+    QS_CHECK_OK(qsi_page_in_run(&job, own_index(fixture), fixture->transient_index, QS_ERROR));
+    QS_CHECK_OK(qsi_page_in_end(&job, true));
 }
 
 static inline void load_state(struct fixture *fixture, struct qsi_segment *segment)

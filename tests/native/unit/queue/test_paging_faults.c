@@ -55,11 +55,13 @@ static void test_every_allocation_may_fail(void)
         }
         qsi_queue_drop_states(&fixture.queue);
         for (;;) {
-            status = qsi_page_in_begin(&page, &fixture.queue, 1000);
-            if (status == QS_EEMPTY) {
+            enum qsi_page_in_begun begun = qsi_page_in_begin(&page, &fixture.queue, 1000);
+            if (begun == QSI_PAGE_IN_NOTHING) {
                 break;
             }
-            if (status == QS_OK) {
+            QS_CHECK(begun != QSI_PAGE_IN_UNDER_WAY);
+            status = QS_ENOMEM;
+            if (begun == QSI_PAGE_IN_BEGUN) {
                 status = qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR);
                 if (status == QS_OK) {
                     status = qsi_page_in_end(&page, true);
@@ -123,6 +125,7 @@ static void test_every_call_of_a_disk_may_fail(void)
         struct fixture fixture;
         struct qsi_flush flush;
         struct qsi_page_in page;
+        enum qsi_page_in_begun begun;
         qs_env *env;
         qs_status status;
 
@@ -143,12 +146,12 @@ static void test_every_call_of_a_disk_may_fail(void)
         }
         QS_CHECK(status == QS_EEMPTY && fixture.queue.container.flushed_seq == 220);
         qsi_queue_drop_content(&fixture.queue, 0, UINT64_MAX);
-        while ((status = qsi_page_in_begin(&page, &fixture.queue, 1000)) == QS_OK) {
+        while ((begun = qsi_page_in_begin(&page, &fixture.queue, 1000)) == QSI_PAGE_IN_BEGUN) {
             status = qsi_page_in_run(&page, fixture.index, fixture.transient_index, QS_ERROR);
             QS_CHECK(status == QS_OK || qsi_env_fault_fired(env));
             QS_CHECK_OK(qsi_page_in_end(&page, status == QS_OK));
         }
-        QS_CHECK(status == QS_EEMPTY);
+        QS_CHECK(begun == QSI_PAGE_IN_NOTHING);
         fired = qsi_env_fault_fired(env);
         qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
         QS_CHECK(drain(&fixture) == 220);

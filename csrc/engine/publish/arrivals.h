@@ -1,0 +1,36 @@
+/* What one call is about to push: how much of it comes to each queue.  A batch and a transaction
+ * reach a queue with several records, and room for one of them must count the others.
+ *
+ * It belongs to its call: made when the room is reserved, passed on to who asks, and freed when
+ * the call ends. */
+#ifndef QSI_ARRIVALS_H
+#define QSI_ARRIVALS_H
+
+#include "publish.h"
+#include "thread_safety.h"
+
+#define QSI_ARRIVALS_FEW 8
+
+struct arrival {
+    uint64_t queue_id; /* of a sub-queue, where there are priorities */
+    struct store_queue *queue;
+    uint64_t messages;
+    uint64_t body_bytes;       /* of a queue that refuses by them; 0 for others */
+    bool is_dead_letter_alone; /* nothing but dead letters comes */
+};
+/* Zeroed memory has none. */
+struct arrivals {
+    struct arrival *items; /* by queue_id, each of them once */
+    uint32_t count;
+    struct arrival few[QSI_ARRIVALS_FEW];
+};
+
+/* REQUIRES that the destinations' queues were looked up, and that *arrivals has none. */
+qs_status qsi_arrivals_count(struct arrivals *arrivals,
+                             const struct pending_records *pending_records, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* NULL: nothing comes to that queue. */
+const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_t queue_id);
+void qsi_arrivals_fini(struct arrivals *arrivals);
+
+#endif
