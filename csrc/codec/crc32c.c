@@ -1,77 +1,26 @@
-/* CRC-32C with the processor's checksum instruction where there is one.
+/* CRC-32C with what this processor has for it: wide carry-less products, the checksum instruction,
+ * or tables.
  *
- * The instruction takes eight bytes but waits three cycles for its own result, so one chain of
- * it uses a third of the machine.  Three neighbouring lanes are summed side by side and joined
- * with carry-less products: the register of a lane is moved over the zero bytes of the lanes
- * behind it.
- *
- * Which code runs is asked on each call (two loads from what the start-up code found out), so
+ * Which code runs is asked on each call (some loads from what the start-up code found out), so
  * that there is no state here.  This file defines qs_crc32c and nothing else: a test may put its
  * own in place of it. */
 #include "qstore/codec.h"
 
 #include "crc32c_hardware.h"
+#include "crc32c_lanes.h"
 #include "crc32c_portable.h"
-#include "le.h"
-
-#ifdef HARDWARE
-#define QSI_CRC32C_TABLE_SHIFTS
-#include "crc32c_table.h"
-
-/* Below this the chain of one lane is over before three would be joined. */
-#define LANE_WORDS_MIN 2
-
-HARDWARE static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t words)
-{
-    const uint8_t *p1 = p + 8 * words;
-    const uint8_t *p2 = p1 + 8 * words;
-    uint32_t crc1 = 0;
-    uint32_t crc2 = 0;
-
-    for (size_t at = 0; at < 8 * words; at += 8) {
-        crc = step_u64(crc, qsi_get_u64(p + at));
-        crc1 = step_u64(crc1, qsi_get_u64(p1 + at));
-        crc2 = step_u64(crc2, qsi_get_u64(p2 + at));
-    }
-    return crc2 ^ step_u64(0, multiply(crc, crc32c_shifts[2 * words]) ^
-                                  multiply(crc1, crc32c_shifts[words]));
-}
-
-HARDWARE static uint32_t crc32c_hardware(uint32_t seed, const uint8_t *p, size_t bytes)
-{
-    uint32_t crc = ~seed;
-
-    while (bytes >= 24 * LANE_WORDS_MIN) {
-        size_t words = bytes / 24;
-
-        if (words > QSI_CRC32C_LANE_WORDS_MAX) {
-            words = QSI_CRC32C_LANE_WORDS_MAX;
-        }
-        crc = three_lanes(crc, p, words);
-        p += 24 * words;
-        bytes -= 24 * words;
-    }
-    for (; bytes >= 8; bytes -= 8, p += 8) {
-        crc = step_u64(crc, qsi_get_u64(p));
-    }
-    if (bytes >= 4) {
-        crc = step_u32(crc, qsi_get_u32(p));
-        bytes -= 4;
-        p += 4;
-    }
-    for (; bytes > 0; bytes--, p++) {
-        crc = step_u8(crc, *p);
-    }
-    return ~crc;
-}
-
-#endif
+#include "crc32c_wide.h"
 
 uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes)
 {
+#ifdef WIDE
+    if (data_bytes >= QSI_CRC32C_WIDE_BYTES_MIN && HAVE_WIDE) {
+        return qsi_crc32c_wide(seed, data, data_bytes);
+    }
+#endif
 #ifdef HARDWARE
     if (HAVE_HARDWARE) {
-        return crc32c_hardware(seed, data, data_bytes);
+        return qsi_crc32c_lanes(seed, data, data_bytes);
     }
 #endif
     return qsi_crc32c_portable(seed, data, data_bytes);

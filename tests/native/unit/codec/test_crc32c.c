@@ -1,11 +1,15 @@
-/* The checksum against published vectors, against the polynomial bit by bit, and the fast way
- * against the portable one over all small lengths and alignments. */
+/* The checksum against published vectors, against the polynomial bit by bit, and each fast way that
+ * this processor has against the portable one over all small lengths and alignments. */
 #include "qstore/codec.h"
 
+#include "crc32c_hardware.h"
+#include "crc32c_lanes.h"
 #include "crc32c_portable.h"
+#include "crc32c_wide.h"
 #include "qs_test.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define QSI_CRC32C_TABLE_BYTES
@@ -75,21 +79,90 @@ static void test_nothing_leaves_the_seed(void)
     QS_CHECK(qsi_crc32c_portable(0x12345678, NULL, 0) == 0x12345678);
 }
 
-static void test_fast_equals_portable(void)
+static uint32_t whichever(uint32_t seed, const uint8_t *data, size_t bytes)
 {
-    for (size_t bytes = 0; bytes <= LENGTH_MAX; bytes++) {
-        const uint8_t *at = noise + bytes % 16;
+    return qs_crc32c(seed, data, bytes);
+}
 
-        QS_CHECK(qs_crc32c((uint32_t)bytes, at, bytes) ==
+struct way {
+    uint32_t (*sum)(uint32_t seed, const uint8_t *data, size_t bytes);
+    size_t bytes_min;
+};
+
+/* Of this processor, up to three. */
+static size_t find_ways(struct way ways_out[3])
+{
+    size_t count = 0;
+
+    ways_out[count++] = (struct way){whichever, 0};
+#ifdef HARDWARE
+    if (HAVE_HARDWARE) {
+        ways_out[count++] = (struct way){qsi_crc32c_lanes, 0};
+    }
+#endif
+#ifdef WIDE
+    if (HAVE_WIDE) {
+        ways_out[count++] = (struct way){qsi_crc32c_wide, QSI_CRC32C_WIDE_BYTES_MIN};
+    }
+#endif
+    return count;
+}
+
+static void check_way(const struct way *way)
+{
+    for (size_t bytes = way->bytes_min; bytes <= LENGTH_MAX; bytes++) {
+        const uint8_t *at = noise + bytes % 64;
+
+        QS_CHECK(way->sum((uint32_t)bytes, at, bytes) ==
                  qsi_crc32c_portable((uint32_t)bytes, at, bytes));
     }
-    for (size_t offset = 0; offset < 16; offset++) {
-        for (size_t bytes = 0; bytes <= 300; bytes++) {
-            QS_CHECK(qs_crc32c(7, noise + offset, bytes) ==
+    for (size_t offset = 0; offset < 64; offset++) {
+        for (size_t bytes = way->bytes_min; bytes <= way->bytes_min + 300; bytes++) {
+            QS_CHECK(way->sum(7, noise + offset, bytes) ==
                      qsi_crc32c_portable(7, noise + offset, bytes));
         }
-        QS_CHECK(qs_crc32c(7, noise + offset, sizeof noise - 16) ==
-                 qsi_crc32c_portable(7, noise + offset, sizeof noise - 16));
+        QS_CHECK(way->sum(7, noise + offset, sizeof noise - 64) ==
+                 qsi_crc32c_portable(7, noise + offset, sizeof noise - 64));
+    }
+}
+
+static void test_fast_equals_portable(void)
+{
+    struct way ways[3];
+    size_t count = find_ways(ways);
+
+    for (size_t i = 0; i < count; i++) {
+        check_way(&ways[i]);
+    }
+}
+
+/* In memory that ends where they end: a sanitizer sees one byte too many. */
+static void test_reads_no_byte_more(void)
+{
+    struct way ways[3];
+    size_t count = find_ways(ways);
+
+    for (size_t i = 0; i < count; i++) {
+        for (size_t bytes = ways[i].bytes_min; bytes <= ways[i].bytes_min + 600; bytes++) {
+            uint8_t *copy = malloc(bytes + (bytes == 0));
+
+            QS_CHECK(copy != NULL);
+            memcpy(copy, noise, bytes);
+            QS_CHECK(ways[i].sum(0, copy, bytes) == qsi_crc32c_portable(0, noise, bytes));
+            free(copy);
+        }
+    }
+}
+
+/* Each of many bits, alone: a checksum that left some byte out would not tell. */
+static void test_every_bit_counts(void)
+{
+    uint32_t right = qs_crc32c(0, noise, LENGTH_MAX);
+
+    for (size_t bit = 0; bit < 8 * (size_t)LENGTH_MAX; bit++) {
+        noise[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        QS_CHECK(qs_crc32c(0, noise, LENGTH_MAX) != right);
+        noise[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
 
@@ -116,6 +189,8 @@ int main(void)
     test_published_vectors();
     test_nothing_leaves_the_seed();
     test_fast_equals_portable();
+    test_reads_no_byte_more();
+    test_every_bit_counts();
     test_checksums_chain();
     return 0;
 }
