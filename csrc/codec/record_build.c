@@ -1,4 +1,4 @@
-/* Building a record of rows of others.
+/* Building a record of rows of others: collecting the rows.
  *
  * Invariants: codes has one code for each row, an index of routes; contents has one entry for each
  * stored row that was read, in their order; every stretch has rows; the sums are those of the
@@ -9,6 +9,7 @@
 #include "check.h"
 #include "hash.h"
 #include "messages_write.h"
+#include "record_build_internal.h"
 
 #include <string.h>
 
@@ -17,36 +18,6 @@
 /* What a row takes besides properties and body: an offset of each, and a code of its route. */
 #define ROW_BYTES 9u
 #define RECORD_BYTES 1024u /* and a record besides its rows and routes, gaps included */
-
-struct route {
-    struct qsi_slice exchange, key;
-    uint64_t hash;
-};
-
-struct qsi_record_build {
-    uint32_t options;
-    qsi_stored_reader *reader;
-    void *context;
-
-    struct qsi_buf stretches; /* struct qsi_row_stretch */
-    struct qsi_buf codes;     /* uint32_t by row */
-    struct qsi_buf routes;    /* struct route */
-    struct qsi_buf contents;  /* struct qsi_stored_content */
-    struct qsi_buf stored;    /* what they lead to */
-    uint32_t *slots;          /* hash table of codes; slot_count is a power of two */
-    uint32_t slot_count;
-
-    const uint8_t *record; /* the last stretch's; its routes have these codes: */
-    struct qsi_buf record_codes;
-
-    struct qsi_slice properties; /* of the first row, if all have the same */
-    size_t stored_properties_at; /* where they are in stored, if not NO_PLACE */
-    bool properties_differ, has_expiration, has_due, has_stored;
-    uint32_t row_count, route_count;
-    uint64_t routes_bytes, properties_bytes, bodies_bytes;
-    struct qsi_messages_layout layout; /* since measure */
-};
-#define NO_PLACE SIZE_MAX
 
 struct qsi_record_build *qsi_record_build_create(uint32_t options, qsi_stored_reader *reader,
                                                  void *context)
@@ -89,7 +60,7 @@ void qsi_record_build_clear(struct qsi_record_build *build)
     }
     build->record = NULL;
     build->properties = QSI_SLICE_NULL;
-    build->stored_properties_at = NO_PLACE;
+    build->stored_properties_at = QSI_NO_PLACE;
     build->properties_differ = build->has_expiration = build->has_due = build->has_stored = false;
     build->row_count = build->route_count = 0;
     build->routes_bytes = build->properties_bytes = build->bodies_bytes = 0;
@@ -102,11 +73,6 @@ uint32_t qsi_record_build_rows(const struct qsi_record_build *build)
 }
 
 /* ---- routes ---- */
-
-static struct route *routes_of(const struct qsi_record_build *build)
-{
-    return (struct route *)(void *)build->routes.data;
-}
 
 static uint64_t hash_route(struct qsi_slice exchange, struct qsi_slice key)
 {
@@ -148,12 +114,12 @@ static qs_status grow_slots(struct qsi_record_build *build)
     build->slots = slots;
     build->slot_count = count;
     for (uint32_t code = 0; code < build->route_count; code++) {
-        put_slot(build, routes_of(build)[code].hash, code);
+        put_slot(build, qsi_build_routes(build)[code].hash, code);
     }
     return QS_OK;
 }
 
-static bool is_route(const struct route *route, const struct qsi_route_view *view)
+static bool is_route(const struct qsi_build_route *route, const struct qsi_route_view *view)
 {
     return qsi_slice_compare(route->exchange, view->exchange) == 0 &&
            qsi_slice_compare(route->key, view->key) == 0;
@@ -163,13 +129,13 @@ static bool is_route(const struct route *route, const struct qsi_route_view *vie
 static qs_status find_code(struct qsi_record_build *build, const struct qsi_route_view *view,
                            uint32_t *code_out)
 {
-    struct route route = {.exchange = view->exchange, .key = view->key};
+    struct qsi_build_route route = {.exchange = view->exchange, .key = view->key};
     uint32_t last = build->row_count > 0
                         ? ((uint32_t *)(void *)build->codes.data)[build->row_count - 1]
                         : NO_CODE;
 
     if (last != NO_CODE &&
-        is_route(&routes_of(build)[last], view)) { /* as the row before, mostly */
+        is_route(&qsi_build_routes(build)[last], view)) { /* as the row before, mostly */
         *code_out = last;
         return QS_OK;
     }
@@ -180,7 +146,8 @@ static qs_status find_code(struct qsi_record_build *build, const struct qsi_rout
         if (code == NO_CODE) {
             break;
         }
-        if (routes_of(build)[code].hash == route.hash && is_route(&routes_of(build)[code], view)) {
+        if (qsi_build_routes(build)[code].hash == route.hash &&
+            is_route(&qsi_build_routes(build)[code], view)) {
             *code_out = code;
             return QS_OK;
         }
@@ -236,18 +203,12 @@ struct row {
     struct qsi_stored_content content;
 };
 
-static bool reads_row(const struct qsi_record_build *build, const struct qsi_messages *view,
-                      uint32_t row)
-{
-    return (build->options & QSI_BUILD_KEEP_STORED) == 0 && qsi_messages_is_stored(view, row);
-}
-
 static qs_status look_at(struct qsi_record_build *build, const struct qsi_messages *view,
                          uint32_t row, struct row *row_out, qs_error *error)
 {
     struct qsi_body stored;
 
-    if (QS_LIKELY(!reads_row(build, view, row))) {
+    if (QS_LIKELY(!qsi_build_reads_row(build, view, row))) {
         *row_out = (struct row){
             .properties = qsi_messages_properties(view, row),
             .body_bytes = qsi_messages_body(view, row).bytes,
@@ -264,17 +225,9 @@ static qs_status look_at(struct qsi_record_build *build, const struct qsi_messag
     return QS_OK;
 }
 
-static struct qsi_slice first_properties(const struct qsi_record_build *build)
-{
-    return build->stored_properties_at == NO_PLACE
-               ? build->properties
-               : qsi_slice_make(build->stored.data + build->stored_properties_at,
-                                build->properties.bytes);
-}
-
 static bool has_same_properties(const struct qsi_record_build *build, const struct row *row)
 {
-    struct qsi_slice first = first_properties(build);
+    struct qsi_slice first = qsi_build_first_properties(build);
 
     return build->row_count == 0 ||
            (first.data == row->properties.data && first.bytes == row->properties.bytes) ||
@@ -309,7 +262,7 @@ static qs_status note_row(struct qsi_record_build *build, const struct qsi_messa
     }
     if (build->row_count == 0) {
         build->properties = note->properties;
-        build->stored_properties_at = note->was_read ? note->content.properties_at : NO_PLACE;
+        build->stored_properties_at = note->was_read ? note->content.properties_at : QSI_NO_PLACE;
     }
     build->properties_bytes += note->properties.bytes;
     build->bodies_bytes += note->body_bytes;
@@ -392,176 +345,6 @@ qs_status qsi_record_build_add(struct qsi_record_build *build,
     close_stretch(build, taken);
     *taken_out = taken;
     return taken > 0 ? QS_OK : status;
-}
-
-/* ---- writing ---- */
-
-qs_status qsi_record_build_measure(struct qsi_record_build *build, uint64_t *bytes_out,
-                                   qs_error *error)
-{
-    QS_ASSERT(build->row_count > 0);
-    build->layout = (struct qsi_messages_layout){
-        .row_count = build->row_count,
-        .route_count = build->route_count,
-        .destination_count = 1,
-        .routes_bytes = build->routes_bytes,
-        .properties_bytes =
-            build->properties_differ ? build->properties_bytes : build->properties.bytes,
-        .bodies_bytes = build->bodies_bytes,
-        .flags = (uint8_t)((build->properties_differ ? QSI_MESSAGES_PROPERTIES_PER_ROW : 0) |
-                           (build->has_stored ? QSI_MESSAGES_HAS_STORED : 0)),
-    };
-    if ((build->options & QSI_BUILD_ALIGNED) != 0) {
-        build->layout.flags |= QSI_MESSAGES_ALIGNED;
-    }
-    if ((build->options & QSI_BUILD_EXPIRATIONS) != 0 && build->has_expiration) {
-        build->layout.flags |= QSI_MESSAGES_HAS_EXPIRATION;
-    }
-    if ((build->options & QSI_BUILD_DUES) != 0 && build->has_due) {
-        build->layout.flags |= QSI_MESSAGES_HAS_DUE;
-    }
-    QS_TRY(qsi_messages_layout(&build->layout, error));
-    *bytes_out = build->layout.record_bytes;
-    return QS_OK;
-}
-
-static uint32_t put_routes(const struct qsi_record_build *build, uint8_t *record)
-{
-    static const uint32_t destination = 0;
-    const struct qsi_messages_layout *layout = &build->layout;
-    uint64_t at = 0;
-
-    for (uint32_t i = 0; i < build->route_count; i++) {
-        const struct route *route = &routes_of(build)[i];
-        qsi_messages_put_route(record, layout, i, &at, route->exchange, route->key, &destination,
-                               1);
-    }
-    qsi_messages_put_row_routes(record, layout, (const uint32_t *)(const void *)build->codes.data);
-    return (uint32_t)(layout->routes_at + 4 * (uint64_t)build->route_count + at);
-}
-
-/* Where the next row goes. */
-struct writing {
-    const struct qsi_record_build *build;
-    uint8_t *record;
-    uint8_t *property_offsets, *property_blobs;
-    uint8_t *body_offsets, *bodies, *stored;
-    uint32_t row, property_at, body_at, content;
-};
-
-static void put_times(struct writing *writing, const struct qsi_messages *view, uint32_t row)
-{
-    const struct qsi_messages_layout *layout = &writing->build->layout;
-
-    if ((layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0) {
-        qsi_messages_put_expiration(writing->record, layout, writing->row,
-                                    qsi_messages_expiration(view, row));
-    }
-    if ((layout->flags & QSI_MESSAGES_HAS_DUE) != 0) {
-        qsi_messages_put_due(writing->record, layout, writing->row, qsi_messages_due(view, row));
-    }
-}
-
-static void put_row(struct writing *writing, struct qsi_slice properties, struct qsi_slice body)
-{
-    if (writing->property_offsets != NULL) {
-        qsi_put_u32(writing->property_offsets + 4 * (size_t)writing->row, writing->property_at);
-        qsi_slice_put(writing->property_blobs + writing->property_at, properties);
-        writing->property_at += properties.bytes;
-    }
-    qsi_put_u32(writing->body_offsets + 4 * (size_t)writing->row, writing->body_at);
-    qsi_slice_put(writing->bodies + writing->body_at, body);
-    writing->body_at += body.bytes;
-}
-
-/* Rows whose cells can be copied together: none of them was read from the message store, and there
- * is nothing to do for each but its offset. */
-static void put_plain_rows(struct writing *writing, const struct qsi_messages *view, uint32_t row,
-                           uint32_t count)
-{
-    const uint8_t *from = view->body_offsets + 4 * (size_t)row;
-    uint8_t *to = writing->body_offsets + 4 * (size_t)writing->row;
-    uint32_t first = qsi_get_u32(from);
-    uint32_t bytes = qsi_get_u32(from + 4 * (size_t)count) - first;
-    uint32_t shift = writing->body_at - first;
-
-    for (uint32_t i = 0; i < count; i++) {
-        qsi_put_u32(to + 4 * (size_t)i, qsi_get_u32(from + 4 * (size_t)i) + shift);
-    }
-    qsi_slice_put(writing->bodies + writing->body_at, qsi_slice_make(view->bodies + first, bytes));
-    writing->body_at += bytes;
-    writing->row += count;
-}
-
-static void put_stretch(struct writing *writing, const struct qsi_row_stretch *stretch)
-{
-    const struct qsi_record_build *build = writing->build;
-    const struct qsi_stored_content *contents =
-        (const struct qsi_stored_content *)(const void *)build->contents.data;
-    bool has_times =
-        (build->layout.flags & (QSI_MESSAGES_HAS_EXPIRATION | QSI_MESSAGES_HAS_DUE)) != 0;
-    struct qsi_messages view;
-
-    qsi_messages_view(&view, stretch->record);
-    if (view.stored == NULL && !has_times && writing->property_offsets == NULL) {
-        put_plain_rows(writing, &view, stretch->first_row, stretch->count);
-        return;
-    }
-    for (uint32_t i = 0; i < stretch->count; i++, writing->row++) {
-        uint32_t row = stretch->first_row + i;
-        struct qsi_slice properties = qsi_messages_properties(&view, row);
-        struct qsi_slice body = qsi_messages_body(&view, row);
-        if (reads_row(build, &view, row)) {
-            const struct qsi_stored_content *content = &contents[writing->content++];
-            properties = qsi_slice_make(build->stored.data + content->properties_at,
-                                        content->properties_bytes);
-            body = qsi_slice_make(build->stored.data + content->body_at, content->body_bytes);
-        } else if (qsi_messages_is_stored(&view, row)) {
-            writing->stored[writing->row / 8] |= (uint8_t)(1u << (writing->row % 8));
-        }
-        put_row(writing, properties, body);
-        put_times(writing, &view, row);
-    }
-}
-
-void qsi_record_build_write(struct qsi_record_build *build, uint8_t *record_out,
-                            uint64_t destination_id, uint64_t first_seq, uint64_t time_us,
-                            uint32_t *dictionary_bytes_out)
-{
-    const struct qsi_messages_layout *layout = &build->layout;
-    const struct qsi_row_stretch *stretches =
-        (const struct qsi_row_stretch *)(const void *)build->stretches.data;
-    size_t count = build->stretches.bytes / sizeof *stretches;
-    struct writing writing = {.build = build, .record = record_out};
-    uint8_t *properties = qsi_messages_properties_place(record_out, layout);
-    uint32_t dictionary_bytes;
-
-    QS_ASSERT(layout->row_count == build->row_count && layout->row_count > 0);
-    qsi_messages_begin(record_out, layout);
-    qsi_messages_put_time(record_out, time_us);
-    qsi_messages_put_destination(record_out, 0, destination_id, first_seq, build->row_count);
-    dictionary_bytes = put_routes(build, record_out);
-    if (build->properties_differ) {
-        writing.property_offsets = properties;
-        writing.property_blobs = properties + 4 * ((size_t)build->row_count + 1);
-    } else {
-        qsi_put_u32(properties, build->properties.bytes);
-        qsi_slice_put(properties + 4, first_properties(build));
-    }
-    writing.stored = qsi_messages_stored_place(record_out, layout);
-    writing.body_offsets = qsi_messages_body_offsets_place(record_out, layout);
-    writing.bodies = qsi_messages_bodies_place(record_out, layout);
-    for (size_t i = 0; i < count; i++) {
-        put_stretch(&writing, &stretches[i]);
-    }
-    QS_ASSERT(writing.row == build->row_count && writing.body_at == build->bodies_bytes);
-    qsi_put_u32(writing.body_offsets + 4 * (size_t)writing.row, writing.body_at);
-    if (writing.property_offsets != NULL) {
-        qsi_put_u32(writing.property_offsets + 4 * (size_t)writing.row, writing.property_at);
-    }
-    if (dictionary_bytes_out != NULL) {
-        *dictionary_bytes_out = dictionary_bytes;
-    }
 }
 
 struct qsi_row_stretch qsi_messages_ref_stretch(const struct qsi_messages_ref *ref, uint32_t i,
