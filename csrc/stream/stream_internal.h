@@ -47,6 +47,25 @@ static inline struct qsi_block_file qsi_stream_file(uint64_t id,
     };
 }
 
+/* ---- the tail (stream_runs.c): operations of a container ---- */
+
+qs_status qsi_stream_reserve(struct qsi_container *container, uint32_t run_count,
+                             uint64_t message_count, bool any_transient);
+qs_status qsi_stream_reserve_one(struct qsi_container *container, struct qsi_chunk *chunk,
+                                 bool journalled);
+uint64_t qsi_stream_append(struct qsi_container *container, struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_stream_append_one(struct qsi_container *container, struct qsi_chunk *chunk,
+                               uint32_t record_at, uint32_t ram_bytes, bool journalled, bool stored)
+    QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_count,
+                                 uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_stream_unflushed_bytes(const struct qsi_container *container);
+/* All runs go: the stream is deleted. */
+void qsi_stream_drop_runs(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+/* Their memory goes, and references stay counted: it is the process that ends. */
+void qsi_stream_free_runs(struct qsi_stream *stream);
+
 /* ---- pieces of the tail: runs, or parts of them, that somebody holds on to ---- */
 
 /* Of messages [from, from + count) of the run.  QS_ENOMEM. */

@@ -1,0 +1,276 @@
+/* Running a flush: the tail becomes blocks.
+ *
+ * Invariants: what is written lies behind what the stream's files had when the job began, or in
+ * files that this made; a run that fails leaves both as they were known, so it can be tried again;
+ * the stream is not touched. */
+#include "block_build.h"
+#include "block_write.h"
+#include "check.h"
+#include "envelope.h"
+#include "error.h"
+#include "stream_flush_job.h"
+
+#include <string.h>
+
+static uint32_t entry_count(const struct qsi_stream_flush_job *self)
+{
+    return (uint32_t)(self->entries.bytes / sizeof(struct qsi_block_entry));
+}
+
+/* The files as they are being written. */
+struct flushing {
+    struct qsi_stream_flush_job *job;
+    struct qsi_stream_shared *shared;
+    struct qsi_block_builder *builder;
+    struct qsi_block_writer *writer;
+    struct qsi_block_file file;
+    uint64_t first_offset; /* of the block in the making */
+};
+
+static qs_status read_stored(void *context, const struct qsi_body *stored, struct qsi_buf *out,
+                             struct qsi_stored_content *content_out, qs_error *error)
+{
+    const struct flushing *flushing = context;
+    struct qsi_slice exchange, key, properties;
+    const struct qsi_body_ref *ref = &stored->ref;
+    size_t at = out->bytes;
+    uint8_t *room;
+
+    if (stored->kind != QSI_BODY_STORED || flushing->shared->messages == NULL) {
+        return qsi_fail(error, QS_ECORRUPT, "stream: a message without its body");
+    }
+    if (qsi_buf_reserve(out, qsi_body_record_bytes(ref), &room) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "body of a message");
+    }
+    QS_TRY(qsi_message_store_read(flushing->shared->messages, ref, room, error));
+    if (!qsi_envelope_decode(room + QSI_BODY_HEADER_BYTES, ref->envelope_bytes, &exchange, &key,
+                             &properties)) {
+        return qsi_fail(error, QS_ECORRUPT, "stream: a stored message has a malformed envelope");
+    }
+    out->bytes += qsi_body_record_bytes(ref);
+    *content_out = (struct qsi_stored_content){
+        .properties_at = at + (size_t)(properties.data - room),
+        .properties_bytes = properties.bytes,
+        .body_at = at + QSI_BODY_HEADER_BYTES + ref->envelope_bytes,
+        .body_bytes = ref->body_bytes,
+    };
+    return QS_OK;
+}
+
+/* Of a file that nobody has read since the store was opened. */
+static qs_status load_entries(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    struct qsi_block_index *index = job->base_index;
+
+    if (job->active.block_count == 0) {
+        return QS_OK;
+    }
+    if (index == NULL) {
+        struct qsi_block_file file = qsi_stream_file(job->job.container->id, &job->base);
+        qs_status status =
+            qsi_block_cache_read_index(flushing->shared->cache, &file, &index, error);
+        job->cannot_read = status == QS_ECORRUPT;
+        QS_TRY(status);
+        job->base_index = index; /* the job's, like one that the stream had */
+    }
+    QS_ASSERT(index->count >= job->active.block_count);
+    return qsi_buf_append(&job->entries, index->entries,
+                          job->active.block_count * sizeof index->entries[0]);
+}
+
+static qs_status open_writer(struct flushing *flushing, uint64_t first_offset, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    bool is_new = job->active.block_count == 0;
+    qs_status status;
+
+    if (flushing->writer != NULL) {
+        return QS_OK;
+    }
+    if (is_new) {
+        job->active = (struct qsi_stream_segment){.first = first_offset, .next = first_offset};
+    }
+    flushing->file = qsi_stream_file(job->job.container->id, &job->active);
+    if (is_new && qsi_buf_append(&job->stray, &flushing->file, sizeof flushing->file) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "files of a stream");
+    }
+    status = qsi_block_writer_begin(&flushing->writer, flushing->shared->blocks, &flushing->file,
+                                    job->page_aligned && !is_new && !job->has_written, error);
+    job->cannot_read = status == QS_ECORRUPT && !is_new;
+    return status;
+}
+
+static qs_status seal(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+
+    QS_TRY(open_writer(flushing, job->active.first, error));
+    QS_TRY(qsi_block_writer_seal(flushing->writer,
+                                 (const struct qsi_block_entry *)(const void *)job->entries.data,
+                                 job->active.last_time_us, error));
+    qsi_block_writer_close(flushing->writer);
+    flushing->writer = NULL;
+    job->written_bytes += flushing->file.end - job->active.end;
+    job->active.end = flushing->file.end;
+    job->active.last_at = flushing->file.last_at;
+    job->active.flags |= QSI_STREAM_SEALED;
+    if (qsi_buf_append(&job->sealed, &job->active, sizeof job->active) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "segments of a stream");
+    }
+    job->active = (struct qsi_stream_segment){0};
+    qsi_buf_clear(&job->entries);
+    job->has_written = true;
+    return QS_OK;
+}
+
+static void note_block(struct qsi_stream_flush_job *job, const struct qsi_block_file *file,
+                       const struct qsi_built_block *block)
+{
+    struct qsi_stream_segment *active = &job->active;
+
+    if (active->block_count == 0) {
+        active->first_time_us = block->first_time_us;
+    }
+    job->written_bytes += file->end - active->end;
+    active->next = block->first_offset + block->rows;
+    active->end = file->end;
+    active->last_at = file->last_at;
+    active->last_time_us = block->last_time_us;
+    active->salt = file->salt;
+    active->block_count = file->block_count;
+    job->last_time_us = block->last_time_us;
+    job->has_written = true;
+    job->job.message_count += block->rows;
+}
+
+static qs_status put_block(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+    struct qsi_built_block block;
+    struct qsi_block_entry entry;
+    qs_status status;
+
+    QS_TRY(qsi_block_builder_finish(flushing->builder, job->job.container->id,
+                                    flushing->first_offset, &block, error));
+    status = job->active.block_count > 0 && job->active.end + block.bytes > job->segment_bytes
+                 ? seal(flushing, error)
+                 : QS_OK;
+    if (status == QS_OK) {
+        status = open_writer(flushing, block.first_offset, error);
+    }
+    if (status == QS_OK) {
+        status = qsi_block_writer_put(flushing->writer, &block, &entry, error);
+    }
+    if (status == QS_OK) {
+        note_block(job, &flushing->file, &block);
+        status = qsi_buf_append(&job->entries, &entry, sizeof entry);
+    }
+    qsi_chunk_unref(block.chunk);
+    return status;
+}
+
+static qs_status put_piece(struct flushing *flushing, const struct qsi_stream_tail *piece,
+                           qs_error *error)
+{
+    for (uint32_t i = 0; i < piece->count;) {
+        struct qsi_row_stretch stretch =
+            qsi_messages_ref_stretch(&piece->messages, i, piece->count);
+        uint64_t offset = piece->first_offset + i;
+        uint32_t rows = qsi_block_builder_rows(flushing->builder), taken = 0;
+        if (rows == 0) {
+            flushing->first_offset = offset;
+        }
+        if (flushing->first_offset + rows == offset) {
+            QS_TRY(qsi_block_builder_add(flushing->builder, &stretch,
+                                         qsi_stream_tail_time(piece, i), &taken, error));
+        }
+        if (taken < stretch.count) { /* the block is full, or there is a gap */
+            QS_TRY(put_block(flushing, error));
+        }
+        i += taken;
+    }
+    return QS_OK;
+}
+
+static qs_status write_blocks(struct flushing *flushing, qs_error *error)
+{
+    struct qsi_stream_flush_job *job = flushing->job;
+
+    QS_TRY(load_entries(flushing, error));
+    for (uint32_t i = 0; i < qsi_stream_flush_piece_count(job); i++) {
+        QS_TRY(put_piece(flushing, &qsi_stream_flush_pieces(job)[i], error));
+    }
+    return qsi_block_builder_rows(flushing->builder) > 0 ? put_block(flushing, error) : QS_OK;
+}
+
+/* What end needs, so that it cannot fail. */
+static qs_status make_results(struct qsi_stream_flush_job *self, qs_error *error)
+{
+    uint32_t sealed = (uint32_t)(self->sealed.bytes / sizeof(struct qsi_stream_segment));
+    size_t bytes = self->entries.bytes;
+
+    self->index = qsi_block_index_create(entry_count(self));
+    self->table =
+        qsi_stream_table_create(2 * (self->table_count + sealed) + QSI_STREAM_TABLE_FIRST);
+    if (self->index == NULL || self->table == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "segments of a stream");
+    }
+    if (bytes > 0) {
+        memcpy(self->index->entries, self->entries.data, bytes);
+    }
+    return QS_OK;
+}
+
+/* As before the first run. */
+static void reset(struct qsi_stream_flush_job *self)
+{
+    qsi_stream_table_unref(self->table);
+    qsi_block_index_unref(self->index);
+    self->table = NULL;
+    self->index = NULL;
+    qsi_buf_clear(&self->entries);
+    qsi_buf_clear(&self->sealed);
+    qsi_buf_clear(&self->stray);
+    self->active = self->base;
+    self->written_bytes = 0;
+    self->job.message_count = 0;
+    self->has_written = self->cannot_read = false;
+}
+
+/* Files that a run made which then failed: nobody knows of them. */
+static void remove_stray(struct qsi_stream_flush_job *self)
+{
+    const struct qsi_block_file *files =
+        (const struct qsi_block_file *)(const void *)self->stray.data;
+    struct qsi_stream_shared *shared = qsi_stream_flushed(self)->shared;
+
+    for (size_t i = 0; i < self->stray.bytes / sizeof *files; i++) {
+        /* What stays is replaced by the next file of that name, or removed at the next open. */
+        qs_status ignored = qsi_block_file_remove(shared->blocks, &files[i], NULL);
+        (void)ignored;
+    }
+}
+
+qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error)
+{
+    struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
+    struct flushing flushing = {.job = self, .shared = qsi_stream_flushed(self)->shared};
+    struct qsi_block_build_options options = {.reader = read_stored, .context = &flushing};
+    qs_status status;
+
+    reset(self);
+    flushing.builder = qsi_block_builder_create(&options);
+    status = flushing.builder != NULL ? write_blocks(&flushing, error)
+                                      : qsi_fail(error, QS_ENOMEM, "builder of blocks");
+    if (status == QS_OK) {
+        status = make_results(self, error);
+    }
+    qsi_block_writer_close(flushing.writer);
+    qsi_block_builder_destroy(flushing.builder);
+    if (status != QS_OK) {
+        remove_stray(self);
+    }
+    self->job.made_file = self->stray.bytes > 0;
+    return status;
+}

@@ -1,0 +1,64 @@
+/* A flush of a stream under way: what making the job, running it and ending it share. */
+#ifndef QSI_STREAM_FLUSH_JOB_H
+#define QSI_STREAM_FLUSH_JOB_H
+
+#include "stream_internal.h"
+
+#define QSI_STREAM_TABLE_FIRST \
+    16u /* segments for which a new table has room, and twice those there are */
+
+struct qsi_stream_flush_job {
+    struct qsi_job job;
+    uint64_t from_seq, end_seq;
+    uint64_t segment_bytes;
+    struct qsi_buf pieces; /* struct qsi_stream_tail */
+    struct qsi_carried *carried;
+    void (*told)(void *context);
+    void *context;
+
+    /* as the stream has it: */
+    struct qsi_stream_segment base;
+    struct qsi_block_index *base_index; /* NULL: nobody has read it */
+    bool page_aligned;
+    uint32_t table_count;
+
+    /* what run makes of it: */
+    struct qsi_stream_segment active;
+    struct qsi_buf entries; /* struct qsi_block_entry: of the active file */
+    struct qsi_buf sealed;  /* struct qsi_stream_segment */
+    struct qsi_stream_table *table;
+    struct qsi_block_index *index;
+    uint64_t last_time_us;
+    uint64_t written_bytes;
+    bool has_written;     /* to the active file */
+    bool cannot_read;     /* the file that it was to add to */
+    struct qsi_buf stray; /* struct qsi_block_file: made by a run that failed */
+};
+
+static inline struct qsi_stream_flush_job *qsi_stream_flush_job_of(struct qsi_job *job)
+{
+    return (struct qsi_stream_flush_job *)(void *)job;
+}
+
+static inline struct qsi_stream *qsi_stream_flushed(const struct qsi_stream_flush_job *self)
+{
+    return qsi_stream_of(self->job.container);
+}
+
+static inline struct qsi_stream_tail *
+qsi_stream_flush_pieces(const struct qsi_stream_flush_job *self)
+{
+    return (struct qsi_stream_tail *)(void *)self->pieces.data;
+}
+
+static inline uint32_t qsi_stream_flush_piece_count(const struct qsi_stream_flush_job *self)
+{
+    return (uint32_t)(self->pieces.bytes / sizeof(struct qsi_stream_tail));
+}
+
+/* Run: the tail becomes blocks, in the active file and those that follow it. */
+qs_status qsi_stream_flush_blocks(struct qsi_job *job, qs_error *error);
+/* Run: the tail becomes records that a checkpoint carries. */
+qs_status qsi_stream_flush_carried(struct qsi_job *job, qs_error *error);
+
+#endif
