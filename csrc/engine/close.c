@@ -10,6 +10,7 @@
 #include "removals.h"
 #include "settle.h"
 #include "space.h"
+#include "store_files.h"
 #include "store_internal.h"
 
 /* ---- closing ---- */

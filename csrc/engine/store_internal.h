@@ -6,8 +6,6 @@
 
 /* QS_EINVAL tells what is wrong with the first that is. */
 qs_status qsi_check_options(const qs_options *options, qs_error *error) QS_MUST_CHECK;
-/* The process owns the store no longer. */
-void qsi_give_lock_back(struct qs_store *store);
 /* REQUIRES that nobody else has it. */
 void qsi_free_store(struct qs_store *store);
 
