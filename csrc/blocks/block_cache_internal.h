@@ -1,0 +1,86 @@
+/* The shelves of the cache: what is on them, found by its key and given up by its age.  All of it
+ * REQUIRES the cache's mutex. */
+#ifndef QSI_BLOCK_CACHE_INTERNAL_H
+#define QSI_BLOCK_CACHE_INTERNAL_H
+
+#include "block_cache.h"
+#include "le.h"
+#include "list.h"
+#include "lock.h"
+#include "map.h"
+
+#define QSI_CACHE_KEY_BYTES 32u
+#define QSI_CACHE_SPARES 4u
+
+enum qsi_cache_shelf_kind {
+    QSI_SHELF_BLOCKS,
+    QSI_SHELF_INDEXES,
+    QSI_SHELF_HANDLES,
+    QSI_SHELF_COUNT
+};
+
+struct qsi_cached_item {
+    struct qsi_list in_shelf; /* in `items` or `passing` */
+    uint8_t key[QSI_CACHE_KEY_BYTES];
+    uint64_t weight; /* bytes; of a handle 1 */
+    uint32_t users;  /* of a handle: reads under way */
+    bool is_loading;
+    bool is_passing;   /* nobody asked for it again */
+    bool is_forgotten; /* not on the shelf any more: its last user frees it */
+    struct qsi_block_view view;
+    struct qsi_block_index *index;
+    qs_file *handle;
+};
+
+/* What was asked for once is given up sooner: a reader that is alone comes by each block once, and
+ * a few chunks that it fills again and again stay in the processor's cache. */
+struct qsi_cache_shelf {
+    struct qsi_map map;             /* key to item */
+    struct qsi_list items, passing; /* of each the one used longest ago first */
+    uint64_t weight, weight_max;
+    uint64_t passing_weight, passing_max; /* of those in `passing` */
+};
+
+struct qsi_block_cache {
+    struct qsi_block_dir *blocks;
+    struct qsi_budget *budget;
+    struct qsi_mutex mutex;
+    struct qsi_cond loaded; /* some item was read, or could not be */
+    struct qsi_cache_shelf shelves[QSI_SHELF_COUNT];
+    struct qsi_chunk *spare[QSI_CACHE_SPARES]; /* or NULL */
+    struct qsi_block_cache_counts counts;
+};
+
+/* The key of what is at a place in a file. */
+static inline void qsi_cache_key(uint8_t key_out[QSI_CACHE_KEY_BYTES],
+                                 const struct qsi_block_file *file, uint64_t what)
+{
+    qsi_put_u64(key_out, file->owner);
+    qsi_put_u64(key_out + 8, file->number);
+    qsi_put_u64(key_out + 16, file->salt);
+    qsi_put_u64(key_out + 24, what);
+}
+
+/* An item that is there, or a new one, which this caller is to load: *is_new_out.  NULL: out of
+ * memory.  The mutex is released while another one loads it. */
+struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
+                                       enum qsi_cache_shelf_kind kind,
+                                       const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out);
+/* By who loaded it; a failure takes it off its shelf.  Whoever waits looks again.  The item may be
+ * gone afterwards. */
+void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                           struct qsi_cached_item *item, uint64_t weight, bool done);
+/* REQUIRES that it is on no shelf and nobody uses it. */
+void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item);
+/* Gives up what was used longest ago until the shelf holds weight_max at most, first of what is
+ * passing; what is in use stays.  Returns how much went. */
+uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                          uint64_t weight_max);
+/* Gives up what is of the file of that key, on any shelf. */
+void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES]);
+
+/* A chunk that is not in use and is about that large; NULL: there is none. */
+struct qsi_chunk *qsi_cache_take_spare(struct qsi_block_cache *cache, size_t bytes);
+void qsi_cache_drop_spares(struct qsi_block_cache *cache);
+
+#endif

@@ -1,0 +1,188 @@
+/* The shelves of the cache: finding items, and giving up what was used longest ago.
+ *
+ * Invariants: an item that is being read is on its shelf and is not given up; whoever waits for it
+ * looks it up anew; a chunk among the spare ones has no other reference. */
+#include "alloc.h"
+#include "block_cache_internal.h"
+#include "block_dir.h"
+
+#include <string.h>
+
+/* A chunk that nobody else has may serve for the next block: the kernel has made its pages. */
+static void keep_spare(struct qsi_block_cache *cache, struct qsi_chunk *chunk)
+{
+    if (__atomic_load_n(&chunk->refs, __ATOMIC_ACQUIRE) == 1) {
+        for (uint32_t i = 0; i < QSI_CACHE_SPARES; i++) {
+            if (cache->spare[i] == NULL) {
+                cache->spare[i] = chunk;
+                return;
+            }
+        }
+    }
+    qsi_chunk_unref(chunk);
+}
+
+struct qsi_chunk *qsi_cache_take_spare(struct qsi_block_cache *cache, size_t bytes)
+{
+    for (uint32_t i = 0; i < QSI_CACHE_SPARES; i++) {
+        struct qsi_chunk *chunk = cache->spare[i];
+        if (chunk != NULL && chunk->capacity >= bytes && chunk->capacity / 2 <= bytes) {
+            cache->spare[i] = NULL;
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+void qsi_cache_drop_spares(struct qsi_block_cache *cache)
+{
+    for (uint32_t i = 0; i < QSI_CACHE_SPARES; i++) {
+        qsi_chunk_unref(cache->spare[i]);
+        cache->spare[i] = NULL;
+    }
+}
+
+void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item)
+{
+    if (item->view.chunk != NULL) {
+        keep_spare(cache, item->view.chunk);
+    }
+    qsi_block_index_unref(item->index);
+    cache->blocks->env->close(cache->blocks->env, item->handle);
+    qsi_free(item);
+}
+
+/* Off its shelf; it is freed now, or by its last user. */
+static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                        struct qsi_cached_item *item)
+{
+    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+
+    qsi_map_remove(&shelf->map, item->key, QSI_CACHE_KEY_BYTES);
+    qsi_list_remove(&item->in_shelf);
+    shelf->weight -= item->weight;
+    shelf->passing_weight -= item->is_passing ? item->weight : 0;
+    item->is_forgotten = true;
+    if (item->users == 0) {
+        qsi_cache_free_item(cache, item);
+    }
+}
+
+static void give_up(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                    struct qsi_list *items, const uint64_t *weight, uint64_t weight_max)
+{
+    struct qsi_list *node = items->next;
+
+    while (*weight > weight_max && node != items) {
+        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_shelf);
+        node = node->next;
+        if (!item->is_loading && item->users == 0) {
+            remove_item(cache, kind, item);
+        }
+    }
+}
+
+uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                          uint64_t weight_max)
+{
+    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+    uint64_t before = shelf->weight;
+
+    give_up(cache, kind, &shelf->passing, &shelf->passing_weight, shelf->passing_max);
+    give_up(cache, kind, &shelf->passing, &shelf->weight, weight_max);
+    give_up(cache, kind, &shelf->items, &shelf->weight, weight_max);
+    return before - shelf->weight;
+}
+
+static void use_again(struct qsi_cache_shelf *shelf, struct qsi_cached_item *item)
+{
+    if (item->is_passing) {
+        item->is_passing = false;
+        shelf->passing_weight -= item->weight;
+    }
+    qsi_list_remove(&item->in_shelf);
+    qsi_list_push_back(&shelf->items, &item->in_shelf);
+}
+
+struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
+                                       enum qsi_cache_shelf_kind kind,
+                                       const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out)
+{
+    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+    struct qsi_cached_item *item;
+
+    *is_new_out = false;
+    for (;;) {
+        item = qsi_map_get(&shelf->map, key, QSI_CACHE_KEY_BYTES);
+        if (item == NULL) {
+            break;
+        }
+        if (!item->is_loading) {
+            use_again(shelf, item);
+            return item;
+        }
+        cache->counts.waits += kind == QSI_SHELF_BLOCKS ? 1 : 0;
+        (void)qsi_cond_wait(&cache->loaded, &cache->mutex, QSI_WAIT_FOREVER);
+    }
+    item = qsi_zalloc(sizeof *item);
+    if (item == NULL) {
+        return NULL;
+    }
+    memcpy(item->key, key, QSI_CACHE_KEY_BYTES);
+    item->is_loading = true;
+    item->is_passing = true;
+    item->users = 1; /* who loads it */
+    if (qsi_map_put(&shelf->map, item->key, QSI_CACHE_KEY_BYTES, item) != QS_OK) {
+        qsi_free(item);
+        return NULL;
+    }
+    qsi_list_push_back(&shelf->passing, &item->in_shelf);
+    *is_new_out = true;
+    return item;
+}
+
+void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                           struct qsi_cached_item *item, uint64_t weight, bool done)
+{
+    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+
+    item->is_loading = false;
+    item->users -= 1;
+    if (item->is_forgotten) {
+        if (item->users == 0) {
+            qsi_cache_free_item(cache, item);
+        }
+    } else if (!done) {
+        remove_item(cache, kind, item);
+    } else {
+        item->weight = weight;
+        shelf->weight += weight;
+        shelf->passing_weight += item->is_passing ? weight : 0;
+        item->users += 1; /* it is needed still */
+        qsi_cache_shrink(cache, kind, shelf->weight_max);
+        item->users -= 1;
+    }
+    qsi_cond_broadcast(&cache->loaded);
+}
+
+static void forget(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+                   struct qsi_list *items, const uint8_t key[QSI_CACHE_KEY_BYTES])
+{
+    struct qsi_list *node = items->next;
+
+    while (node != items) {
+        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_shelf);
+        node = node->next;
+        if (memcmp(item->key, key, QSI_CACHE_KEY_BYTES - 8) == 0 && !item->is_loading) {
+            remove_item(cache, kind, item);
+        }
+    }
+}
+
+void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES])
+{
+    for (int kind = 0; kind < QSI_SHELF_COUNT; kind++) {
+        forget(cache, (enum qsi_cache_shelf_kind)kind, &cache->shelves[kind].items, key);
+        forget(cache, (enum qsi_cache_shelf_kind)kind, &cache->shelves[kind].passing, key);
+    }
+}
