@@ -14,6 +14,7 @@
 #include "paging.h"
 #include "priorities.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "receive.h"
 #include "store.h"
 #include "taken.h"

@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "paging.h"
 #include "queue_internal.h"
+#include "queue_publish.h"
 
 #include <string.h>
 

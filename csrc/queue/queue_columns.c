@@ -6,6 +6,9 @@
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
+#include "queue_take.h"
 
 #include <string.h>
 

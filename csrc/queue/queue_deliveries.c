@@ -7,6 +7,9 @@
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"
+#include "queue_replay.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 /* Of one word: those with a delivery behind them, where no count is kept. */
 static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_segment *segment,

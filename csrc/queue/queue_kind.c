@@ -2,6 +2,10 @@
 #include "paging.h"
 #include "queue.h"
 #include "queue_jobs.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 #include <stddef.h>
 

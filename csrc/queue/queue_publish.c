@@ -1,6 +1,8 @@
 /* Publishing: messages get the next sequences.  Invariants: what can fail is done by reserve, so
  * a push cannot fail; sequences are given out in order and never again; what a skip leaves out
  * counts as settled. */
+#include "queue_publish.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"

@@ -2,10 +2,14 @@
  * Invariants: a restored segment has a count and a file, but no state until somebody loads it;
  * whoever replays has loaded the state of each segment that a settle divides or requeues; no
  * message is out. */
+#include "queue_replay.h"
+
 #include "check.h"
 #include "error.h"
 #include "queue_internal.h"
 #include "queue_jobs.h"
+#include "queue_publish.h"
+#include "queue_take.h"
 #include "record.h"
 
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_segment *restored)

@@ -1,7 +1,10 @@
 /* Messages leave a queue: settled one by one, expired or purged, or with the queue.  The invariants
  * of queue.c hold after each call. */
+#include "queue_settle.h"
+
 #include "check.h"
 #include "queue_internal.h"
+#include "queue_take.h"
 
 /* ---- settling ---- */
 

@@ -4,6 +4,7 @@
 #include "commit.h"
 #include "error.h"
 #include "limits.h"
+#include "queue_take.h"
 #include "record.h"
 #include "space.h"
 #include "wake.h"

@@ -14,6 +14,7 @@
 #include "pager.h"
 #include "priorities.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "record.h"
 #include "settle.h"
 #include "store.h"

@@ -7,6 +7,7 @@
 #include "pager.h"
 #include "priorities.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "receive.h"
 #include "record.h"
 #include "settle.h"

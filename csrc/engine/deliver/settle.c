@@ -9,6 +9,7 @@
 #include "error.h"
 #include "limits.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "record.h"
 #include "turns.h"
 #include "wake.h"

@@ -8,6 +8,7 @@
 #include "limits.h"
 #include "pager.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "record.h"
 #include "settle.h"
 #include "thread_safety.h"

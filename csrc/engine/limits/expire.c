@@ -7,6 +7,7 @@
 #include "pager.h"
 #include "paging.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "turns.h"
 #include "wake.h"
 

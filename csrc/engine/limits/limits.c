@@ -6,6 +6,7 @@
 #include "pager.h"
 #include "paging.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "thread_safety.h"
 
 bool qsi_is_too_much(const struct store_queue *queue, uint64_t ready, uint64_t body_bytes)

@@ -7,6 +7,7 @@
 #include "paging.h"
 #include "priorities.h"
 #include "queue_life.h"
+#include "queue_take.h"
 #include "store.h"
 #include "thread_safety.h"
 #include "turns.h"

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_replay.h"
 
 qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
                                  struct qsi_segment *segment, qs_error *error)

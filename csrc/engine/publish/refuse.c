@@ -8,6 +8,7 @@
 #include "limits.h"
 #include "priorities.h"
 #include "publish.h"
+#include "queue_take.h"
 #include "record.h"
 #include "settle.h"
 #include "thread_safety.h"

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "file.h"
 #include "priorities.h"
+#include "queue_replay.h"
 #include "recover.h"
 #include "salvage.h"
 #include "states.h"

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "priorities.h"
 #include "queue_life.h"
+#include "queue_replay.h"
 #include "states.h"
 #include "topology.h"
 

@@ -3,6 +3,8 @@
 #define PAGING_FIXTURE_H
 
 #include "queue_fixture.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 static struct qs_test_alloc memory;
 

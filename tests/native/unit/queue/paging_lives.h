@@ -4,6 +4,8 @@
 #define PAGING_LIVES_H
 
 #include "paging_steps.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
 
 /* ---- checkpoints ---- */
 

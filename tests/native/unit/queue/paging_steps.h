@@ -4,6 +4,9 @@
 #define PAGING_STEPS_H
 
 #include "paging_model.h"
+#include "queue_publish.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 /* ---- steps ---- */
 

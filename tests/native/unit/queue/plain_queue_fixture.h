@@ -6,6 +6,9 @@
 #include "paging.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+#include "queue_publish.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 #include <stdlib.h>
 

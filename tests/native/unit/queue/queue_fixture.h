@@ -10,6 +10,7 @@
 #include "properties.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
+#include "queue_publish.h"
 #include "splitmix.h"
 
 #define QUEUE_ID 7

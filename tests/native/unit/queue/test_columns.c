@@ -3,6 +3,10 @@
  * The random part pushes, takes, requeues, settles, lets expire, trims, pages and restores in
  * any order, and compares after each step.  Its seed is printed and is the first argument. */
 #include "queue_fixture.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 #define MESSAGES_MAX 4000
 #define ENTRIES 64u

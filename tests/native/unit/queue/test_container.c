@@ -1,6 +1,7 @@
 /* A queue as a container: each operation through the table, and what the head says afterwards. */
 #include "qs_test.h"
 #include "queue.h"
+#include "queue_take.h"
 
 #define ENTRIES 64
 #define ROWS 100

@@ -1,6 +1,8 @@
 /* Paging, one thing at a time: what comes back, what a job makes of what happened meanwhile, and
  * what is left when memory or a disk fails.  The random part is test_paging_random.c. */
 #include "paging_fixture.h"
+#include "queue_replay.h"
+#include "queue_settle.h"
 
 /* Everything that is flushed leaves memory, states included. */
 static void drop_all(struct fixture *fixture)

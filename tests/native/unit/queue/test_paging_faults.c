@@ -1,6 +1,9 @@
 /* Paging while memory or a disk fails, and when the power is cut: nothing that was named is
  * lost. */
 #include "paging_fixture.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
+#include "queue_settle.h"
 
 /* All that a queue may live through, with allocation n failing: every step fails whole, and
  * works the next time. */

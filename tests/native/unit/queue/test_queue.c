@@ -1,5 +1,8 @@
 /* One queue's messages: order, places, counts. */
 #include "plain_queue_fixture.h"
+#include "queue_publish.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 static void test_messages_leave_in_the_order_they_came(void)
 {

@@ -1,5 +1,6 @@
 /* A queue without memory: reserving may fail, and what comes behind cannot. */
 #include "plain_queue_fixture.h"
+#include "queue_publish.h"
 
 static void test_reserving_may_fail_and_pushing_cannot(void)
 {

@@ -1,6 +1,8 @@
 /* A queue and a plain array of messages are given the same random steps, and compared after each.
  * The seed is printed and is the first argument. */
 #include "plain_queue_fixture.h"
+#include "queue_settle.h"
+#include "queue_take.h"
 
 #define MODEL_MAX 20000
 

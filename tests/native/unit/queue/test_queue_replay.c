@@ -1,5 +1,8 @@
 /* A queue that is replayed from the journal: settles over gaps, and what a crash left. */
 #include "plain_queue_fixture.h"
+#include "queue_publish.h"
+#include "queue_replay.h"
+#include "queue_take.h"
 
 static void replay(struct qsi_queue *queue, uint64_t first, uint32_t count, uint8_t kind)
 {

@@ -1,0 +1,24 @@
+/* Settling: masks of messages that are out, in one word (slot / 64) of a segment. */
+#ifndef QSI_QUEUE_SETTLE_H
+#define QSI_QUEUE_SETTLE_H
+
+#include "queue.h"
+
+/* Acked or dropped.  May retire the segment. */
+void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                      uint64_t mask);
+/* Without memory for the delivery counts it does not count; it cannot fail in any case. */
+void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                       uint64_t mask);
+/* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
+void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
+                         uint64_t mask);
+/* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none
+ * that is out.  Returns how many were dropped. */
+uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
+/* The queue is deleted: purges it, and drops the references of what is out as well. */
+void qsi_queue_abandon(struct qsi_queue *queue);
+/* How many ranges a purge would visit at most. */
+uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
+
+#endif
