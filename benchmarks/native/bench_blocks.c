@@ -146,8 +146,8 @@ static void make_file(struct bench *bench, uint64_t bytes, uint32_t body_bytes)
             }
         }
     }
-    check(qsi_block_writer_sync(writer, &error), &error, "sync");
     qsi_block_writer_close(writer);
+    check(qsi_block_file_sync(bench->blocks, &bench->file, &error), &error, "sync");
     qsi_block_builder_destroy(builder);
     free(record);
 }

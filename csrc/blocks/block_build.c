@@ -65,7 +65,8 @@ void qsi_block_builder_destroy(struct qsi_block_builder *builder)
     qsi_free(builder);
 }
 
-void qsi_block_builder_clear(struct qsi_block_builder *builder)
+/* Forgets the rows. */
+static void clear(struct qsi_block_builder *builder)
 {
     qsi_record_build_clear(builder->record);
     qsi_buf_clear(&builder->times);
@@ -184,6 +185,6 @@ qs_status qsi_block_builder_finish(struct qsi_block_builder *builder, uint64_t o
         .rows = qsi_block_builder_rows(builder),
     };
     status = finish(builder, block_out, error);
-    qsi_block_builder_clear(builder);
+    clear(builder);
     return status;
 }

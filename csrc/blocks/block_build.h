@@ -53,7 +53,5 @@ uint32_t qsi_block_builder_rows(const struct qsi_block_builder *builder);
 qs_status qsi_block_builder_finish(struct qsi_block_builder *builder, uint64_t owner,
                                    uint64_t first_offset, struct qsi_built_block *block_out,
                                    qs_error *error) QS_MUST_CHECK;
-/* Forgets the rows. */
-void qsi_block_builder_clear(struct qsi_block_builder *builder);
 
 #endif

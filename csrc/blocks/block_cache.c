@@ -300,17 +300,6 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
 
 /* ---- the whole cache ---- */
 
-uint64_t qsi_block_cache_shrink(struct qsi_block_cache *cache, uint64_t bytes_max)
-{
-    uint64_t bytes;
-
-    qsi_mutex_lock(&cache->mutex);
-    bytes = qsi_cache_shrink(cache, QSI_SHELF_BLOCKS, bytes_max);
-    qsi_cache_drop_spares(cache);
-    qsi_mutex_unlock(&cache->mutex);
-    return bytes;
-}
-
 void qsi_block_cache_forget(struct qsi_block_cache *cache, const struct qsi_block_file *file)
 {
     uint8_t key[QSI_CACHE_KEY_BYTES];

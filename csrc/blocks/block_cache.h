@@ -57,8 +57,6 @@ void qsi_block_index_unref(struct qsi_block_index *index); /* NULL is fine */
 /* Of count entries, for the caller to fill in; NULL: out of memory. */
 struct qsi_block_index *qsi_block_index_create(uint32_t count);
 
-/* Gives up blocks until bytes_max are left: the store is short of memory.  How many bytes went. */
-uint64_t qsi_block_cache_shrink(struct qsi_block_cache *cache, uint64_t bytes_max);
 /* The file is about to be removed: its blocks, its index and its handle go. */
 void qsi_block_cache_forget(struct qsi_block_cache *cache, const struct qsi_block_file *file);
 

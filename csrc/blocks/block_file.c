@@ -151,19 +151,6 @@ qs_status qsi_block_file_sync(struct qsi_block_dir *blocks, const struct qsi_blo
     return status == QS_OK ? QS_OK : qsi_block_fail(error, status, blocks, file);
 }
 
-qs_status qsi_block_file_truncate(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                                  qs_error *error)
-{
-    qs_file *handle;
-    qs_status status;
-
-    QS_ASSERT(file->end >= QSI_BLOCK_FILE_HEADER_BYTES);
-    QS_TRY(open_to_write(blocks, file, &handle, error));
-    status = qsi_env_truncate(blocks->env, handle, file->end, error);
-    blocks->env->close(blocks->env, handle);
-    return status == QS_OK ? QS_OK : qsi_block_fail(error, status, blocks, file);
-}
-
 qs_status qsi_block_dir_sync(struct qsi_block_dir *blocks, qs_error *error)
 {
     qs_status status = qsi_dir_sync(blocks->env, blocks->dir, error);

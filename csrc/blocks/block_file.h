@@ -73,10 +73,6 @@ qs_status qsi_block_file_find(struct qsi_block_dir *blocks, const struct qsi_blo
 /* Removes the name; QS_OK when there is none. */
 qs_status qsi_block_file_remove(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                                 qs_error *error) QS_MUST_CHECK;
-/* Truncates what is behind the end: of a file that gets no more blocks before the store is closed.
- * Nothing is synced. */
-qs_status qsi_block_file_truncate(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                                  qs_error *error) QS_MUST_CHECK;
 
 /* What an earlier session left behind: the files that keep says no to (owner and number are set),
  * as an array of struct qsi_block_file.  Names of another form are left alone. */

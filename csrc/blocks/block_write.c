@@ -196,13 +196,6 @@ qs_status qsi_block_writer_seal(struct qsi_block_writer *writer,
     return status;
 }
 
-qs_status qsi_block_writer_sync(struct qsi_block_writer *writer, qs_error *error)
-{
-    qs_status status = qsi_file_sync(writer->blocks->env, writer->handle, error);
-
-    return status == QS_OK ? QS_OK : qsi_block_fail(error, status, writer->blocks, writer->file);
-}
-
 void qsi_block_writer_close(struct qsi_block_writer *writer)
 {
     if (writer != NULL) {

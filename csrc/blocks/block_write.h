@@ -32,8 +32,6 @@ qs_status qsi_block_writer_seal(struct qsi_block_writer *writer,
                                 qs_error *error) QS_MUST_CHECK;
 /* Closes and frees. */
 void qsi_block_writer_close(struct qsi_block_writer *writer); /* NULL is fine */
-/* fdatasync of what was written, for who does not leave it to a checkpoint. */
-qs_status qsi_block_writer_sync(struct qsi_block_writer *writer, qs_error *error) QS_MUST_CHECK;
 
 /* Where the next block of bytes bytes would begin: for who writes a block elsewhere and has it
  * adopted. */

@@ -77,20 +77,6 @@ uint32_t qsi_stream_segment_count(const struct qsi_stream *stream)
            (stream->active.block_count > 0 ? 1 : 0);
 }
 
-void qsi_stream_visit_files(const struct qsi_stream *stream, qsi_stream_file_visitor *visit,
-                            void *context)
-{
-    for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
-        struct qsi_block_file file =
-            qsi_stream_file(stream->container.id, &stream->table->segments[i]);
-        visit(context, &file);
-    }
-    if (stream->active.block_count > 0) {
-        struct qsi_block_file file = qsi_stream_file(stream->container.id, &stream->active);
-        visit(context, &file);
-    }
-}
-
 bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
 {
     if (file->owner != stream->container.id) {

@@ -110,10 +110,6 @@ static inline struct qsi_stream *qsi_stream_of(struct qsi_container *container)
 /* Bytes of all files. */
 uint64_t qsi_stream_bytes(const struct qsi_stream *stream);
 uint32_t qsi_stream_segment_count(const struct qsi_stream *stream);
-/* Visits the file of each segment, oldest first, as it is known: for verify and browse. */
-typedef void qsi_stream_file_visitor(void *context, const struct qsi_block_file *file);
-void qsi_stream_visit_files(const struct qsi_stream *stream, qsi_stream_file_visitor *visit,
-                            void *context);
 
 /* ---- flushing and checkpoints: qsi_container_begin_flush, qsi_container_snapshot, restore ----
  *
