@@ -32,7 +32,7 @@ struct batch_destination {
 };
 
 #define NO_CODE UINT32_MAX
-#define PIECE_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
+#define RECORD_ROWS_MAX (256u << 10) /* rows cost bytes beside their bodies */
 
 struct batch {
     struct qs_channel *channel;

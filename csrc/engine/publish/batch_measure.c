@@ -21,7 +21,7 @@ static qs_status measure_rows(struct batch *batch, struct record_plan *plan, uin
     struct qsi_messages_layout *layout = &plan->layout;
     uint64_t row = plan->from;
 
-    for (; row < plan->array->rows && row - plan->from < PIECE_ROWS_MAX; row++) {
+    for (; row < plan->array->rows && row - plan->from < RECORD_ROWS_MAX; row++) {
         uint64_t properties_bytes = row_properties_bytes(batch, plan, row);
         uint64_t body_bytes = qsi_arrow_bytes(&plan->array->body, row).bytes;
         bool stored = qsi_row_is_stored(batch, plan, row, properties_bytes, body_bytes);
@@ -69,7 +69,7 @@ static bool measure_plain(struct batch *batch, struct record_plan *plan, uint64_
         bytes = qsi_arrow_body_total(array, plan->from, plan->from + rows);
     }
     plan->to = plan->from + rows;
-    batch->record_rows_max = 2 * rows < PIECE_ROWS_MAX ? 2 * rows : PIECE_ROWS_MAX;
+    batch->record_rows_max = 2 * rows < RECORD_ROWS_MAX ? 2 * rows : RECORD_ROWS_MAX;
     plan->layout.bodies_bytes = bytes;
     plan->any_transient = batch->defaults.delivery_mode == 1;
     plan->any_persistent = !plan->any_transient;

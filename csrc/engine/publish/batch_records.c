@@ -135,7 +135,7 @@ static qs_status make_pending_record(struct batch *batch, struct record_plan *pl
     uint64_t limit = batch->store->options.journal_file_bytes / 4;
     qs_status status;
 
-    limit = limit < QSI_PIECE_BYTES_MAX ? limit : QSI_PIECE_BYTES_MAX;
+    limit = limit < QSI_BATCH_RECORD_BYTES_MAX ? limit : QSI_BATCH_RECORD_BYTES_MAX;
     limit = limit < qsi_part_of_budget(batch->store) ? limit : qsi_part_of_budget(batch->store);
     status = qsi_plan_rows(batch, plan, limit, error);
     if (status == QS_OK) {

@@ -181,7 +181,7 @@ static qs_status publish_batch(qs_channel *channel, const qs_batch *input, qs_re
         .channel = channel,
         .store = channel->store,
         .input = input,
-        .record_rows_max = PIECE_ROWS_MAX,
+        .record_rows_max = RECORD_ROWS_MAX,
         .mandatory = (input->flags & QS_MANDATORY) != 0,
     };
     qs_status status;

@@ -35,8 +35,8 @@
 #define QSI_EXCHANGE_BYTES_MAX QSI_ROUTE_NAME_BYTES_MAX
 /* accepted and not durable: publishers then wait and help */
 #define QSI_UNSYNCED_BYTES_MAX (64u << 20)
-#define QSI_PIECE_BYTES_MAX (1u << 20)   /* of one record of a batch */
-#define QSI_ARENA_BYTES_MAX (256u << 10) /* chunk that small records share */
+#define QSI_BATCH_RECORD_BYTES_MAX (1u << 20) /* of one record of a batch */
+#define QSI_ARENA_BYTES_MAX (256u << 10)      /* chunk that small records share */
 
 struct store_stats {
     uint64_t checkpoints, bytes_checkpointed, messages_paged_out, messages_paged_in,

@@ -186,7 +186,8 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
 }
 
 /* The queue with that id was deleted: priorities that salvage made without it go, too. */
-static void drop_salvaged_levels(struct qs_store *store, uint64_t id) QSI_REQUIRES(qsi_store_mutex)
+static void drop_salvaged_priorities(struct qs_store *store, uint64_t id)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t priority = 1; store->recovery.queues > 0 && priority <= UINT8_MAX; priority++) {
         struct store_queue *queue = qsi_find_by_id(store, qsi_subqueue_id(id, (uint8_t)priority));
@@ -212,7 +213,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
         if (queue != NULL) {
             qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
         }
-        drop_salvaged_levels(store, topology->number);
+        drop_salvaged_priorities(store, topology->number);
         return QS_OK;
     case QSI_RECORD_QUEUE_MODE:
         queue = qsi_find_by_id(store, topology->number);
