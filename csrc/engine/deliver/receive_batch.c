@@ -160,24 +160,31 @@ static bool take_stretch(struct get_batch *get, struct store_queue *queue, qs_st
     return true;
 }
 
-/* Waits for the first message if need be, then takes what is there. */
-static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
-                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status check_open(const struct qs_channel *channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return channel->closed ? qsi_fail(error,
+                                      channel->store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED
+                                                                            : QS_ECHANNEL_CLOSED,
+                                      "closed meanwhile")
+                           : QS_OK;
+}
+
+/* Waits for the first message, if need be and as long as there is time.  *queue_out: NULL if none
+ * came. */
+static qs_status wait_for_first(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
+                                struct store_queue **queue_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = get->channel;
     struct qs_store *store = channel->store;
     uint64_t now = store->env->monotonic_ns(store->env);
     uint64_t deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
     struct store_queue *queue = NULL;
-    qs_status status = QS_OK;
     bool released;
 
-    for (;;) {
-        if (channel->closed) {
-            return qsi_fail(error,
-                            store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
-                            "closed meanwhile");
-        }
+    for (*queue_out = NULL;;) {
+        QS_TRY(check_open(channel, error));
         QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, QSI_MAY_WAIT, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         QS_TRY(qsi_refuse_stream(queue, "basic.get", error));
@@ -189,7 +196,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
             continue;
         }
         if (qsi_has_ready(queue)) {
-            break;
+            *queue_out = queue;
+            return QS_OK;
         }
         now = store->env->monotonic_ns(store->env);
         if (timeout_ns == 0 || now >= deadline) {
@@ -199,6 +207,20 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
         QS_DCHECK(store->events.waiters > 0);
         store->events.waiters -= 1;
+    }
+}
+
+/* Waits for the first message if need be, then takes what is there. */
+static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout_ns,
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_channel *channel = get->channel;
+    struct qs_store *store = channel->store;
+    struct store_queue *queue;
+    qs_status status = wait_for_first(get, no_ack, timeout_ns, &queue, error);
+
+    if (status != QS_OK || queue == NULL) {
+        return status;
     }
     get->first_tag = channel->unacked.last_tag + 1;
     get->last_tag = channel->unacked.last_tag;
@@ -212,10 +234,8 @@ static qs_status take_batch(struct get_batch *get, bool no_ack, uint64_t timeout
         /* A queue that pages answers as one that never does: with all there is. */
         status = qsi_page_in(store, queue, get->batch.message_count == 0 ? channel : NULL,
                              QSI_MAY_WAIT, error);
-        if (status == QS_OK && channel->closed) {
-            status = qsi_fail(error,
-                              store->life >= QSI_LIFE_SHUT ? QS_ESTORE_CLOSED : QS_ECHANNEL_CLOSED,
-                              "closed meanwhile");
+        if (status == QS_OK) {
+            status = check_open(channel, error);
         }
         if (status == QS_OK) {
             status = qsi_require_queue(channel, get->queue, &queue, error);

@@ -66,6 +66,16 @@ static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
            segment->delayed_count > 0;
 }
 
+/* The live messages that are journalled: those of the segment's own file. */
+static void find_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
+                      uint32_t words, uint64_t *live)
+{
+    for (uint32_t word = 0; word < words; word++) {
+        uint64_t bits = qsi_segment_live(queue, segment, word);
+        live[word] = bits != 0 ? qsi_segment_journalled(segment, word, bits) : 0;
+    }
+}
+
 static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
                             struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -90,10 +100,7 @@ static bool rewrite_segment(struct qs_store *store, struct store_queue *queue,
         qsi_free(live);
         return false;
     }
-    for (uint32_t word = 0; word < words; word++) {
-        uint64_t bits = qsi_segment_live(&queue->core, segment, word);
-        live[word] = bits != 0 ? qsi_segment_journalled(segment, word, bits) : 0;
-    }
+    find_live(&queue->core, segment, words, live);
     from = segment->file;
     told = has_history(segment, live) ? &state.state : NULL;
     store->paging.rewriting += 1;

@@ -100,11 +100,14 @@ static qs_status read_file_refs(struct qsi_index *index, const struct qsi_segmen
     return pass_over(release->store, status);
 }
 
-/* Copies of what a segment's files are: they may change while the lock is released. */
+/* Copies of what a segment's files are, and what is asked of them: both may change while the lock
+ * is released. */
 struct segment_files {
     struct qsi_segment_file file, transient_file;
     struct qsi_former_file *formers;
     uint32_t former_count;
+    uint32_t given_end;
+    bool of_rest, of_transients; /* what their states do not call settled is wanted as well */
 };
 
 static qs_status copy_files(struct segment_files *files, const struct qsi_segment *segment)
@@ -113,7 +116,10 @@ static qs_status copy_files(struct segment_files *files, const struct qsi_segmen
 
     *files = (struct segment_files){.file = segment->file,
                                     .transient_file = segment->transient_file,
-                                    .former_count = segment->former_count};
+                                    .former_count = segment->former_count,
+                                    .given_end = segment->given_end,
+                                    .of_rest = segment->release_rest,
+                                    .of_transients = segment->release_transients};
     if (bytes > 0) {
         files->formers = qsi_alloc(bytes);
         if (files->formers == NULL) {
@@ -191,21 +197,45 @@ static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint
     segment->has_releases = true;
 }
 
+/* Without the lock.  The references of settled messages of a segment; the first *durable_count_out
+ * of them are of journalled ones. */
+static qs_status read_released(struct release *release, const struct segment_files *files,
+                               bool is_durable, uint64_t *wanted, uint32_t *durable_count_out,
+                               qs_error *error)
+{
+    struct qs_store *store = release->store;
+    struct qsi_index *index = is_durable ? store->index : store->transient_index;
+    uint32_t entries = store->shared.entries;
+    uint32_t words = qsi_bitmap_words(entries);
+
+    *durable_count_out = 0;
+    if (files->of_rest) {
+        QS_TRY(add_rest(store, index, entries, &files->file, files->given_end, wanted, error));
+    }
+    if (files->of_transients) {
+        QS_TRY(add_rest(store, store->transient_index, entries, &files->transient_file, 0, wanted,
+                        error));
+    }
+    QS_TRY(read_refs(index, files, false, wanted, words, release, error));
+    if (is_durable) { /* the rest of a durable queue's ends with the process */
+        *durable_count_out = release->count;
+        QS_TRY(read_refs(store->transient_index, files, true, wanted, words, release, error));
+    }
+    return release->out_of_memory ? qsi_fail(error, QS_ENOMEM, "references of settled messages")
+                                  : QS_OK;
+}
+
 /* Releases the lock meanwhile.  Reads the references of settled messages of a segment, and
  * drops them: all or none. */
 static qs_status release_segment(struct qs_store *store, struct qsi_segment *segment,
                                  bool is_durable, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_index *index = is_durable ? store->index : store->transient_index;
-    uint32_t entries = store->shared.entries;
-    uint32_t words = qsi_bitmap_words(entries);
+    uint32_t words = qsi_bitmap_words(store->shared.entries);
     struct release release = {.store = store};
     struct segment_files files;
-    uint32_t durable_count = 0;
+    uint32_t durable_count;
     uint64_t *wanted;
-    qs_status status = QS_OK;
-    uint32_t given_end = segment->given_end;
-    bool rest, transients;
+    qs_status status;
 
     if (!segment->has_releases && !segment->release_rest && !segment->release_transients) {
         return QS_OK;
@@ -220,23 +250,8 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     }
     segment->busy += 1;
     store->paging.releasing += 1;
-    rest = segment->release_rest;
-    transients = segment->release_transients;
     qsi_store_unlock(store);
-    if (rest) {
-        status = add_rest(store, index, entries, &files.file, given_end, wanted, error);
-    }
-    if (status == QS_OK && transients) {
-        status = add_rest(store, store->transient_index, entries, &files.transient_file, 0, wanted,
-                          error);
-    }
-    if (status == QS_OK) {
-        status = read_refs(index, &files, false, wanted, words, &release, error);
-        durable_count = is_durable ? release.count : 0;
-    }
-    if (status == QS_OK && is_durable) { /* the rest of a durable queue's ends with the process */
-        status = read_refs(store->transient_index, &files, true, wanted, words, &release, error);
-    }
+    status = read_released(&release, &files, is_durable, wanted, &durable_count, error);
     qsi_free(files.formers);
     qsi_store_lock(store);
     QS_DCHECK(segment->busy > 0);
@@ -244,9 +259,6 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
     QS_DCHECK(store->paging.releasing > 0);
     store->paging.releasing -= 1;
     qsi_cond_broadcast(&store->paging.done);
-    if (status == QS_OK && release.out_of_memory) {
-        status = qsi_fail(error, QS_ENOMEM, "references of settled messages");
-    }
     if (status == QS_OK) {
         for (uint32_t i = 0; i < release.count; i++) {
             qsi_message_store_drop_ref(store->messages, &release.refs[i], i >= durable_count);
