@@ -268,3 +268,32 @@ enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durab
     confirms->reported = *number_out;
     return ack ? QSI_VERDICT_ACK : QSI_VERDICT_NACK;
 }
+
+/* ---- debug builds ---- */
+
+#ifndef NDEBUG
+static void check_ranges(const struct qsi_number_ranges *ranges, uint64_t last_number)
+{
+    uint64_t last = 0, lsn = 0;
+
+    QS_DCHECK(ranges->first + ranges->count <= ranges->capacity);
+    for (uint32_t i = 0; i < ranges->count; i++) {
+        const struct qsi_number_range *range = &ranges->items[ranges->first + i];
+        QS_DCHECK(range->first > last && range->first <= range->last);
+        QS_DCHECK(range->lsn >= lsn);
+        last = range->last;
+        lsn = range->lsn;
+    }
+    QS_DCHECK(last <= last_number);
+}
+
+void qsi_confirms_check(const struct qsi_confirms *confirms)
+{
+    check_ranges(&confirms->pending, confirms->last_number);
+    check_ranges(&confirms->immediate, confirms->last_number);
+    check_ranges(&confirms->refused, confirms->last_number);
+    QS_DCHECK(confirms->reported <= confirms->last_number);
+    QS_DCHECK(confirms->pending.count == 0 ||
+              front(&confirms->pending)->first > confirms->reported);
+}
+#endif

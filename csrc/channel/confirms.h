@@ -60,4 +60,11 @@ enum qsi_verdict { QSI_VERDICT_NONE, QSI_VERDICT_ACK, QSI_VERDICT_NACK };
 enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durable_lsn, bool failed,
                                    uint64_t *number_out, bool *multiple_out, uint64_t *count_out);
 
+/* Debug builds: asserts the order of all ranges.  In release builds it is nothing. */
+#ifdef NDEBUG
+#define qsi_confirms_check(confirms) ((void)(confirms))
+#else
+void qsi_confirms_check(const struct qsi_confirms *confirms);
+#endif
+
 #endif

@@ -351,3 +351,31 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
     }
     return stretches;
 }
+
+/* ---- debug builds ---- */
+
+#ifndef NDEBUG
+void qsi_unacked_check(const struct qsi_unacked *unacked)
+{
+    uint64_t outstanding = 0, withheld = 0, next_tag = 1;
+    uint32_t empty_count = 0;
+
+    QS_DCHECK(unacked->first + unacked->count <= unacked->capacity);
+    QS_DCHECK(unacked->count == 0 || !is_empty(extent_at(unacked, 0)));
+    for (uint32_t i = 0; i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        QS_DCHECK(extent->first_tag >= next_tag && extent->count > 0);
+        QS_DCHECK(extent->first_slot % QSI_WORD_BITS + extent->count <= QSI_WORD_BITS);
+        QS_DCHECK(((extent->outstanding | extent->withheld) & ~qsi_low_bits(extent->count)) == 0);
+        QS_DCHECK((extent->outstanding & extent->withheld) == 0);
+        QS_DCHECK((extent->pending_in_tx & ~extent->outstanding) == 0);
+        next_tag = extent->first_tag + extent->count;
+        outstanding += qsi_popcount(extent->outstanding);
+        withheld += qsi_popcount(extent->withheld);
+        empty_count += is_empty(extent) ? 1 : 0;
+    }
+    QS_DCHECK(next_tag <= unacked->last_tag + 1);
+    QS_DCHECK(unacked->outstanding_count == outstanding);
+    QS_DCHECK(unacked->withheld_count == withheld && unacked->empty_count == empty_count);
+}
+#endif

@@ -98,4 +98,11 @@ uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag,
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
                                uint64_t last_tag, bool requeued);
 
+/* Debug builds: asserts that extents and counts agree.  In release builds it is nothing. */
+#ifdef NDEBUG
+#define qsi_unacked_check(unacked) ((void)(unacked))
+#else
+void qsi_unacked_check(const struct qsi_unacked *unacked);
+#endif
+
 #endif

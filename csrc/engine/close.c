@@ -10,6 +10,7 @@
 #include "removals.h"
 #include "settle.h"
 #include "space.h"
+#include "store_check.h"
 #include "store_files.h"
 #include "store_internal.h"
 
@@ -131,6 +132,7 @@ qs_status qs_store_close(qs_store *store, qs_error *error)
         return QS_OK;
     }
     qsi_store_lock(store);
+    qsi_store_check(store);
     qsi_life_step(&store->life, QSI_LIFE_SHUT);
     qsi_make_room_to_shut(store, NULL);
     for (struct qsi_list *node = store->connections.next; node != &store->connections;

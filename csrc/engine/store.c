@@ -11,6 +11,7 @@
 #include "recover.h"
 #include "removals.h"
 #include "space.h"
+#include "store_check.h"
 #include "store_files.h"
 #include "store_internal.h"
 #include "thread_safety.h"
@@ -258,6 +259,7 @@ static qs_status open_store(qs_store **store_out, const char *path, const qs_opt
         return status;
     }
     qsi_store_lock(store);
+    qsi_store_check(store);
     qsi_life_step(&store->life, QSI_LIFE_OPEN);
     qsi_store_unlock(store);
     *store_out = store;

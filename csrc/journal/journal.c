@@ -237,3 +237,40 @@ void qsi_journal_finish_write(struct qsi_journal *journal)
     journal->counts.blocks += journal->written.blocks;
     memset(&journal->written, 0, sizeof journal->written);
 }
+
+/* ---- debug builds ---- */
+
+#ifndef NDEBUG
+static uint64_t check_entries(const struct qsi_entries *entries)
+{
+    uint64_t bytes = 0;
+
+    QS_DCHECK(entries->count <= entries->capacity);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        const struct qsi_entry *entry = &entries->items[i];
+        QS_DCHECK(entry->bytes > 0 && entry->record_count > 0);
+        QS_DCHECK(entry->from + entry->bytes <= entry->chunk->used);
+        bytes += entry->bytes;
+    }
+    QS_DCHECK(entries->bytes == bytes);
+    return bytes;
+}
+
+void qsi_journal_check(const struct qsi_journal *journal)
+{
+    uint64_t open = check_entries(&journal->open);
+
+    QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
+    QS_DCHECK(journal->written_lsn <= journal->appended_lsn);
+    QS_DCHECK(open <= journal->appended_lsn - journal->written_lsn);
+    QS_DCHECK(journal->open.count == 0 || !journal->open.items[journal->open.count - 1].more);
+    for (uint32_t i = 1; i < journal->spares.count; i++) {
+        QS_DCHECK(journal->spares.items[i - 1].number < journal->spares.items[i].number);
+    }
+    for (uint32_t i = 0; i < journal->files.count; i++) {
+        QS_DCHECK(journal->files.items[i].base_lsn <= journal->durable_lsn);
+        QS_DCHECK(i == 0 ||
+                  journal->files.items[i - 1].base_lsn <= journal->files.items[i].base_lsn);
+    }
+}
+#endif

@@ -157,4 +157,12 @@ uint32_t qsi_journal_spare_count(struct qsi_journal *journal);
 qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number, uint32_t keep,
                               qs_error *error) QS_MUST_CHECK;
 
+/* Debug builds: asserts, under the lock, that LSNs, entries and files agree.  In release builds it
+ * is nothing. */
+#ifdef NDEBUG
+#define qsi_journal_check(journal) ((void)(journal))
+#else
+void qsi_journal_check(const struct qsi_journal *journal);
+#endif
+
 #endif

@@ -225,4 +225,14 @@ void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t 
 /* Drops a run's content: its messages stay what they are.  REQUIRES that live ones are flushed. */
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index);
 
+/* ---- debug builds ---- */
+
+/* Asserts that counts, bitmaps, runs and times agree: between calls, while no journal is replayed.
+ * Takes time in proportion to what is in memory; in release builds it is nothing. */
+#ifdef NDEBUG
+#define qsi_queue_check(queue) ((void)(queue))
+#else
+void qsi_queue_check(const struct qsi_queue *queue);
+#endif
+
 #endif

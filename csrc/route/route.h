@@ -262,4 +262,12 @@ void qsi_router_visit_bindings(const struct qsi_router *router,
                                void (*visit)(void *context, const struct qsi_binding *binding),
                                void *context);
 
+/* Debug builds: asserts that each binding is known at both its ends and by its identity, and that
+ * exchanges count theirs.  In release builds it is nothing. */
+#ifdef NDEBUG
+#define qsi_router_check(router) ((void)(router))
+#else
+void qsi_router_check(const struct qsi_router *router);
+#endif
+
 #endif

@@ -216,4 +216,13 @@ void qsi_stream_seek_end(struct qsi_stream_seek *seek) QSI_REQUIRES(qsi_store_mu
 qs_status qsi_stream_block_start(const struct qsi_stream_view *view, uint64_t offset,
                                  uint64_t *offset_out, qs_error *error) QS_MUST_CHECK;
 
+/* ---- debug builds ---- */
+
+/* Asserts that segments, runs and counts agree: between calls.  In release builds it is nothing. */
+#ifdef NDEBUG
+#define qsi_stream_check(stream) ((void)(stream))
+#else
+void qsi_stream_check(const struct qsi_stream *stream);
+#endif
+
 #endif

@@ -25,6 +25,7 @@
 #include "pager.h"
 #include "queue_life.h"
 #include "space.h"
+#include "store_check.h"
 #include "store_stream.h"
 #include "transactions.h"
 
@@ -277,6 +278,7 @@ qs_status qsi_checkpoint(struct qs_store *store, qs_error *error)
         qsi_store_lock(store);
     }
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_NONE);
+    qsi_store_check(store);
     qsi_cond_broadcast(&store->paging.done);
     if (status == QS_ENOSPC) {
         status = QS_ESTORE_FULL;

@@ -225,6 +225,7 @@ static void test_each_number_gets_one_verdict(void)
         memset(&numbers, 0, sizeof numbers);
         durable_now = 0;
         for (int step = 0; step < 200; step++) {
+            qsi_confirms_check(&confirms);
             if (random_below(4) > 0) {
                 uint64_t count = 1 + random_below(5);
                 bool immediate = random_below(3) == 0;

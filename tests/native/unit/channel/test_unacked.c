@@ -300,6 +300,7 @@ static void test_tags_do_as_flags_do(void)
             outstanding -= expected;
         }
         QS_CHECK(unacked.outstanding_count == outstanding);
+        qsi_unacked_check(&unacked);
     }
     for (uint64_t tag = 0; tag < next; tag++) {
         QS_CHECK(qsi_unacked_has(&unacked, tag) == flags[tag]);

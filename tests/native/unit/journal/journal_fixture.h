@@ -109,6 +109,7 @@ static inline uint64_t append_group(struct fixture *fixture, uint32_t bytes, boo
     chunk->used = bytes;
     QS_CHECK_OK(qsi_journal_reserve(fixture->journal, 1));
     lsn = qsi_journal_append(fixture->journal, chunk, 0, bytes, 1, more);
+    QS_CHECK(lsn == qsi_journal_appended_lsn(fixture->journal));
     qsi_chunk_unref(chunk);
     return lsn;
 }
@@ -124,6 +125,7 @@ static inline void commit(struct fixture *fixture)
         QS_CHECK_OK(qsi_journal_write(fixture->journal, QS_ERROR));
         QS_CHECK_OK(qsi_journal_sync(fixture->journal, QS_ERROR));
         qsi_journal_finish(fixture->journal);
+        qsi_journal_check(fixture->journal);
     }
     QS_CHECK(qsi_journal_durable_lsn(fixture->journal) ==
              qsi_journal_appended_lsn(fixture->journal));

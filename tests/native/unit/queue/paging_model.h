@@ -219,6 +219,7 @@ static inline void check(struct run *run, bool thorough)
     uint64_t ready = 0, out = 0;
     uint64_t found = 0;
 
+    qsi_queue_check(queue);
     QS_CHECK(queue->container.next_seq == run->model.count &&
              queue->container.flushed_seq <= queue->container.next_seq);
     for (uint64_t seq = 0; seq < run->model.count; seq++) {

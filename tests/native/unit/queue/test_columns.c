@@ -309,6 +309,7 @@ static void check(const struct run *run)
     QS_CHECK(queue->ready_count == ready && queue->out_count == out);
     QS_CHECK(queue->ready_bytes == (run->counts_bytes ? bytes : 0));
     QS_CHECK(queue->earliest <= earliest);
+    qsi_queue_check(queue);
     check_sum(run);
 }
 

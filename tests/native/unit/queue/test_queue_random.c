@@ -152,6 +152,7 @@ static void model_check(const struct model *model)
     const struct qsi_queue *queue = &model->queue;
     uint64_t ready = 0, out = 0, stored = 0, live = 0, segment_ready = 0, segment_out = 0;
 
+    qsi_queue_check(queue);
     for (uint64_t seq = 0; seq < model->count; seq++) {
         const struct model_message *message = &model->messages[seq];
 
@@ -198,6 +199,7 @@ static void test_a_queue_does_as_an_array_does(uint64_t seed)
             } else if (random_below(&model, 10) == 0) {
                 model_purge(&model);
             }
+            qsi_queue_check(&model.queue);
             if (step % 100 == 0) {
                 model_check(&model);
             }

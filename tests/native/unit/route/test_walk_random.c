@@ -169,6 +169,7 @@ static void test_random_graphs_agree_with_a_search(unsigned seed)
                 toggle(&router, &graph, &graph.edges[rand() % EDGE_COUNT]);
             }
             check_graph(&router, &graph);
+            qsi_router_check(&router);
         }
         qsi_router_fini(&router);
     }

@@ -276,6 +276,7 @@ int main(int argc, char **argv)
     start(&model.fixture, env);
     for (uint32_t i = 0; i < STEPS; i++) {
         step(&model);
+        qsi_message_store_check_counts(model.fixture.store);
     }
     check_all(&model);
     reopen(&model);

@@ -425,6 +425,7 @@ static void test_random(uint64_t seed)
         append_batch(&world, model, 1, model->last_us, false);
         for (uint32_t step = 0; step < 400 && model->next + 400 < OFFSETS_MAX; step++) {
             do_random_step(&world, model, &checkpoint, &random);
+            qsi_stream_check(&world.stream);
         }
         check_all(&world, model);
         QS_CHECK_OK(make_checkpoint(&world, model, 0, false, &checkpoint, QS_ERROR));

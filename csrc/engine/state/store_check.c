@@ -1,0 +1,143 @@
+/* Debug builds: do the parts of a store agree with each other? */
+#include "store_check.h"
+
+#include "check.h"
+#include "priorities.h"
+#include "store_stream.h"
+
+#ifndef NDEBUG
+
+/* What belongs together and stands in different places. */
+struct tally {
+    uint64_t out;         /* messages that queues say somebody has */
+    uint64_t outstanding; /* and those that channels have, withheld ones among them */
+    uint32_t streams;
+    uint32_t channels, armed, waiters;
+};
+
+static void check_consumers(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint32_t count = 0;
+    int64_t priority = INT64_MAX;
+
+    for (const struct qsi_list *node = queue->consumers.next; node != &queue->consumers;
+         node = node->next) {
+        const struct store_consumer *consumer =
+            QSI_LIST_OWNER(node, const struct store_consumer, in_queue);
+        QS_DCHECK(consumer->queue == queue && !consumer->is_gone);
+        QS_DCHECK(consumer->priority <= priority);
+        priority = consumer->priority;
+        count += 1;
+    }
+    QS_DCHECK(queue->consumer_count == count);
+    QS_DCHECK(queue->active == NULL || count > 0);
+    QS_DCHECK(!queue->exclusive_consumer || count == 1);
+}
+
+/* A queue with priorities, by its sub-queues. */
+static void check_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct store_priorities *priorities = queue->priorities;
+    uint64_t ready = 0, bytes = 0;
+
+    QS_DCHECK(priorities->count > 0 && priorities->queues[priorities->count - 1] == queue);
+    for (uint32_t i = 0; i < priorities->count; i++) {
+        const struct store_queue *subqueue = priorities->queues[i];
+        QS_DCHECK(i == 0 || subqueue->priority < priorities->queues[i - 1]->priority);
+        QS_DCHECK(subqueue == queue || subqueue->parent == queue);
+        QS_DCHECK(subqueue->core.sum == &priorities->sum);
+        QS_DCHECK(subqueue->core.place == subqueue->priority);
+        ready += qsi_queue_ready_count(&subqueue->core);
+        bytes += qsi_queue_ready_bytes(&subqueue->core);
+    }
+    QS_DCHECK(priorities->sum.ready_count == ready);
+    QS_DCHECK(priorities->sum.ready_bytes == bytes);
+}
+
+static void check_queue(struct store_queue *queue, struct tally *tally)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_queue_check(&queue->core);
+    check_consumers(queue);
+    tally->out += qsi_queue_out_count(&queue->core);
+    if (queue->priorities != NULL) {
+        check_priorities(queue);
+    }
+    if (queue->stream == NULL) {
+        QS_DCHECK(queue->messages == &queue->container);
+        return;
+    }
+    tally->streams += 1;
+    QS_DCHECK(queue->messages == &queue->stream->log.container);
+    QS_DCHECK(queue->container.next_seq == 0 || queue->container.ram_count == 0);
+    QS_DCHECK(queue->stream->durable_next <= queue->messages->next_seq);
+    QS_DCHECK(queue->stream->marked_next <= queue->messages->next_seq);
+    qsi_stream_check(&queue->stream->log);
+}
+
+static void check_queues(struct qs_store *store, struct tally *tally) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
+
+    while (qsi_map_next(&store->queues_by_id, &cursor)) {
+        struct store_queue *queue = cursor.value;
+        QS_DCHECK(!queue->deleted && qsi_find_by_id(store, queue->container.id) == queue);
+        check_queue(queue, tally);
+    }
+    QS_DCHECK(store->stream_count == tally->streams);
+    for (struct qsi_list *node = store->deleted_queues.next; node != &store->deleted_queues;
+         node = node->next) {
+        struct store_queue *queue = QSI_LIST_OWNER(node, struct store_queue, in_deleted);
+        QS_DCHECK(queue->deleted && qsi_queue_ready_count(&queue->core) == 0);
+        tally->out += qsi_queue_out_count(&queue->core);
+    }
+}
+
+static void check_channel(const struct qs_channel *channel, struct tally *tally)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_unacked_check(&channel->unacked);
+    qsi_confirms_check(&channel->confirms);
+    QS_DCHECK(channel->armed_kinds == 0 || channel->is_armed);
+    QS_DCHECK(!channel->closed || channel->unacked.outstanding_count == 0);
+    tally->outstanding += channel->unacked.outstanding_count + channel->unacked.withheld_count;
+    tally->armed += channel->armed_kinds != 0 ? 1 : 0;
+    tally->waiters += channel->is_armed ? 1 : 0;
+    tally->channels += 1;
+}
+
+static void check_channels(const struct qs_store *store, struct tally *tally)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    for (const struct qsi_list *node = store->channels.next; node != &store->channels;
+         node = node->next) {
+        check_channel(QSI_LIST_OWNER(node, const struct qs_channel, in_store), tally);
+    }
+    QS_DCHECK(store->references >= tally->channels); /* and the handle, and connections */
+    QS_DCHECK(store->events.armed_count == tally->armed);
+    QS_DCHECK(store->events.waiters >= tally->waiters); /* and threads */
+    if (store->removals.internal_channel != NULL) {
+        check_channel(store->removals.internal_channel, tally);
+    }
+    /* Messages are out before they have their tags, and while they are settled. */
+    QS_DCHECK(tally->outstanding <= tally->out);
+}
+
+void qsi_store_check(struct qs_store *store)
+{
+    struct tally tally = {0};
+
+    QS_ASSERT_HELD(&store->mutex);
+    qsi_router_check(&store->router);
+    check_queues(store, &tally);
+    check_channels(store, &tally);
+    if (store->journal != NULL) { /* none in a store that is only read */
+        qsi_journal_check(store->journal);
+        QS_DCHECK(store->checkpoint.lsn <= qsi_journal_durable_lsn(store->journal));
+    }
+    if (store->messages != NULL) {
+        qsi_message_store_check_counts(store->messages);
+    }
+}
+
+#endif

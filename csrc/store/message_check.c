@@ -1,0 +1,54 @@
+/* Debug builds: do the counts of message files, and the lists that files are in, agree? */
+#include "check.h"
+#include "message_file.h"
+#include "message_store.h"
+
+#ifndef NDEBUG
+
+static void check_counts(const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
+{
+    const struct qsi_message_counts *counts = &file->counts;
+    uint32_t live = 0, durable = 0;
+
+    for (uint32_t slot = 0; slot < counts->capacity; slot++) {
+        live += qsi_counts_is_live(counts, slot) ? 1 : 0;
+        durable += counts->durable[slot] > 0 ? 1 : 0;
+        QS_DCHECK(slot < file->next_slot || !qsi_counts_is_live(counts, slot));
+    }
+    QS_DCHECK(counts->live_count == live && counts->durable_count == durable);
+    QS_DCHECK(counts->durable_count <= counts->live_count);
+    QS_DCHECK(counts->durable_bytes <= counts->live_bytes);
+}
+
+static void check_file(const struct qsi_message_store *store, const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
+{
+    bool is_idle = !qsi_list_is_empty(&file->in_idle);
+
+    check_counts(file);
+    QS_DCHECK(file->refs >= file->place_count);
+    QS_DCHECK(!is_idle || (file->refs == 0 && file->handle != NULL));
+    QS_DCHECK(qsi_message_file_is_settled(file) || file->handle != NULL);
+    QS_DCHECK(file->pack_syncs <= file->pack_marks);
+    QS_DCHECK((file != store->current && file != store->next) ||
+              !qsi_message_file_is_settled(file));
+    QS_DCHECK(file->id.number < store->next_number && !file->is_replaced);
+}
+
+void qsi_message_store_check_counts(struct qsi_message_store *store)
+{
+    struct qsi_map_cursor cursor;
+
+    qsi_message_store_lock(store);
+    cursor = qsi_map_begin(&store->files);
+    while (qsi_map_next(&store->files, &cursor)) {
+        check_file(store, cursor.value);
+    }
+    for (const struct qsi_message_file *file = store->dirty; file != NULL;
+         file = file->next_dirty) {
+        QS_DCHECK(file->is_dirty && file->refs > 0);
+    }
+    qsi_message_store_unlock(store);
+}
+
+#endif
