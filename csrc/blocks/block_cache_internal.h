@@ -11,6 +11,7 @@
 
 #define QSI_CACHE_KEY_BYTES 32u
 #define QSI_CACHE_SPARES 4u
+#define QSI_CACHE_SPARE_PART 4u /* of the cache may be spare chunks, besides what it holds */
 
 enum qsi_cache_shelf_kind {
     QSI_SHELF_BLOCKS,

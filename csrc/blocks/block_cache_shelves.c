@@ -8,10 +8,15 @@
 
 #include <string.h>
 
-/* A chunk that nobody else has may serve for the next block: the kernel has made its pages. */
+/* A chunk without other references may serve for the next block: the kernel has made its pages.
+ * Spare chunks count in the budget like others, so all of them together are a part of the cache:
+ * large bodies make blocks that are larger than it. */
 static void keep_spare(struct qsi_block_cache *cache, struct qsi_chunk *chunk)
 {
-    if (__atomic_load_n(&chunk->refs, __ATOMIC_ACQUIRE) == 1) {
+    uint64_t bytes_max = cache->shelves[QSI_SHELF_BLOCKS].weight_max / QSI_CACHE_SPARE_PART;
+
+    if (__atomic_load_n(&chunk->refs, __ATOMIC_ACQUIRE) == 1 &&
+        chunk->capacity <= bytes_max / QSI_CACHE_SPARES) {
         for (uint32_t i = 0; i < QSI_CACHE_SPARES; i++) {
             if (cache->spare[i] == NULL) {
                 cache->spare[i] = chunk;

@@ -142,6 +142,9 @@ qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *
                                  qs_error *error) QS_MUST_CHECK;
 qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
                                    struct qsi_spare *spare) QS_MUST_CHECK;
+/* By the leader between seal and finish, under the lock: spares that were made since the seal are
+ * its own, too.  For a write that wants a file. */
+void qsi_journal_take_spares(struct qsi_journal *journal);
 
 /* ---- giving files back: without the lock, one thread at a time ---- */
 

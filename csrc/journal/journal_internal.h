@@ -111,6 +111,9 @@ qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *s
                                 uint64_t entry_bytes, qs_error *error) QS_MUST_CHECK;
 /* REQUIRES lock.  Spares that the leader did not need go back to those made meanwhile. */
 void qsi_journal_return_spares(struct qsi_journal *journal);
+/* REQUIRES lock.  Closes spares that a file made by a leader has overtaken: they offer no room, and
+ * the next release removes them. */
+void qsi_journal_drop_spares_below(struct qsi_journal *journal, uint32_t number);
 void qsi_journal_close_spares(struct qsi_journal *journal);
 /* Room for one spare and for room_for - 1 more.  QS_ENOMEM. */
 qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spare,

@@ -37,19 +37,10 @@ qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_er
  * it. */
 static void forget_below(struct qsi_journal *journal, uint32_t below_number)
 {
-    struct qsi_spares *spares = &journal->spares;
     struct qsi_starts *files = &journal->files;
     uint32_t gone = 0;
 
-    while (gone < spares->count && spares->items[gone].number < below_number) {
-        journal->env->close(journal->env, spares->items[gone++].file);
-    }
-    if (gone > 0) {
-        QS_DCHECK(spares->count >= gone);
-        spares->count -= gone;
-        memmove(spares->items, spares->items + gone, spares->count * sizeof *spares->items);
-    }
-    gone = 0;
+    qsi_journal_drop_spares_below(journal, below_number);
     while (gone < files->count && files->items[gone].first_file < below_number) {
         gone += 1;
     }
@@ -263,6 +254,7 @@ qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number
         status = hand_over(journal, &release, error);
     } else {
         drop_fresh(journal, &release, 0);
+        release.reusing = 0; /* those that have their old names still go, too */
     }
     removed = remove_unused(journal, &release, status == QS_OK ? error : NULL);
     status = status == QS_OK ? removed : status;

@@ -139,10 +139,10 @@ static void insert_spare(struct qsi_spares *spares, const struct qsi_spare *spar
     spares->items[at] = *spare;
 }
 
-qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spare,
-                          uint32_t room_for)
+/* Room for count more. */
+static qs_status reserve_spares(struct qsi_spares *spares, uint32_t count)
 {
-    uint32_t needed = spares->count + room_for;
+    uint32_t needed = spares->count + count;
 
     if (needed > spares->capacity) {
         struct qsi_spare *grown = qsi_realloc(spares->items, needed * sizeof *grown);
@@ -152,8 +152,29 @@ qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spa
         spares->items = grown;
         spares->capacity = needed;
     }
+    return QS_OK;
+}
+
+qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spare,
+                          uint32_t room_for)
+{
+    QS_TRY(reserve_spares(spares, room_for));
     insert_spare(spares, spare);
     return QS_OK;
+}
+
+void qsi_journal_drop_spares_below(struct qsi_journal *journal, uint32_t number)
+{
+    struct qsi_spares *spares = &journal->spares;
+    uint32_t gone = 0;
+
+    while (gone < spares->count && spares->items[gone].number < number) {
+        journal->env->close(journal->env, spares->items[gone++].file);
+    }
+    if (gone > 0) {
+        spares->count -= gone;
+        memmove(spares->items, spares->items + gone, spares->count * sizeof *spares->items);
+    }
 }
 
 qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare)
@@ -169,6 +190,9 @@ qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare
     }
     if (spare->bytes <= journal->options.file_bytes) {
         journal->last_spare_bytes = spare->bytes;
+    }
+    if (journal->sealed.count == 0) { /* else the leader's finish does it */
+        qsi_journal_drop_spares_below(journal, journal->header.number);
     }
     return QS_OK;
 }
@@ -217,6 +241,23 @@ qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *s
     return make_next(journal, spare_out, entry_bytes, error);
 }
 
+void qsi_journal_take_spares(struct qsi_journal *journal)
+{
+    struct qsi_spares *taken = &journal->taken;
+    struct qsi_spares *spares = &journal->spares;
+
+    QS_ASSERT(journal->sealed.count > 0);
+    /* An overtaken one would be put before those that are in use. */
+    qsi_journal_drop_spares_below(journal, journal->header.number);
+    if (spares->count == 0 || reserve_spares(taken, spares->count) != QS_OK) {
+        return; /* the leader tries again, or finish puts them in order */
+    }
+    for (uint32_t i = 0; i < spares->count; i++) {
+        insert_spare(taken, &spares->items[i]);
+    }
+    spares->count = 0;
+}
+
 void qsi_journal_return_spares(struct qsi_journal *journal)
 {
     struct qsi_spares *taken = &journal->taken;
@@ -233,13 +274,14 @@ void qsi_journal_return_spares(struct qsi_journal *journal)
         struct qsi_spares swap = *spares;
         *spares = *taken;
         *taken = swap;
-        return;
+    } else {
+        QS_ASSERT(taken->count + spares->count <= spares->capacity);
+        for (uint32_t i = 0; i < taken->count; i++) {
+            insert_spare(spares, &taken->items[i]);
+        }
+        taken->count = 0;
     }
-    QS_ASSERT(taken->count + spares->count <= spares->capacity);
-    for (uint32_t i = 0; i < taken->count; i++) {
-        insert_spare(spares, &taken->items[i]);
-    }
-    taken->count = 0;
+    qsi_journal_drop_spares_below(journal, journal->header.number); /* they are no room */
 }
 
 static void close_spares(struct qsi_journal *journal, struct qsi_spares *spares, uint32_t first)

@@ -56,6 +56,7 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
         }
         qsi_store_lock(store);
         qsi_cond_wait(&store->commit.prepared, &store->mutex, FILE_NAP_NS);
+        qsi_journal_take_spares(store->journal);
         qsi_store_unlock(store);
     }
 }

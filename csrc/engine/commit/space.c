@@ -20,7 +20,6 @@
 #define REMOVE_KEEPS 4                  /* and removals a quarter to checkpoints */
 #define OVERHEAD_BYTES_MAX (64u << 10)
 #define STREAM_BYTES (64u << 10) /* headers, a footer and what a page is not full of */
-#define STREAM_BYTES (64u << 10) /* headers, a footer, and what a page is not full of */
 #define SLOT_BYTES 64 /* of a message in a segment, beside what the journal has of it, or more */
 #define STEP_SHARE 16 /* of what is free is published before the disk is looked at again */
 #define STEP_BYTES_MAX (16u << 20)

@@ -15,6 +15,7 @@ void *qsi_run_sync_helper(void *argument)
     qsi_sync_helper_lock(helper);
     while (!helper->stop) {
         struct qsi_dirty_set set;
+        qs_error error = {0};
         qs_status status;
         if (!helper->busy) {
             qsi_cond_wait(&helper->cond, &helper->mutex, QSI_WAIT_FOREVER);
@@ -22,9 +23,10 @@ void *qsi_run_sync_helper(void *argument)
         }
         set = helper->set;
         qsi_sync_helper_unlock(helper);
-        status = qsi_message_store_sync(store->messages, &set, &helper->error);
+        status = qsi_message_store_sync(store->messages, &set, &error);
         qsi_sync_helper_lock(helper);
         helper->status = status;
+        helper->error = error;
         helper->busy = false;
         qsi_cond_broadcast(&helper->cond);
     }

@@ -308,6 +308,67 @@ static void test_no_space_for_a_spare_changes_nothing(void)
     qsi_env_fault_destroy(fault);
 }
 
+/* The disk is nearly full: what is left of it became a spare while the leader looked for a file. */
+static void test_a_spare_made_meanwhile_serves_the_leader(void)
+{
+    struct fixture fixture;
+    struct qsi_spare spare, slow;
+    qs_env *fault;
+
+    fixture_init(&fixture);
+    fixture.env->dir_close(fixture.env, fixture.dir);
+    fixture.env->dir_close(fixture.env, fixture.root);
+    fault = qsi_env_fault_create(fixture.memory);
+    QS_CHECK(fault != NULL);
+    fixture.env = fault;
+    fixture_open_dirs(&fixture);
+    fixture_begin(&fixture, 0, 0);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
+    for (int i = 0; i < 8; i++) { /* overtakes the slow one; six of them fit a file */
+        append_and_commit(&fixture, 5000);
+    }
+    for (int i = 0; i < 8; i++) {
+        append(&fixture, 5000);
+    }
+    QS_CHECK(qsi_journal_seal(fixture.journal));
+    qsi_journal_spare_begin(fixture.journal, &spare, 5000, 5000, UINT64_MAX, true);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &spare, QS_ERROR));
+    qsi_env_fault_arm(fault, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, true);
+    QS_CHECK_STATUS(QS_ENOSPC, qsi_journal_write(fixture.journal, QS_ERROR));
+    QS_CHECK(qsi_journal_wants_file(fixture.journal));
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &spare));
+    qsi_journal_take_spares(fixture.journal);
+    QS_CHECK_OK(qsi_journal_write(fixture.journal, QS_ERROR));
+    QS_CHECK_OK(qsi_journal_sync(fixture.journal, QS_ERROR));
+    qsi_journal_finish(fixture.journal);
+    qsi_env_fault_arm(fault, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 0, false);
+    check_scan(&fixture, 16);
+    QS_CHECK_OK(scan(&fixture, &seen));
+    QS_CHECK(seen.result.last_file == spare.number);
+    fixture_stop(&fixture);
+    qsi_env_fault_destroy(fault);
+}
+
+/* It offers no room, whoever was promised some would meet a full disk in the commit. */
+static void test_an_overtaken_spare_is_no_room(void)
+{
+    struct fixture fixture;
+    struct qsi_spare slow;
+
+    fixture_start(&fixture);
+    qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
+    QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
+    for (int i = 0; i < 15; i++) {
+        append_and_commit(&fixture, 5000);
+    }
+    QS_CHECK_OK(qsi_journal_spare_finish(fixture.journal, &slow));
+    QS_CHECK(qsi_journal_wants_spare(fixture.journal));
+    QS_CHECK(!qsi_journal_has_room(fixture.journal, FILE_BYTES, 1000));
+    fixture_stop(&fixture);
+}
+
 /* ---- groups ---- */
 
 static void test_a_small_group_is_in_one_block(void)
@@ -381,6 +442,8 @@ int main(void)
     test_spares_that_a_commit_did_not_need_serve_the_next();
     test_an_overtaken_spare_is_passed_over();
     test_no_space_for_a_spare_changes_nothing();
+    test_a_spare_made_meanwhile_serves_the_leader();
+    test_an_overtaken_spare_is_no_room();
     test_a_small_group_is_in_one_block();
     test_a_large_group_is_a_chain_of_blocks_of_its_own();
     return 0;

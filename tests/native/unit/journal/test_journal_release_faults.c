@@ -92,6 +92,22 @@ static void test_the_journal_goes_on_whatever_fails_in_a_release(void)
     }
 }
 
+static void test_a_file_that_cannot_be_renamed_is_removed(void)
+{
+    struct fixture fixture;
+    qs_env *sim, *fault;
+
+    start_over_fault(&fixture, &sim, &fault);
+    commit_records(&fixture, 5 * RECORDS_IN_A_FILE + 3);
+    checkpoint(&fixture, fixture.next - 3);
+    qsi_env_fault_arm(fault, QSI_FAULT_RENAME, QSI_FAULT_EIO, 1, false);
+    QS_CHECK_STATUS(QS_EIO, release(&fixture, 2));
+    QS_CHECK(qsi_env_fault_fired(fault));
+    QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 0);
+    check_all_there(&fixture);
+    stop_over_fault(&fixture, sim, fault);
+}
+
 static void test_the_journal_goes_on_without_memory_for_a_release(void)
 {
     static struct qs_test_alloc memory;
@@ -403,6 +419,7 @@ int main(int argc, char **argv)
     uint64_t seed = qs_test_seed(argc, argv);
 
     test_the_journal_goes_on_whatever_fails_in_a_release();
+    test_a_file_that_cannot_be_renamed_is_removed();
     test_the_journal_goes_on_without_memory_for_a_release();
     test_files_change_hands_between_threads();
     test_power_cuts_around_releases(seed);
