@@ -3,12 +3,8 @@
 #ifndef QSI_TX_H
 #define QSI_TX_H
 
-#include "key_file.h"
 #include "publish.h"
 #include "thread_safety.h"
-
-#define QSI_TRANSACTION_KEY_BYTES_MAX 1024
-_Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 
 /* Adds the pending records to the channel's open transaction and leaves pending_records empty. */
 qs_status qsi_tx_take(struct qs_channel *channel, struct pending_records *pending_records,

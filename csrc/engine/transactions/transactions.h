@@ -9,9 +9,13 @@
 #ifndef QSI_TRANSACTIONS_H
 #define QSI_TRANSACTIONS_H
 
+#include "key_file.h"
 #include "record.h"
 #include "store.h"
 #include "thread_safety.h"
+
+#define QSI_TRANSACTION_KEY_BYTES_MAX 1024
+_Static_assert(QSI_TRANSACTION_KEY_BYTES_MAX == QSI_KEY_BYTES_MAX, "of files");
 
 void qsi_transactions_init(struct qs_store *store);
 void qsi_transactions_free(struct qs_store *store);

@@ -8,7 +8,6 @@
 #include "error.h"
 #include "store.h"
 #include "topology.h"
-#include "tx.h"
 
 #define NOTE_BYTES 128u   /* in memory, about, besides the key */
 #define FILTERS_SHARE 32u /* of memory_budget: one filter at most */
