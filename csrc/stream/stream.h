@@ -40,6 +40,7 @@ struct qsi_stream_shared {
     struct qsi_block_cache *cache;
     struct qsi_buf dead;    /* struct qsi_block_file: no stream has them any more */
     uint64_t flushed_bytes; /* written to files */
+    bool recovers;          /* the journal is read, and may be read again before a checkpoint */
 };
 
 /* Zero: no limit, but for segment_bytes. */
@@ -80,6 +81,7 @@ struct qsi_stream {
     struct qsi_block_index *active_index; /* its blocks; NULL: nobody has read them since open */
     struct qsi_stream_run *runs;          /* in order; a gap between them is one of sequences */
     uint32_t first_run, run_count, run_capacity;
+    struct qsi_buf kept;   /* struct qsi_body_ref: of messages that recovery flushed and dropped */
     struct qsi_run *spare; /* for the next message that is appended alone; or NULL */
     /* Of the last checkpoint: files whose rows are below it and which are not that segment, or
      * which end there, were synced. */

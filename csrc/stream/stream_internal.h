@@ -80,6 +80,16 @@ void qsi_stream_count_refs(struct qsi_message_store *messages,
                            const struct qsi_messages_ref *messages_ref, uint32_t from,
                            uint32_t count, bool transient, bool adds) QSI_REQUIRES(qsi_store_mutex);
 
+/* Of the stored bodies of a run, from message from on. */
+void qsi_stream_add_refs(struct qsi_stream *stream, const struct qsi_run *run, uint32_t from)
+    QSI_REQUIRES(qsi_store_mutex);
+void qsi_stream_drop_refs(struct qsi_stream *stream, const struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex);
+/* The references of a run that is dropped stay, until drop_kept.  QS_ENOMEM: nothing was done. */
+qs_status qsi_stream_keep_refs(struct qsi_stream *stream, const struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_stream_drop_kept(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+
 /* A checkpoint counts the references to the message store of what it carries, and the process that
  * restores it knows of no others.  So at its cut runs that are flushed have none, */
 void qsi_stream_drop_stored(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);

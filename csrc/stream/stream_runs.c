@@ -1,8 +1,7 @@
 /* The tail: messages that are appended, and dropped from memory when the files have them.
  *
  * Invariants: runs are in order of their offsets and do not overlap; ram_bytes and ram_count are
- * the sums over them; what is not flushed is in a run; each stored body of a run has one reference
- * of the stream counted. */
+ * the sums over them; what is not flushed is in a run. */
 #include "alloc.h"
 #include "check.h"
 #include "stream_internal.h"
@@ -124,56 +123,6 @@ qs_status qsi_stream_reserve_one(struct qsi_container *container, struct qsi_chu
     return QS_OK;
 }
 
-/* ---- references to the message store ---- */
-
-void qsi_stream_count_refs(struct qsi_message_store *messages,
-                           const struct qsi_messages_ref *messages_ref, uint32_t from,
-                           uint32_t count, bool transient, bool adds)
-{
-    const uint8_t *viewed = NULL;
-    struct qsi_messages view;
-
-    for (uint32_t i = from; i < from + count; i++) {
-        uint32_t row;
-        const uint8_t *record = qsi_messages_ref_record(messages_ref, i, &row);
-        struct qsi_body body;
-        if (record != viewed) {
-            qsi_messages_view(&view, record);
-            viewed = record;
-        }
-        if (!qsi_messages_is_stored(&view, row)) {
-            continue;
-        }
-        qsi_messages_read_body(&view, row, &body);
-        if (body.kind != QSI_BODY_STORED) {
-            continue;
-        }
-        if (adds) {
-            qsi_message_store_add_refs(messages, &body.ref, transient ? 0 : 1, transient ? 1 : 0);
-        } else {
-            qsi_message_store_drop_ref(messages, &body.ref, transient);
-        }
-    }
-}
-
-static void add_refs(struct qsi_stream *stream, const struct qsi_run *run, uint32_t from)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (run->has_stored && stream->shared->messages != NULL) {
-        qsi_stream_count_refs(stream->shared->messages, &run->messages, from, run->count - from,
-                              false, true);
-    }
-}
-
-static void drop_refs(struct qsi_stream *stream, const struct qsi_run *run)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (run->has_stored && stream->shared->messages != NULL) {
-        qsi_stream_count_refs(stream->shared->messages, &run->messages, 0, run->count, false,
-                              false);
-    }
-}
-
 /* ---- appending ---- */
 
 static void put_run(struct qsi_stream *stream, struct qsi_run *run, uint64_t floor_us)
@@ -209,7 +158,7 @@ uint64_t qsi_stream_append(struct qsi_container *container, struct qsi_run *run)
     run->first_seq = seq;
     put_run(stream, run, stream->last_time_us);
     count_in(stream, run->count, run->ram_bytes);
-    add_refs(stream, run, 0);
+    qsi_stream_add_refs(stream, run, 0);
     return seq;
 }
 
@@ -251,18 +200,18 @@ uint64_t qsi_stream_append_one(struct qsi_container *container, struct qsi_chunk
     run->ram_bytes += ram_bytes;
     run->has_stored = run->has_stored || stored;
     count_in(stream, 1, ram_bytes);
-    add_refs(stream, run, run->count - 1);
+    qsi_stream_add_refs(stream, run, run->count - 1);
     return seq;
 }
 
 /* ---- dropping runs ---- */
 
-static uint64_t drop_first_run(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
+/* Its references stay. */
+static uint64_t take_first_run(struct qsi_stream *stream)
 {
     struct qsi_run *run = qsi_stream_run_at(stream, 0)->run;
     uint64_t bytes = run->ram_bytes;
 
-    drop_refs(stream, run);
     stream->container.ram_bytes -= bytes;
     stream->container.ram_count -= run->count;
     stream->first_run += 1;
@@ -272,6 +221,12 @@ static uint64_t drop_first_run(struct qsi_stream *stream) QSI_REQUIRES(qsi_store
     }
     qsi_run_destroy(run);
     return bytes;
+}
+
+static uint64_t drop_first_run(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
+{
+    qsi_stream_drop_refs(stream, qsi_stream_run_at(stream, 0)->run);
+    return take_first_run(stream);
 }
 
 uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_count,
@@ -286,7 +241,13 @@ uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_
         if (run->first_seq + run->count > container->flushed_seq) {
             break;
         }
-        dropped += drop_first_run(stream);
+        if (!stream->shared->recovers) {
+            dropped += drop_first_run(stream);
+        } else if (qsi_stream_keep_refs(stream, run) == QS_OK) {
+            dropped += take_first_run(stream);
+        } else {
+            break;
+        }
     }
     return dropped;
 }
@@ -296,6 +257,7 @@ void qsi_stream_drop_runs(struct qsi_stream *stream)
     while (stream->run_count > 0) {
         drop_first_run(stream);
     }
+    qsi_stream_drop_kept(stream);
 }
 
 void qsi_stream_free_runs(struct qsi_stream *stream)
@@ -304,6 +266,7 @@ void qsi_stream_free_runs(struct qsi_stream *stream)
         qsi_run_destroy(qsi_stream_run_at(stream, i)->run);
     }
     qsi_free(stream->runs);
+    qsi_buf_fini(&stream->kept);
     qsi_run_destroy(stream->spare);
 }
 
@@ -311,6 +274,7 @@ void qsi_stream_drop_stored(struct qsi_stream *stream)
 {
     uint32_t end = 0;
 
+    qsi_stream_drop_kept(stream);
     for (uint32_t i = 0; i < stream->run_count; i++) {
         const struct qsi_run *run = qsi_stream_run_at(stream, i)->run;
         if (run->first_seq + run->count > stream->container.flushed_seq) {

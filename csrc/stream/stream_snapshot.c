@@ -232,11 +232,12 @@ static struct qsi_stream_segment restored_segment(const struct qsi_stream_state_
     };
 }
 
-static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_stream_state *state)
+static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_stream_state *state,
+                                  qs_error *error)
 {
     stream->table = qsi_stream_table_create(state->segment_count + 1);
     if (stream->table == NULL) {
-        return QS_ENOMEM;
+        return qsi_fail(error, QS_ENOMEM, "segments of a stream");
     }
     for (uint32_t i = 0; i < state->segment_count; i++) {
         struct qsi_stream_state_segment from;
@@ -263,7 +264,7 @@ qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *rec
     if (state.stream_id != container->id || container->next_seq != 0 || stream->table != NULL) {
         return qsi_fail(error, QS_ECORRUPT, "state of a stream: there is one already");
     }
-    QS_TRY(restore_segments(stream, &state));
+    QS_TRY(restore_segments(stream, &state, error));
     container->next_seq = container->flushed_seq = state.flushed;
     stream->first = state.first;
     stream->last_time_us = stream->flushed_time_us = state.last_time_us;

@@ -163,9 +163,12 @@ qs_status qsi_recover(struct qs_store *store, qs_error *error)
     uint64_t began_ns = store->env->monotonic_ns(store->env);
     struct qsi_scan_result result = {0};
     struct qsi_leftovers leftovers = {.segments = {0}};
-    qs_status status = recover(store, &result, &leftovers, error);
+    qs_status status;
 
     QS_ASSERT_HELD(&store->mutex);
+    store->streams.recovers = true;
+    status = recover(store, &result, &leftovers, error);
+    store->streams.recovers = false;
     qsi_buf_fini(&leftovers.segments);
     qsi_buf_fini(&leftovers.blocks);
     store->recovery.took_us = (store->env->monotonic_ns(store->env) - began_ns) / 1000;

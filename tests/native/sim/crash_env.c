@@ -49,6 +49,8 @@ static enum crash_thing crash_thing_named(const char *name)
     return crash_has_suffix(name, ".seg")    ? CRASH_SEGMENT
            : crash_has_suffix(name, ".msg")  ? CRASH_MESSAGE_FILE
            : crash_has_suffix(name, ".ckp")  ? CRASH_CHECKPOINT
+           : crash_has_suffix(name, ".str")  ? CRASH_STREAM_FILE
+           : strcmp(name, "streams") == 0    ? CRASH_STREAM_DIR
            : strcmp(name, "index") == 0      ? CRASH_INDEX_DIR
            : strcmp(name, "checkpoint") == 0 ? CRASH_CHECKPOINT_DIR
                                              : CRASH_OTHER;
@@ -66,6 +68,10 @@ static bool crash_skips_sync(qs_env *env, const void *handle)
         return crash_thing_of(env, handle) == CRASH_CHECKPOINT;
     case CRASH_NO_CHECKPOINT_DIR_SYNC:
         return crash_thing_of(env, handle) == CRASH_CHECKPOINT_DIR;
+    case CRASH_NO_STREAM_SYNC:
+        return crash_thing_of(env, handle) == CRASH_STREAM_FILE;
+    case CRASH_NO_STREAM_DIR_SYNC:
+        return crash_thing_of(env, handle) == CRASH_STREAM_DIR;
     case CRASH_NO_MESSAGE_SYNC:
         return crash_thing_of(env, handle) == CRASH_MESSAGE_FILE;
     default:
@@ -281,7 +287,8 @@ static uint64_t crash_monotonic_ns(qs_env *env)
 
 static uint64_t crash_wall_us(qs_env *env)
 {
-    return crash_inner(env)->wall_us(crash_inner(env));
+    return crash_inner(env)->wall_us(crash_inner(env)) +
+           ((struct crash_env *)env->data)->wall_shift_us;
 }
 
 static qs_status crash_random(qs_env *env, void *data, size_t bytes, qs_error *error)

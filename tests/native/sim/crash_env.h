@@ -26,6 +26,8 @@ enum crash_bug {
     CRASH_NO_INDEX_DIR_SYNC,      /* likewise, their names */
     CRASH_NO_CHECKPOINT_SYNC,     /* MANIFEST names a checkpoint that is not durable */
     CRASH_NO_CHECKPOINT_DIR_SYNC, /* likewise, its name */
+    CRASH_NO_STREAM_SYNC,         /* a checkpoint counts before its streams' files are durable */
+    CRASH_NO_STREAM_DIR_SYNC,     /* likewise, their names */
     CRASH_NO_MESSAGE_SYNC, /* compaction: the new generation is not durable when the old one goes */
     /* By crash_plant, in the engine's memory: */
     CRASH_EARLY_REMOVAL,         /* what a checkpoint names is removed before the next one counts */
@@ -45,6 +47,8 @@ enum crash_thing {
     CRASH_CHECKPOINT,
     CRASH_CHECKPOINT_DIR,
     CRASH_MESSAGE_FILE,
+    CRASH_STREAM_FILE,
+    CRASH_STREAM_DIR,
 };
 
 #define CRASH_HANDLES_MAX 512
@@ -55,8 +59,9 @@ struct crash_env {
     enum crash_bug bug;
     uint32_t unread_percent; /* of the segment files that are opened to be written cannot be read */
     uint64_t unread_random;
-    bool is_dead;         /* the process is gone: nothing it still does reaches the disk */
-    uint64_t syncs_begun; /* of files */
+    uint64_t wall_shift_us; /* added to the wall clock; it may go back */
+    bool is_dead;           /* the process is gone: nothing it still does reaches the disk */
+    uint64_t syncs_begun;   /* of files */
     struct {
         const void *handle;
         enum crash_thing thing;
