@@ -73,7 +73,6 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     if (store->budget == NULL) {
         return qsi_fail(error, QS_ENOMEM, "store");
     }
-    qsi_transactions_init(store);
     QS_TRY(qsi_removals_open(store, error));
     return qsi_router_init(&store->router, qsi_journal_exchange_deleted, store, error);
 }
@@ -142,8 +141,7 @@ static qs_status open_files(struct qs_store *store, const char *path, qs_error *
                                   store->manifest.uuid, &message_options, error));
     QS_TRY(open_index(store, error));
     QS_TRY(open_streams(store, error));
-    store->transactions.dir.dir = store->checkpoint_dir;
-    memcpy(store->transactions.dir.uuid, store->manifest.uuid, sizeof store->transactions.dir.uuid);
+    QS_TRY(qsi_transactions_open(store, error));
     if (!store->options.read_only) {
         qsi_space_open(store);
     }

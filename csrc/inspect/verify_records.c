@@ -1,5 +1,6 @@
 /* Verifying: the records of the checkpoint and of the journal, read twice. */
 #include "error.h"
+#include "key_file.h"
 #include "lost_files.h"
 #include "restore.h"
 #include "scan.h"

@@ -44,7 +44,7 @@ static qs_status put_table(struct checkpoint *checkpoint, const struct key_table
 
 qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
 {
-    struct transactions *keys = &checkpoint->store->transactions;
+    struct transactions *keys = checkpoint->store->transactions;
     struct qsi_topology forgotten = {.type = QSI_RECORD_TRANSACTION_FORGET,
                                      .number = keys->forgotten_before_us};
 
@@ -71,7 +71,7 @@ qs_status qsi_transactions_snapshot(struct checkpoint *checkpoint)
 void qsi_transactions_seal(struct qs_store *store, bool sealed)
 {
     QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->transactions.dead.next; node != &store->transactions.dead;
+    for (struct qsi_list *node = store->transactions->dead.next; node != &store->transactions->dead;
          node = node->next) {
         QSI_LIST_OWNER(node, struct key_run, in_dead)->sealed = sealed;
     }
@@ -79,7 +79,7 @@ void qsi_transactions_seal(struct qs_store *store, bool sealed)
 
 void qsi_transactions_remove_dead(struct qs_store *store)
 {
-    struct qsi_list *dead = &store->transactions.dead;
+    struct qsi_list *dead = &store->transactions->dead;
     struct qsi_list *node = dead->next;
 
     QS_ASSERT_HELD(&store->mutex);
@@ -107,7 +107,7 @@ void qsi_transactions_remove_dead(struct qs_store *store)
 qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topology *record,
                                   qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct qsi_slice key = record->strings[0];
     bool forgotten = record->type == QSI_RECORD_TRANSACTION_FORGET;
 
@@ -127,7 +127,7 @@ qs_status qsi_transactions_replay(struct qs_store *store, const struct qsi_topol
 
 static qs_status add_run(struct qs_store *store, const struct qsi_key_file *file, qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct key_run *run;
 
     if (keys->run_count == QSI_KEY_RUNS_MAX) {
@@ -147,7 +147,7 @@ static qs_status add_run(struct qs_store *store, const struct qsi_key_file *file
 qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *record,
                                        qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct qsi_key_file_entry entry;
     struct qsi_key_file file;
     qs_status status;
@@ -171,7 +171,7 @@ qs_status qsi_transactions_replay_file(struct qs_store *store, const uint8_t *re
 
 bool qsi_transactions_is_leftover(const struct qs_store *store, const char *name)
 {
-    const struct transactions *keys = &store->transactions;
+    const struct transactions *keys = store->transactions;
     uint64_t number;
 
     if (!qsi_key_file_number(name, &number)) {

@@ -27,7 +27,6 @@
 #include "store_queue.h"
 #include "stream.h"
 #include "thread_safety.h"
-#include "transaction_keys.h"
 #include "watch.h"
 
 #include <pthread.h>
@@ -170,7 +169,7 @@ struct qs_store {
     struct space space;
     struct qsi_paging paging GUARDED;
     struct removals removals GUARDED;
-    struct transactions transactions GUARDED; /* keys of those that were committed */
+    struct transactions *transactions GUARDED; /* keys of those that were committed */
     struct qsi_checkpoints checkpoint GUARDED;
     struct qsi_recovery recovery GUARDED;
     struct qsi_watch watch GUARDED;

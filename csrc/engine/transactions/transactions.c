@@ -9,16 +9,24 @@
 #include "store.h"
 #include "topology.h"
 
+#include <string.h>
+
 #define NOTE_BYTES 128u   /* in memory, about, besides the key */
 #define FILTERS_SHARE 32u /* of memory_budget: one filter at most */
 #define FILTER_BYTES_MIN 512u
 
-void qsi_transactions_init(struct qs_store *store)
+qs_status qsi_transactions_open(struct qs_store *store, qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = qsi_zalloc(sizeof *keys);
     uint64_t share = store->options.memory_budget / FILTERS_SHARE;
 
+    store->transactions = keys;
+    if (keys == NULL) {
+        return qsi_fail(error, QS_ENOMEM, "keys of transactions");
+    }
     keys->dir.env = store->env;
+    keys->dir.dir = store->checkpoint_dir;
+    memcpy(keys->dir.uuid, store->manifest.uuid, sizeof keys->dir.uuid);
     keys->dir.filter_bytes_max = FILTER_BYTES_MIN;
     while (keys->dir.filter_bytes_max <= share / 2) {
         keys->dir.filter_bytes_max *= 2;
@@ -26,6 +34,7 @@ void qsi_transactions_init(struct qs_store *store)
     keys->generation = 1;
     keys->next_number = 1;
     qsi_list_init(&keys->dead);
+    return QS_OK;
 }
 
 void qsi_key_table_free(struct qs_store *store, struct key_table *table)
@@ -66,19 +75,24 @@ void qsi_key_run_unref(struct qs_store *store, struct key_run *run)
 
 void qsi_transactions_free(struct qs_store *store)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
 
+    if (keys == NULL) {
+        return;
+    }
     qsi_key_table_free(store, &keys->fresh);
     qsi_key_table_free(store, &keys->frozen);
     for (uint32_t i = 0; i < keys->run_count; i++) {
         qsi_key_run_unref(store, keys->runs[i]);
     }
-    while (keys->dead.next != NULL && !qsi_list_is_empty(&keys->dead)) {
+    while (!qsi_list_is_empty(&keys->dead)) {
         struct key_run *run = QSI_LIST_OWNER(keys->dead.next, struct key_run, in_dead);
         qsi_list_remove(&run->in_dead);
         qsi_key_run_unref(store, run);
     }
     keys->run_count = 0;
+    qsi_free(keys);
+    store->transactions = NULL;
 }
 
 /* ---- asking ---- */
@@ -137,7 +151,7 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
                                 struct key_search *search, uint64_t *lsn_out, bool *released_out,
                                 qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct qsi_key wanted = {.hash = qsi_key_hash(keys->dir.uuid, key), .bytes = key};
 
     QS_ASSERT_HELD(&store->mutex);
@@ -182,7 +196,7 @@ qs_status qsi_transactions_find(struct qs_store *store, struct qsi_slice key,
 
 qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key, qs_error *error)
 {
-    struct key_table *table = &store->transactions.fresh;
+    struct key_table *table = &store->transactions->fresh;
     struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
 
     if (note != NULL) {
@@ -200,7 +214,7 @@ qs_status qsi_transactions_reserve(struct qs_store *store, struct qsi_slice key,
 
 void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
 {
-    struct key_table *table = &store->transactions.fresh;
+    struct key_table *table = &store->transactions->fresh;
     struct key_note *note = qsi_map_get(&table->notes, key.data, key.bytes);
 
     if (note != NULL && note->state == KEY_NOTE_NONE) {
@@ -215,7 +229,7 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key)
 void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
                            uint64_t time_us, bool forgotten)
 {
-    struct key_note *note = qsi_map_get(&store->transactions.fresh.notes, key.data, key.bytes);
+    struct key_note *note = qsi_map_get(&store->transactions->fresh.notes, key.data, key.bytes);
 
     QS_ASSERT_HELD(&store->mutex);
     QS_ASSERT(note != NULL && lsn > 0);
@@ -231,7 +245,7 @@ void qsi_transactions_note(struct qs_store *store, struct qsi_slice key, uint64_
 uint64_t qsi_transactions_time(struct qs_store *store)
 {
     uint64_t now = store->env->wall_us(store->env);
-    uint64_t least = store->transactions.forgotten_before_us;
+    uint64_t least = store->transactions->forgotten_before_us;
 
     QS_ASSERT_HELD(&store->mutex);
     return now < least ? least : now;
@@ -336,7 +350,7 @@ qs_status qs_store_forget_transaction(qs_store *store, qs_slice key, uint64_t *c
 static qs_status forget_before(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct qsi_topology record = {.type = QSI_RECORD_TRANSACTION_FORGET, .number = before_us};
     struct qsi_chunk *chunk = NULL;
     bool released = true;

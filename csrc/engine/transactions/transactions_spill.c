@@ -29,7 +29,7 @@ static uint64_t table_bytes_max(const struct qs_store *store)
 
 bool qsi_transactions_want_spill(const struct qs_store *store)
 {
-    const struct transactions *keys = &store->transactions;
+    const struct transactions *keys = store->transactions;
 
     return !keys->is_busy &&
            (keys->fresh.bytes > table_bytes_max(store) || (keys->sweeps && keys->run_count > 0));
@@ -37,7 +37,7 @@ bool qsi_transactions_want_spill(const struct qs_store *store)
 
 bool qsi_transactions_are_many(const struct qs_store *store)
 {
-    const struct transactions *keys = &store->transactions;
+    const struct transactions *keys = store->transactions;
 
     return keys->fresh.bytes + keys->frozen.bytes > CARRIED_BYTES_MAX;
 }
@@ -66,7 +66,7 @@ static int compare(const void *left, const void *right)
 /* Without the lock: the frozen table does not change. */
 static qs_status collect(struct spill *spill, qs_error *error)
 {
-    const struct transactions *keys = &spill->store->transactions;
+    const struct transactions *keys = spill->store->transactions;
     struct qsi_map_cursor cursor = qsi_map_begin(&keys->frozen.notes);
 
     if (keys->frozen.notes.count == 0) {
@@ -94,7 +94,7 @@ static qs_status collect(struct spill *spill, qs_error *error)
 
 static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct transactions *keys = &spill->store->transactions;
+    const struct transactions *keys = spill->store->transactions;
     uint64_t count = keys->frozen.notes.count;
 
     spill->first = keys->run_count;
@@ -112,7 +112,7 @@ static void choose_runs(struct spill *spill) QSI_REQUIRES(qsi_store_mutex)
 
 static qs_status open_readers(struct spill *spill, qs_error *error)
 {
-    const struct transactions *keys = &spill->store->transactions;
+    const struct transactions *keys = spill->store->transactions;
 
     for (uint32_t i = keys->run_count; i-- > spill->first;) { /* the newest counts */
         QS_TRY(qsi_key_reader_begin(&spill->readers[spill->reader_count], &keys->dir,
@@ -155,7 +155,7 @@ static qs_status fail_unread(qs_status status, qs_error *error)
 static qs_status write_merged(struct spill *spill, struct qsi_key_writer *writer, bool *begun,
                               qs_error *error)
 {
-    const struct qsi_key_dir *dir = &spill->store->transactions.dir;
+    const struct qsi_key_dir *dir = &spill->store->transactions->dir;
     struct qsi_key_merge merge = {.fresh = spill->keys,
                                   .fresh_count = spill->key_count,
                                   .readers = spill->readers,
@@ -205,7 +205,7 @@ static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(q
 
     run->is_dead = true;
     if (run->named) {
-        qsi_list_push_back(&store->transactions.dead, &run->in_dead);
+        qsi_list_push_back(&store->transactions->dead, &run->in_dead);
         store->paging.dead_bytes += qsi_key_run_bytes(run);
         return;
     }
@@ -220,7 +220,7 @@ static void drop_run(struct qs_store *store, struct key_run *run) QSI_REQUIRES(q
 static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = spill->store;
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct key_run *dropped[QSI_KEY_RUNS_MAX];
     uint32_t count = keys->run_count - spill->first;
 
@@ -249,7 +249,7 @@ static uint64_t appended_lsn(const struct qs_store *store)
 /* REQUIRES that nobody is at it; releases it meanwhile. */
 static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct spill *spill = qsi_zalloc(sizeof *spill);
     struct key_run *run = NULL;
     qs_status status;
@@ -296,7 +296,7 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
 
 qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     uint32_t tries = QSI_KEY_RUNS_MAX;
     qs_error detail = {0};
     qs_status status;
@@ -329,7 +329,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
-    const struct transactions *keys = &store->transactions;
+    const struct transactions *keys = store->transactions;
     uint64_t most = table_bytes_max(store) * (store->paging.is_running ? 2 : 1);
 
     QS_ASSERT_HELD(&store->mutex);
@@ -373,7 +373,7 @@ static qs_status count_merged(struct spill *spill, uint64_t before_us, uint64_t 
 qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uint64_t *count_out,
                                  qs_error *error)
 {
-    struct transactions *keys = &store->transactions;
+    struct transactions *keys = store->transactions;
     struct spill *spill = qsi_zalloc(sizeof *spill);
     qs_status status;
 
@@ -402,6 +402,6 @@ qs_status qsi_transactions_count(struct qs_store *store, uint64_t before_us, uin
 void qsi_transactions_end_count(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
-    store->transactions.is_busy = false;
+    store->transactions->is_busy = false;
     qsi_cond_broadcast(&store->paging.done);
 }

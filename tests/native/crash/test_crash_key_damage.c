@@ -2,6 +2,7 @@
  *
  * Arguments: seed. */
 #include "keys_world.h"
+#include "transactions.h"
 
 struct key_files {
     char names[QSI_KEY_RUNS_MAX][QSI_KEY_NAME_BYTES];

@@ -5,6 +5,7 @@
  *
  * Arguments: seed, number of cuts. */
 #include "keys_world.h"
+#include "transactions.h"
 
 /* ---- power cuts ---- */
 
@@ -42,9 +43,9 @@ static void test_keys_survive_power_cuts(uint64_t seed, uint64_t cuts_max)
     for (int i = 0; i < OPERATIONS; i++) {
         uint32_t runs;
         operate(&world, &random);
-        runs = world.store->transactions.run_count;
+        runs = world.store->transactions->run_count;
         runs_max = runs > runs_max ? runs : runs_max;
-        QS_CHECK(world.store->transactions.fresh.bytes <= 2 * (64u << 10) / 16 + 256);
+        QS_CHECK(world.store->transactions->fresh.bytes <= 2 * (64u << 10) / 16 + 256);
         if (i % 100 == 0) {
             check_store(world.store, &world.model);
         }
