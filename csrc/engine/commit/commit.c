@@ -23,7 +23,8 @@
 
 #include <sched.h>
 
-#define LEAD_NS 50000000u     /* a commit may take so long: who has less time to wait leads none */
+/* A commit may take so long: a wait with a shorter timeout never leads one. */
+#define LEAD_NS 50000000u
 #define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
 #define FILE_TRIES 100
 #define FILL_BYTES (512u << 10) /* zeros ahead of the journal in one step, */
@@ -41,8 +42,8 @@ static qs_status check_linked(struct qs_store *store, qs_error *error)
 /* ---- leading ---- */
 
 /* Without the lock.  Room was made before anything was appended, but for what blocks need around
- * their records: should it be missing, the leader waits for it a while.  Nothing else than a write
- * or a sync that failed ends a store. */
+ * their records: should it be missing, the leader waits for it a while.  A shortage that
+ * outlasts this wait fails the store, as a write or a sync that failed does. */
 static qs_status write_journal(struct qs_store *store, qs_error *error)
 {
     for (uint32_t tries = 1;; tries++) {
