@@ -57,7 +57,7 @@ uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal);
 uint64_t
 qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
 
-/* Is there room on disk, made already, for bytes more in pieces of up to entry_bytes? */
+/* Is there room on disk, made already, for bytes more in entries of up to entry_bytes? */
 bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes);
 /* Should a spare be made ahead? */
 bool qsi_journal_wants_spare(const struct qsi_journal *journal);
@@ -130,7 +130,7 @@ struct qsi_spare {
     uint32_t number;
     enum qsi_fill fill;
 };
-/* A spare with room for bytes in pieces of entry_bytes at least, and no larger than bytes_max if
+/* A spare with room for bytes in entries of entry_bytes at least, and no larger than bytes_max if
  * it need not be.  hurried: somebody waits for it.  It is written with zeros beforehand unless
  * it is hurried or the journal grows so fast that its commits are large: then zeros would cost
  * more of the disk than they save. */

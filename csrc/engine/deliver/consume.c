@@ -261,7 +261,7 @@ qs_status qs_channel_cancel(qs_channel *channel, qs_slice consumer_tag, qs_error
 }
 
 /* Its room is another one: so may be what it leaves to the others. */
-static void ring_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+static void signal_beside(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = channel->consumers.next; node != &channel->consumers;
          node = node->next) {
@@ -288,7 +288,7 @@ qs_status qs_channel_qos(qs_channel *channel, uint32_t prefetch_count, uint32_t 
             0; /* as RabbitMQ: a later call without global lifts the channel's limit */
     }
     qsi_events_announce(channel->store);
-    ring_beside(channel);
+    signal_beside(channel);
     return qsi_channel_leave(channel, QS_OK);
 }
 
@@ -301,7 +301,7 @@ qs_status qs_channel_pause(qs_channel *channel, qs_slice consumer_tag, bool paus
     if (consumer != NULL && consumer->paused != paused) {
         consumer->paused = paused;
         qsi_events_announce(channel->store); /* as when its prefetch changes */
-        ring_beside(channel);
+        signal_beside(channel);
     }
     return qsi_channel_leave(channel, QS_OK);
 }

@@ -84,7 +84,7 @@ def _read(path: Path, keys: Sequence[str]) -> tuple[dict[str, list[str]], dict[s
 
 
 def _take_all(store: pyqstore.Store, channel: pyqstore.Channel, found: Found) -> None:
-    """Dead dead letters come last: by then nothing in our hands can die, and the rest has died."""
+    """Dead letters come last: by then nothing in our hands can die, and the rest has died."""
     homes = [queue for queue in store.queues() if queue != DEAD]
     for queue in homes:
         found.order[queue] = []
