@@ -1,14 +1,17 @@
 """The public headers say what their functions do, and Python declares what they declare."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "csrc/include/qstore"
 FUNCTION = re.compile(r"(?:/\*((?:(?!\*/).)*)\*/\n)?(QS_API\b[^;{]*?\b(qs_\w+)\s*\([^;{]*);", re.S)
+BLOCKS = re.compile(r"^ \* (?:\w+, )*[Bb]locks(?:, \w+)*: ", re.M)
 SPOKEN = re.compile(r"\bQS_[A-Z_]+\b(?<!_)")
 
 
@@ -38,9 +41,47 @@ def test_a_public_function_that_may_be_told_not_to_wait_says_what_it_waits_for()
     found = {}
     for name, _, comment in documented():
         if "QS_NO_WAIT" in comment:
-            found[name] = re.search(r"^ \* (?:\w+, )*[Bb]locks(?:, \w+)*: ", comment, re.M)
+            found[name] = BLOCKS.search(comment)
     assert len(found) > 5
     assert [name for name, line in found.items() if line is None] == []
+
+
+def waiting(sources: ModuleType) -> set[str]:
+    """The functions that can wait for another thread, themselves or in what they call.  Not those
+    that only drain the removal list when they leave a channel: store.h says that of all."""
+    found = sources.Sources()
+    bodies = {
+        (path, name): body
+        for path, text in found.code.items()
+        if path.suffix == ".c"
+        for _, name, body in sources.DEFINITION.findall(text)
+    }
+    users: dict[tuple[Path, str], set[tuple[Path, str]]] = {}
+    for user, body in bodies.items():
+        for name in set(re.findall(r"\b\w+(?=\s*\()", body)):
+            inside = (user[0], name) in bodies
+            used = (user[0] if inside else found.defined_in.get(name, user[0]), name)
+            users.setdefault(used, set()).add(user)
+    ways = [key for key in bodies if key[1] == "qsi_cond_wait"]
+    assert ways
+    reached = set(ways)
+    while ways:
+        new = users.get(ways.pop(), set()) - reached
+        reached |= new
+        ways += new
+    return {name for _, name in reached}
+
+
+def test_a_public_function_that_waits_for_another_thread_says_for_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    waits = waiting(importlib.import_module("floors"))
+    assert {"qs_channel_close", "qs_channel_tx_commit", "qs_store_sync"} <= waits
+    silent = [
+        name for name, _, comment in documented() if name in waits and not BLOCKS.search(comment)
+    ]
+    assert silent == []
 
 
 def test_public_comments_name_constants_that_there_are() -> None:

@@ -71,7 +71,8 @@ typedef struct qs_binding_info {
 
 /* qs_store_visit_queues - call visit for each queue.
  *
- * Returns: QS_OK, or the common statuses */
+ * Returns: QS_OK, or the common statuses
+ * Blocks:  to read the states of queues in which messages have expired */
 QS_API QS_MUST_CHECK qs_status qs_store_visit_queues(
     qs_store *store, void (*visit)(void *context, const qs_queue_info *), void *context);
 

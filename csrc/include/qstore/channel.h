@@ -21,7 +21,9 @@ QS_API QS_MUST_CHECK qs_status qs_connection_open(qs_connection **connection_out
 /* qs_connection_close - close its channels, delete its exclusive queues, free.
  *
  * May be called after the store was closed.  The channels' memory stays until qs_channel_close; a
- * channel that waits in another thread answers QS_ECHANNEL_CLOSED. */
+ * channel that waits in another thread answers QS_ECHANNEL_CLOSED.
+ * Blocks:  for room in the journal, to put back what its channels hold; to remove messages that
+ *          must leave their queues (store.h) */
 QS_API void qs_connection_close(qs_connection *connection);
 
 /* qs_connection_is_closed - was it closed by an error, or with its store? */
@@ -44,7 +46,10 @@ QS_API QS_MUST_CHECK qs_status qs_channel_open(qs_channel **channel_out, qs_stor
                                                qs_error *error);
 
 /* qs_channel_close - requeue everything unacked, cancel the consumers, free.  May be called after
- * the store was closed. */
+ * the store was closed.
+ *
+ * Blocks:  for room in the journal, to put back what is unacked; to remove messages that must leave
+ *          their queues (store.h) */
 QS_API void qs_channel_close(qs_channel *channel);
 
 enum {
@@ -64,9 +69,9 @@ enum {
     QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
-    QS_IMMEDIATE = 32768,
     QS_BODY_CONSTANT = 65536, /* of publish: nobody changes the body during the call */
     QS_NO_SYNC = 131072,      /* of queue_declare: it need not be durable when the call returns */
+    QS_IMMEDIATE = 262144,    /* of publish, which refuses it */
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
@@ -296,8 +301,9 @@ typedef struct qs_message {
     uint64_t delivery_tag;
     uint32_t delivery_count; /* earlier deliveries */
     bool redelivered;
-    qs_slice exchange, routing_key, properties, body, queue,
-        consumer_tag; /* until qs_message_release */
+    /* Until qs_message_release. */
+    qs_slice exchange, routing_key, properties, body, queue, consumer_tag;
+    /* Private: what qs_message_release frees. */
     void *hold, *hold_names;
 } qs_message;
 

@@ -1,6 +1,6 @@
 /* A store: one directory with one owner.  What every other header builds on.
  *
- * Rules for every function of store.h, channel.h, batch.h, events.h and admin.h:
+ * Rules for every function of store.h, channel.h, batch.h, events.h, stream.h and admin.h:
  *   - Handles are not NULL unless said otherwise; *_close takes NULL.
  *   - Names and bodies are slices: bytes without a terminator, read during the call and not kept.
  *   - qs_error *error may be NULL; it is written only on failure.
@@ -16,7 +16,11 @@
  *             QS_ESTORE_CLOSED, any on a channel or a connection QS_ECHANNEL_CLOSED, any that
  *             changes something QS_ESTORE_FAILED and QS_ESTORE_READ_ONLY, and any that takes a
  *             name, a table of arguments or a limit QS_EINVAL.
- *   Blocks:   what it may wait for besides the store's lock, which every call may wait for.
+ *   Blocks:   what it may wait for besides the store's lock, which every call may wait for.  A call
+ *             on a channel or a connection removes, before it returns, messages that must leave
+ *             their queues (expired, one too many, rejected): unless it has QS_NO_WAIT, it may read
+ *             bodies for that, of up to 256 dead letters, and wait for room in the journal and in
+ *             memory.
  *   Durable:  when what it did survives a power cut.
  *   Owns:     what the caller must release, and how. */
 #ifndef QSTORE_STORE_H
@@ -140,7 +144,8 @@ QS_API QS_MUST_CHECK qs_status qs_store_checkpoint(qs_store *store, qs_error *er
 QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn,
                                                      uint64_t timeout_ns, qs_error *error);
 
-/* qs_store_durable_lsn - the journal position up to which everything is durable. */
+/* qs_store_durable_lsn - the journal position up to which everything is durable; 0 for a store that
+ * is closed or was opened for reading only. */
 QS_API uint64_t qs_store_durable_lsn(qs_store *store);
 
 /* qs_store_options - the options in force, with segment_entries as the store was made. */

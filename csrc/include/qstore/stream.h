@@ -1,8 +1,9 @@
 /* Streams: queues declared with x-queue-type=stream.  What is published to one stays, whoever reads
  * it, until retention drops it; any number of readers read one copy, by offset.
  *
- * An offset is 64 bits, counts up from 0, has no gaps and is never given twice.  A stream's times
- * (when each message was published, in us since 1970) never decrease.
+ * An offset is 64 bits, counts up from 0 and has no gaps.  Once it is durable it is never given to
+ * another message; after a crash what was not durable is gone, and its offsets are given again.  A
+ * stream's times (when each message was published, in us since 1970) never decrease.
  *
  * Streams are declared, published to and deleted as queues are (channel.h, batch.h). */
 #ifndef QSTORE_STREAM_H
