@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 import pyqstore
@@ -59,8 +60,9 @@ def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) 
         assert len(store.queue("jobs")) == 999
     run(frames, names)
     assert names["batch"].column("body").to_pylist() == [b"1"]
-    run(streams, names)
-    assert names["batch"].column("routing_key").to_pylist() == ["eu.rome", "us.nyc"]
+    alone = {"pyarrow": pyarrow, "pyqstore": pyqstore}
+    run(streams, alone)
+    assert alone["batch"].column("routing_key").to_pylist() == ["eu.rome"]
     compile(spark, "<example>", "exec")
 
 
