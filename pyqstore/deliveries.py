@@ -66,16 +66,16 @@ class Backlog(Generic[_M]):
         return len(self._messages) >= BACKLOG_MESSAGES or self._bytes >= BACKLOG_BYTES
 
 
-def handed_out(held: Iterable[Tags], last: int) -> list[Tags]:
-    """The tags from 1 to ``last`` without those that are ``held``, which ascend."""
+def handed_out(buffered: Iterable[Tags], last: int) -> list[Tags]:
+    """The tags from 1 to ``last`` without those that are ``buffered``, which ascend."""
     between = []
     begin = 1
-    for held_first, held_last in held:
-        if held_first > last:
+    for buffered_first, buffered_last in buffered:
+        if buffered_first > last:
             break
-        if begin < held_first:
-            between.append((begin, held_first - 1))
-        begin = held_last + 1
+        if begin < buffered_first:
+            between.append((begin, buffered_first - 1))
+        begin = buffered_last + 1
     if begin <= last:
         between.append((begin, last))
     return between
@@ -84,26 +84,26 @@ def handed_out(held: Iterable[Tags], last: int) -> list[Tags]:
 class Deliveries:
     """Deliveries of a channel that came from the engine and were not handed out yet."""
 
-    __slots__ = ("_held", "last")
+    __slots__ = ("_buffered", "last")
 
     def __init__(self) -> None:
-        self._held: dict[int, int] = {}  # first tag: last tag; they come in ascending order
+        self._buffered: dict[int, int] = {}  # first tag: last tag; they come in ascending order
         self.last: int = 0
         """The highest tag that came."""
 
     def came(self, first: int, last: int) -> None:
         """These are on their way to whoever asked."""
-        self._held[first] = self.last = last
+        self._buffered[first] = self.last = last
 
     def went(self, first: int) -> None:
         """Those that came as beginning with ``first`` were handed out, or are put back."""
-        del self._held[first]
+        del self._buffered[first]
 
     @property
-    def held(self) -> list[Tags]:
+    def buffered(self) -> list[Tags]:
         """Those that are on their way, as they are now."""
-        return list(self._held.items())
+        return list(self._buffered.items())
 
     def handed_out(self, last: int) -> list[Tags]:
         """The tags from 1 to ``last`` without those that are on their way."""
-        return handed_out(self._held.items(), last)
+        return handed_out(self._buffered.items(), last)

@@ -15,17 +15,17 @@ __all__ = ["Consumer", "Consumers"]
 
 
 class Consumer:
-    """held: what came and was not handed out yet.  cancelled: nothing comes any more.  task: what
-    runs its callback."""
+    """buffered: what came and was not handed out yet.  cancelled: nothing comes any more.
+    task: what runs its callback."""
 
-    __slots__ = ("auto_ack", "cancelled", "error", "held", "tag", "task", "waiter")
+    __slots__ = ("auto_ack", "buffered", "cancelled", "error", "tag", "task", "waiter")
 
     def __init__(self, tag: str, auto_ack: bool) -> None:
         self.tag: str = tag
         self.auto_ack: bool = auto_ack
         self.cancelled: bool = False
         self.error: BaseException | None = None
-        self.held: Backlog[Message] = Backlog()
+        self.buffered: Backlog[Message] = Backlog()
         self.task: asyncio.Task[None] | None = None
         self.waiter: asyncio.Future[None] | None = None
 
@@ -69,7 +69,7 @@ class Consumers:
         """Whether one of them has a task that waits for a message that is not there."""
         for consumer in self._by_tag.values():
             waiter = consumer.waiter
-            if waiter is not None and not consumer.held and not waiter.done():
+            if waiter is not None and not consumer.buffered and not waiter.done():
                 return True
         return False
 
@@ -82,37 +82,37 @@ class Consumers:
             return
         try:
             self._deliveries.came(tag, tag)
-            consumer.held.append(message)
+            consumer.buffered.append(message)
         except MemoryError:
             self._engine._withhold(tag, tag)
             raise
-        if consumer.held.is_full and not consumer.held.is_paused:
+        if consumer.buffered.is_full and not consumer.buffered.is_paused:
             self._pause(consumer, True)
         consumer.wake()
 
     def _pause(self, consumer: Consumer, paused: bool) -> None:
         """It holds all that it may, or nothing any more: when the lane's turn comes."""
-        consumer.held.is_paused = paused
+        consumer.buffered.is_paused = paused
         self._lane.post(partial(self._engine._pause, consumer.tag, paused))
 
     def hand_out(self, consumer: Consumer) -> Message:
-        """The next message that is held."""
-        message = consumer.held.popleft()
+        """The next message that is buffered."""
+        message = consumer.buffered.popleft()
         tag = message.delivery_tag
         self._deliveries.went(tag)
-        if consumer.held.is_paused and not consumer.held:
+        if consumer.buffered.is_paused and not consumer.buffered:
             self._pause(consumer, False)
         if consumer.auto_ack:
             self.settle_soon(tag, tag, requeue=False)
         return message
 
     def put_back(self, consumer: Consumer) -> None:
-        """What is held goes back to its place in the queue."""
-        while consumer.held:
-            tag = consumer.held.popleft().delivery_tag
+        """What is buffered goes back to its place in the queue."""
+        while consumer.buffered:
+            tag = consumer.buffered.popleft().delivery_tag
             self._deliveries.went(tag)
             self.settle_soon(tag, tag, requeue=True)
-        if consumer.held.is_paused:
+        if consumer.buffered.is_paused:
             self._pause(consumer, False)
 
     def cancelled(self, tag: str) -> None:
@@ -144,7 +144,7 @@ class Consumers:
         return False
 
     def end(self, error: BaseException) -> None:
-        """The channel is closed, which puts back what is held."""
+        """The channel is closed, which puts back what is buffered."""
         for consumer in self._by_tag.values():
             _end(consumer, error)
 
@@ -156,5 +156,5 @@ class Consumers:
 def _end(consumer: Consumer, error: BaseException) -> None:
     consumer.cancelled = True
     consumer.error = error
-    consumer.held.clear()
+    consumer.buffered.clear()
     consumer.wake()

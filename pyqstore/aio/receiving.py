@@ -50,7 +50,7 @@ class Receiver:
                 if self._lane.end is None:
                     consumer.error = None
                 raise error
-            if consumer.held:
+            if consumer.buffered:
                 return self._consumers.hand_out(consumer)
             if consumer.cancelled:
                 self._consumers.forget(consumer)

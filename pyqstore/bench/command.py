@@ -127,7 +127,7 @@ def _common(workload: ModuleType) -> list[click.Parameter]:
     ]
 
 
-class Works(click.Group):
+class Workloads(click.Group):
     """The workloads, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -137,7 +137,9 @@ class Works(click.Group):
         return _command(cmd_name) if cmd_name in WORKLOADS else None
 
 
-@click.group(cls=Works, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Workloads, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
 def bench() -> None:
     """Measure pyqstore beside what the disk does alone."""
 

@@ -207,9 +207,9 @@ def _run_threads(count: int, times: int, delay_us: int, directory: Path) -> Samp
         for channel in channels:
             channel.confirm_select()
         once = [partial(once_confirmed, each, 1, body) for each in channels]
-        works = [partial(repeated, times, each, 1, BODY_BYTES) for each in once]
+        tasks = [partial(repeated, times, each, 1, BODY_BYTES) for each in once]
         syncs = store.stats()["fdatasyncs"]
-        seconds, samples = together(works)
+        seconds, samples = together(tasks)
         syncs = store.stats()["fdatasyncs"] - syncs
     latencies = [latency for sample in samples for latency in sample.latencies_us]
     messages = count * times

@@ -93,17 +93,17 @@ def expect(there: float, messages: int) -> None:
         raise RuntimeError(f"{there} messages came back of {messages}")
 
 
-def together(works: Sequence[Callable[[], _T]]) -> tuple[float, list[_T]]:
+def together(tasks: Sequence[Callable[[], _T]]) -> tuple[float, list[_T]]:
     """All at once, each in a thread: the seconds until the last has ended, and what they gave."""
-    ready = threading.Barrier(len(works) + 1, timeout=WAIT_SECONDS)
+    ready = threading.Barrier(len(tasks) + 1, timeout=WAIT_SECONDS)
     given: list[_T] = []
 
-    def go(work: Callable[[], _T]) -> None:
+    def go(task: Callable[[], _T]) -> None:
         ready.wait()
-        given.append(work())
+        given.append(task())
 
     # Daemons: whoever is interrupted before all are ready does not wait for them.
-    threads = [threading.Thread(target=go, args=(work,), daemon=True) for work in works]
+    threads = [threading.Thread(target=go, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
     ready.wait()
@@ -111,6 +111,6 @@ def together(works: Sequence[Callable[[], _T]]) -> tuple[float, list[_T]]:
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - start
-    if len(given) < len(works):
+    if len(given) < len(tasks):
         raise RuntimeError("a thread failed")
     return seconds, given

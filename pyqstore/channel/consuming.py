@@ -64,14 +64,14 @@ class Consuming(Settling):
         if consumer is None:
             return []
         if consumer.auto_ack:
-            return list(consumer.held)
-        for message in consumer.held:
+            return list(consumer.buffered)
+        for message in consumer.buffered:
             self._put_back(message)
         return []
 
     def _cancelled(self, consumer_tag: str) -> None:
         consumer = self._consumers.get(consumer_tag)
-        if consumer is not None and consumer.held:
+        if consumer is not None and consumer.buffered:
             consumer.cancelled = True
         else:
             self._forget(consumer_tag)

@@ -90,12 +90,12 @@ class Events(Consuming):
                 self._put_back(what)
             elif consumer.callback is None:
                 try:
-                    consumer.held.append(what)
+                    consumer.buffered.append(what)
                 except MemoryError:
                     self._withhold(what.delivery_tag, what.delivery_tag)
                     raise
-                if consumer.held.is_full and not consumer.held.is_paused:
-                    consumer.held.is_paused = True
+                if consumer.buffered.is_full and not consumer.buffered.is_paused:
+                    consumer.buffered.is_paused = True
                     self._pause(what.consumer_tag, True)
             else:
                 consumer.callback(what)

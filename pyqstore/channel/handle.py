@@ -21,16 +21,16 @@ ReturnCallback = Callable[[ReturnedMessage], object]
 
 
 class Consumer:
-    """A consumer of this channel.  held: what came for it while nobody asked, if it has no
-    callback.  cancelled: the store did it, but there is something held."""
+    """A consumer of this channel.  buffered: what came for it while nobody asked, if it has no
+    callback.  cancelled: the store did it, but there is something buffered."""
 
-    __slots__ = ("auto_ack", "callback", "cancelled", "held")
+    __slots__ = ("auto_ack", "buffered", "callback", "cancelled")
 
     def __init__(self, callback: MessageCallback | None, auto_ack: bool) -> None:
         self.callback: MessageCallback | None = callback
         self.auto_ack: bool = auto_ack
         self.cancelled: bool = False
-        self.held: Backlog[Message] = Backlog()
+        self.buffered: Backlog[Message] = Backlog()
 
 
 class Handle(_core.Channel):

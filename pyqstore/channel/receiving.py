@@ -82,10 +82,10 @@ class Receiving(Events):
             consumer = self._consumers.get(consumer_tag)
             if consumer is None:
                 return None
-            if consumer.held:
-                if len(consumer.held) == 1:
+            if consumer.buffered:
+                if len(consumer.buffered) == 1:
                     self._resume(consumer_tag, consumer)
-                return consumer.held.popleft()
+                return consumer.buffered.popleft()
             if consumer.cancelled:
                 self._forget(consumer_tag)
                 return None

@@ -1,4 +1,4 @@
-"""Settling, where deliveries are held that nobody was handed: they are left out."""
+"""Settling, where deliveries are buffered that nobody was handed: they are left out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Settling(Handle):
     """Several deliveries at once; one is settled by the engine alone."""
 
     def _settle_handed_out(self, tag: int, requeue: bool, reject: bool, delay_us: int) -> bool:
-        held = self._held()
-        if held:
-            self._settle_around(held, tag, requeue, reject, delay_us)
-        return bool(held)
+        buffered = self._buffered()
+        if buffered:
+            self._settle_around(buffered, tag, requeue, reject, delay_us)
+        return bool(buffered)
 
     def basic_recover(self, requeue: bool = True) -> None:
         """Requeue everything unacknowledged on this channel, what came and was not handed out with
@@ -26,41 +26,41 @@ class Settling(Handle):
         self._recover(requeue)
         for tag, consumer in self._consumers.items():
             if not consumer.auto_ack:
-                consumer.held.clear()
+                consumer.buffered.clear()
                 self._resume(tag, consumer)
 
     def _resume(self, tag: str, consumer: Consumer) -> None:
-        """Nothing is held for it any more: what comes next is welcome."""
-        if consumer.held.is_paused:
-            consumer.held.is_paused = False
+        """Nothing is buffered for it any more: what comes next is welcome."""
+        if consumer.buffered.is_paused:
+            consumer.buffered.is_paused = False
             self._pause(tag, False)
 
-    def _held(self) -> list[Tags]:
+    def _buffered(self) -> list[Tags]:
         """What came and was not handed out; with ``auto_ack`` it is settled already."""
         tags = [
             message.delivery_tag
             for consumer in self._consumers.values()
-            if consumer.held and not consumer.auto_ack
-            for message in consumer.held
+            if consumer.buffered and not consumer.auto_ack
+            for message in consumer.buffered
         ]
         return [(tag, tag) for tag in sorted(tags)]
 
     def _settle_around(
         self,
-        held: list[Tags],
+        buffered: list[Tags],
         tag: int,
         requeue: bool,
         reject: bool,
         delay_us: int,
         last: int = _U64_MAX,
     ) -> None:
-        """Settle all up to ``tag``, or with 0 up to ``last``, except what is held."""
-        if tag and not any(first <= tag <= last for first, last in held):  # unknown: an error
+        """Settle all up to ``tag``, or with 0 up to ``last``, except what is buffered."""
+        if tag and not any(first <= tag <= last for first, last in buffered):  # unknown: an error
             if requeue or reject:
                 self.basic_nack(tag, False, requeue)
             else:
                 self.basic_ack(tag)
-        between = handed_out(held, tag or last)
+        between = handed_out(buffered, tag or last)
         self._settle_tags(between, requeue, reject, in_transaction=True, delay_us=delay_us)
 
     def _recover_handed_out(self, between: list[Tags]) -> None:

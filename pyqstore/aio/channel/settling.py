@@ -60,8 +60,10 @@ class Settling(Handle):
         if tag < 0 or self._deliveries.handed_out(tag) == [(1, tag)]:
             await self._inline(partial(verb, tag, multiple=True))
             return
-        held, last = self._deliveries.held, self._deliveries.last
-        settle = partial(self._engine._settle_around, held, tag, requeue, reject, delay_us, last)
+        buffered, last = self._deliveries.buffered, self._deliveries.last
+        settle = partial(
+            self._engine._settle_around, buffered, tag, requeue, reject, delay_us, last
+        )
         # Inline only what may be begun anew: a tag is known once.
         await self._lane.run(settle, inline=tag == 0)
 
