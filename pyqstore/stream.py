@@ -245,6 +245,8 @@ class Reader:
             else pyarrow.schema([whole.field(name) for name in self._columns])
         )
         self._end = end
+        self._whole = whole
+        self._picks = self._columns is not None and self._columns != whole.names
 
     @property
     def position(self) -> int:
@@ -267,11 +269,12 @@ class Reader:
         taken = self._core.next(rows_max, _READ_BYTES, timeout_ns)
         if taken is None:
             return None
-        batch = pyarrow.record_batch(taken)
-        if self._end is not None and batch["offset"][-1].as_py() >= self._end:  # of a filter
+        # With the schema that is known: taking it from each batch anew costs as much as the rows.
+        batch = pyarrow.RecordBatch._import_from_c(taken.address, self._whole)
+        if self._end is not None and self.position > self._end:  # of a filter
             behind = sum(offset >= self._end for offset in batch["offset"].to_pylist())
             batch = batch.slice(0, len(batch) - behind)
-        return batch if self._columns is None else batch.select(self._columns)
+        return batch.select(self._columns) if self._picks else batch
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """All of them."""

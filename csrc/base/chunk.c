@@ -54,6 +54,19 @@ struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk)
     return chunk;
 }
 
+void qsi_chunk_uncharge(struct qsi_chunk *chunk)
+{
+    struct qsi_budget *budget = __atomic_load_n(&chunk->budget, __ATOMIC_RELAXED);
+
+    if (budget != NULL) {
+        budget = __atomic_exchange_n(&chunk->budget, NULL, __ATOMIC_ACQ_REL);
+    }
+    if (budget != NULL) { /* nobody was quicker */
+        qsi_budget_sub(budget, sizeof *chunk + chunk->capacity);
+        qsi_budget_unref(budget);
+    }
+}
+
 void qsi_chunk_unref(struct qsi_chunk *chunk)
 {
     uint32_t before;
@@ -64,10 +77,7 @@ void qsi_chunk_unref(struct qsi_chunk *chunk)
     before = __atomic_fetch_sub(&chunk->refs, 1, __ATOMIC_ACQ_REL);
     QS_ASSERT(before > 0);
     if (before == 1) {
-        if (chunk->budget != NULL) {
-            qsi_budget_sub(chunk->budget, sizeof *chunk + chunk->capacity);
-            qsi_budget_unref(chunk->budget);
-        }
+        qsi_chunk_uncharge(chunk);
         qsi_free(chunk);
     }
 }

@@ -15,7 +15,7 @@ struct qsi_budget;
 
 struct qsi_chunk {
     uint32_t refs;             /* touched with atomics only */
-    struct qsi_budget *budget; /* that counts it; NULL: none does */
+    struct qsi_budget *budget; /* that counts it; NULL: none does.  Of a shared one with atomics */
     bool is_marked;            /* its owner's note, under the owner's lock */
     size_t capacity;
     size_t used;
@@ -31,5 +31,8 @@ struct qsi_chunk *qsi_chunk_ref(struct qsi_chunk *chunk);
 void qsi_chunk_unref(struct qsi_chunk *chunk); /* NULL is fine */
 /* Counts the chunk in budget until it is freed.  Once, and before others can reach it. */
 void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget);
+/* Nobody counts it any more: it was given to somebody whose memory it is from now on.  Any number
+ * of holders may say so at once. */
+void qsi_chunk_uncharge(struct qsi_chunk *chunk);
 
 #endif

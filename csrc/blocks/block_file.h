@@ -23,7 +23,7 @@
 
 #define QSI_BLOCK_FILE_HEADER_BYTES 4096u /* where the first block is */
 #define QSI_BLOCK_ROWS_MAX 65536u
-#define QSI_BLOCK_TARGET_BYTES (512u << 10)        /* a block of small rows is filled up to this */
+#define QSI_BLOCK_TARGET_BYTES (1u << 20)          /* a block of small rows is filled up to this */
 #define QSI_BLOCK_CONTENT_MAX UINT32_C(0xfff00000) /* of one block, which has one large row then */
 
 /* One block file as memory and checkpoints know it. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define DICTIONARY_READ_BYTES 4096u /* what is read before it is known how long it is */
-#define PART_BYTES (64u << 10)      /* of a block that are read at once */
+#define PART_BYTES (256u << 10)     /* of a block that are read at once */
 
 /* ---- views ---- */
 

@@ -8,9 +8,10 @@
  * timestamp, delivery_count.  Strings that are not UTF-8 are repaired with U+FFFD; an expiration
  * that is no number and a timestamp beyond int64 come out null.
  *
- * Bodies are copied once, from where they lie into the batch.  A property column costs nothing
- * until the first message that has the property: columns catch up with the row count only when they
- * must. */
+ * Bodies are copied once, from where they lie into the batch, or not at all: those of a block of a
+ * stream are Arrow's as they lie there.  A property column costs nothing until the first message
+ * that has the property: columns catch up with the row count only when they must.  What a reader
+ * of a stream did not choose is not made. */
 #ifndef QSI_ARROW_BUILD_H
 #define QSI_ARROW_BUILD_H
 
@@ -18,6 +19,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
+#include "chunk.h"
 #include "map.h"
 #include "properties.h"
 #include "slice.h"
@@ -27,6 +29,8 @@
 
 #define QSI_ARROW_BODY_BYTES_MAX INT32_MAX /* of a batch: its body offsets are 32-bit */
 #define QSI_ARROW_ROWS_MAX INT32_MAX
+/* Offsets of a record are little-endian, those of Arrow the machine's. */
+#define QSI_ARROW_LENDS (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
 enum qsi_arrow_shape { QSI_ARROW_DELIVERED, QSI_ARROW_BROWSED, QSI_ARROW_STREAM };
 
@@ -77,9 +81,9 @@ struct qsi_arrow_builder {
     uint64_t rows;
     enum qsi_arrow_shape shape; /* set it before the first row */
     uint32_t columns;           /* QSI_ARROW_HAS_*; QSI_ARROW_STREAM: set it likewise */
-    uint64_t capacity;          /* rows there is room for in the next seven */
+    uint64_t capacity;          /* rows there is room for in the next ones, as far as wanted */
     uint64_t *tags;
-    int64_t *times; /* us since 1970; QSI_ARROW_STREAM: each is written by who appends the row */
+    int64_t *times;       /* us since 1970, of a stream: each is written by who appends the row */
     uint8_t *redelivered; /* bits */
     uint8_t *unacked;     /* bits */
     uint8_t *delayed;     /* bits */
@@ -87,6 +91,9 @@ struct qsi_arrow_builder {
     int32_t *codes[QSI_ARROW_DICTIONARY_COUNT];
     int32_t *body_offsets;
     struct qsi_buf body;
+    /* Of a batch whose bodies lie elsewhere, the chunk where: held.  Else NULL. */
+    struct qsi_chunk *lender;
+    const uint8_t *lent_offsets, *lent_bodies;
     struct qsi_map names[QSI_ARROW_DICTIONARY_COUNT]; /* to code + 1 */
     struct qsi_arrow_recent_name recent[QSI_ARROW_DICTIONARY_COUNT];
     struct qsi_arrow_text entries[QSI_ARROW_DICTIONARY_COUNT];
@@ -130,8 +137,23 @@ qs_status qsi_arrow_builder_rows(struct qsi_arrow_builder *builder, const struct
                                  const uint8_t *offsets, const uint8_t *data, uint64_t count,
                                  qs_error *error) QS_MUST_CHECK;
 
+/* Likewise, of an empty builder, which no other row may follow: the bodies stay where they are, and
+ * the batch holds chunk, in which they lie with their offsets.  REQUIRES offsets at a multiple of 4
+ * that do not pass QSI_ARROW_BODY_BYTES_MAX, and QSI_ARROW_LENDS.  From now on the chunk is no
+ * budget's: it is the memory of whoever gets the batch. */
+qs_status qsi_arrow_builder_borrow(struct qsi_arrow_builder *builder,
+                                   const struct qsi_arrow_run *run, struct qsi_chunk *chunk,
+                                   const uint8_t *offsets, const uint8_t *data, uint64_t count,
+                                   qs_error *error) QS_MUST_CHECK;
+
+/* Rows [first, first + count), the last ones, have these properties: where a run has none.  Rows
+ * ascend from call to call. */
+qs_status qsi_arrow_builder_properties(struct qsi_arrow_builder *builder, uint64_t first,
+                                       uint64_t count, struct qsi_slice properties,
+                                       qs_error *error) QS_MUST_CHECK;
+
 /* When the rows from first on were published: us since 1970, for who fills them in.  REQUIRES
- * QSI_ARROW_STREAM, and rows that were appended. */
+ * QSI_ARROW_STREAM with QSI_ARROW_HAS_TIME, and rows that were appended. */
 static inline int64_t *qsi_arrow_builder_times(struct qsi_arrow_builder *builder, uint64_t first)
 {
     return builder->times + first;

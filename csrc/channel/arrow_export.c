@@ -2,8 +2,8 @@
  *
  * A consumer may move any part of the tree out and release the rest, in any order.  So all nodes
  * of a tree lie in one counted block that owns the buffers: each unreleased node counts, the
- * last one to go frees the block.  Columns without a value share one zeroed region: null bits,
- * equal offsets, whatever they need. */
+ * last one to go frees the block, and lets go of the chunk that bodies were lent from.  Columns
+ * without a value share one zeroed region: null bits, equal offsets, whatever they need. */
 #include "alloc.h"
 #include "arrow_build.h"
 #include "check.h"
@@ -292,7 +292,11 @@ static void set_nodes(struct array_export *export)
     set_node(export, NODE_REDELIVERED, rows, builder->redelivered, NULL);
     set_node(export, NODE_UNACKED, rows, builder->unacked, NULL);
     set_node(export, NODE_DELAYED, rows, builder->delayed, NULL);
-    set_node(export, NODE_BODY, rows, builder->body_offsets, builder->body.data);
+    if (builder->lender != NULL) {
+        set_node(export, NODE_BODY, rows, builder->lent_offsets, builder->lent_bodies);
+    } else {
+        set_node(export, NODE_BODY, rows, builder->body_offsets, builder->body.data);
+    }
     set_node(export, NODE_DELIVERY_COUNT, rows, builder->delivery_counts, NULL);
     for (int i = 0; i < QSI_ARROW_DICTIONARY_COUNT; i++) {
         set_node(export, (enum node)(NODE_EXCHANGE + i), rows, builder->codes[i], NULL);
@@ -302,10 +306,20 @@ static void set_nodes(struct array_export *export)
     set_properties(export);
 }
 
-static struct array_export *create_array(const struct qsi_arrow_builder *builder)
+/* Rows of the longest column without a value. */
+static uint64_t empty_rows(const struct qsi_arrow_builder *builder)
 {
     uint64_t entries = builder->header_keys.filled;
-    uint64_t length_max = builder->rows > entries ? builder->rows : entries;
+
+    if (builder->shape == QSI_ARROW_STREAM && (builder->columns & QSI_ARROW_HAS_PROPERTIES) == 0) {
+        return 0; /* it has none, unless it has no row */
+    }
+    return builder->rows > entries ? builder->rows : entries;
+}
+
+static struct array_export *create_array(const struct qsi_arrow_builder *builder)
+{
+    uint64_t length_max = empty_rows(builder);
     struct array_export *export = qsi_zalloc(sizeof *export + (length_max + 1) * sizeof(int64_t));
 
     if (export != NULL) {

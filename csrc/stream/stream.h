@@ -190,6 +190,9 @@ void qsi_stream_batch_fini(struct qsi_stream_batch *batch);
 const uint8_t *qsi_stream_batch_record(const struct qsi_stream_batch *batch, uint32_t i,
                                        uint32_t *record_row_out);
 uint64_t qsi_stream_batch_time(const struct qsi_stream_batch *batch, uint32_t i);
+/* When rows [from, from + count) of the batch were published. */
+void qsi_stream_batch_times(const struct qsi_stream_batch *batch, uint32_t from, uint32_t count,
+                            int64_t *times_out);
 
 /* Is a row of that route wanted?  NULL in place of it: every row is. */
 typedef bool qsi_stream_filter(void *context, struct qsi_slice exchange, struct qsi_slice key);

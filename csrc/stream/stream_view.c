@@ -195,6 +195,19 @@ uint64_t qsi_stream_batch_time(const struct qsi_stream_batch *batch, uint32_t i)
                                : qsi_block_view_time(&batch->block, batch->row + i);
 }
 
+void qsi_stream_batch_times(const struct qsi_stream_batch *batch, uint32_t from, uint32_t count,
+                            int64_t *times_out)
+{
+    QS_ASSERT(from <= batch->count && count <= batch->count - from);
+    if (batch->tail == NULL) {
+        qsi_block_view_times(&batch->block, batch->row + from, count, times_out);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        times_out[i] = (int64_t)qsi_stream_tail_time(batch->tail, batch->row + from + i);
+    }
+}
+
 /* ---- reading blocks ---- */
 
 /* A bitmap of the routes that are wanted; *any_out: there are some. */

@@ -3,6 +3,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.errno cimport EINVAL, ENOMEM
+from libc.stdint cimport uintptr_t
 
 
 cdef void schema_capsule_free(object capsule) noexcept:
@@ -40,6 +41,13 @@ cdef class ArrowBatch:
 
     def __len__(self):
         return self.array.length
+
+    @property
+    def address(self):
+        """Of its ArrowArray, for who knows the schema; taking that leaves this empty."""
+        if self.array.release == NULL:
+            raise ValueError("this batch was taken already")
+        return <uintptr_t>&self.array
 
     def __arrow_c_array__(self, requested_schema=None):
         """The capsules ("arrow_schema", "arrow_array"); requested_schema is not looked at."""

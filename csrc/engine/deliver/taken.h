@@ -25,12 +25,15 @@ struct qsi_taken_batch {
     struct qsi_buf taken; /* struct qsi_taken */
     uint64_t message_count;
     uint64_t body_bytes;
-    uint32_t columns;           /* of a stream: QSI_ARROW_HAS_* */
+    uint32_t columns; /* of a stream: QSI_ARROW_HAS_* */
+    /* Not NULL: they are rows of one record in this chunk, whose bodies stay there.  The batch holds
+     * the chunk until whoever gets it is done with it. */
+    struct qsi_chunk *lender;
     enum qsi_arrow_shape shape; /* browsed: "sequence", "unacked", "delayed", not "delivery_tag" */
 };
 
-/* Without the lock, as a reader (qsi_reader_begin): copies bodies and reads those that lie in
- * files.
+/* Without the lock, as a reader (qsi_reader_begin): copies bodies, unless they are lent, and reads
+ * those that lie in files.
  * bad_tag_out  of the message that could not be read, when that is the error; else 0 */
 qs_status qsi_taken_build(struct qs_store *store, const struct qsi_taken_batch *batch,
                           uint64_t *bad_tag_out, struct ArrowSchema *schema_out,

@@ -1,4 +1,5 @@
 /* Counted chunks: alive until the last reference goes, from any thread. */
+#include "budget.h"
 #include "chunk.h"
 #include "qs_test.h"
 #include "qs_test_alloc.h"
@@ -28,6 +29,24 @@ static void test_chunk_lives_until_its_last_reference_goes(void)
     QS_CHECK(qsi_chunk_create(100) == NULL);
     QS_CHECK(qsi_chunk_create(SIZE_MAX) == NULL);
     qs_allocator_set(NULL);
+}
+
+static void test_a_chunk_is_counted_until_it_is_given_away(void)
+{
+    struct qsi_budget *budget = qsi_budget_create();
+    struct qsi_chunk *chunk = qsi_chunk_create(100);
+
+    QS_CHECK(budget != NULL && chunk != NULL);
+    qsi_chunk_charge(chunk, budget);
+    QS_CHECK(qsi_budget_bytes(budget) == sizeof *chunk + 100);
+    qsi_chunk_uncharge(chunk);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_chunk_uncharge(chunk);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_chunk_charge(chunk, budget);
+    qsi_chunk_unref(chunk);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_budget_unref(budget);
 }
 
 static void *take_and_drop(void *chunk)
@@ -95,6 +114,7 @@ static void test_references_of_many_threads_add_up(void)
 int main(void)
 {
     test_chunk_lives_until_its_last_reference_goes();
+    test_a_chunk_is_counted_until_it_is_given_away();
     test_a_populated_chunk_has_its_pages_and_what_was_in_it();
     test_a_small_chunk_is_left_as_it_is();
     test_references_of_many_threads_add_up();

@@ -551,7 +551,9 @@ static void build_stream(struct batch *batch, uint32_t columns)
     for (int row = 0; row < 40; row++) {
         run.first_tag = 1000 + (uint64_t)row;
         QS_CHECK_OK(qsi_arrow_builder_row(&builder, &run, QSI_SLICE_LITERAL("body"), QS_ERROR));
-        *qsi_arrow_builder_times(&builder, (uint64_t)row) = 5000 + row;
+        if ((columns & QSI_ARROW_HAS_TIME) != 0) {
+            *qsi_arrow_builder_times(&builder, (uint64_t)row) = 5000 + row;
+        }
     }
     QS_CHECK_OK(qsi_arrow_builder_finish(&builder, &batch->schema, &batch->array, QS_ERROR));
     qsi_arrow_builder_fini(&builder);
@@ -596,6 +598,47 @@ static void test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns(vo
     }
 }
 
+/* Bodies "b0", "b1" ... lie in a chunk, behind their offsets. */
+static void test_lent_bodies_stay_where_they_are_until_the_last_column_goes(void)
+{
+    enum { ROWS = 100, FROM = 10 };
+    struct qsi_chunk *chunk = qsi_chunk_create(4 * (ROWS + 1) + 3 * ROWS);
+    uint8_t *bodies = chunk->data + 4 * (ROWS + 1);
+    struct qsi_arrow_builder builder = {.shape = QSI_ARROW_STREAM,
+                                        .columns = QSI_ARROW_HAS_BODY | QSI_ARROW_HAS_PROPERTIES};
+    const struct ArrowArray *column;
+    struct ArrowArray body;
+    struct qsi_arrow_run run;
+    struct batch batch;
+    uint32_t end = 0;
+
+    qsi_put_u32(chunk->data, 0);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        end += (uint32_t)sprintf((char *)bodies + end, "b%u", row % 10);
+        qsi_put_u32(chunk->data + 4 * (row + 1), end);
+    }
+    run = make_run(&builder, 1000 + FROM, QSI_SLICE_LITERAL(""));
+    QS_CHECK_OK(qsi_arrow_builder_borrow(&builder, &run, chunk, chunk->data + 4 * FROM, bodies,
+                                         ROWS - FROM, QS_ERROR));
+    QS_CHECK_OK(qsi_arrow_builder_finish(&builder, &batch.schema, &batch.array, QS_ERROR));
+    qsi_arrow_builder_fini(&builder);
+    column = named_column(&batch, "body");
+    QS_CHECK(batch.array.length == ROWS - FROM && column->length == ROWS - FROM);
+    QS_CHECK(column->buffers[1] == chunk->data + 4 * FROM && column->buffers[2] == bodies);
+    for (int64_t row = 0; row < ROWS - FROM; row++) {
+        char text[4];
+        snprintf(text, sizeof text, "b%d", (int)(row % 10));
+        QS_CHECK(holds(column, row, text));
+        QS_CHECK(is_null(named_column(&batch, "message_id"), row));
+    }
+    qsi_chunk_unref(chunk); /* the batch has one of its own */
+    body = *column;
+    batch.array.children[1]->release = NULL; /* moved out */
+    release(&batch);
+    QS_CHECK(holds(&body, ROWS - FROM - 1, "b9"));
+    body.release(&body);
+}
+
 int main(void)
 {
     static void (*const tests[])(void) = {
@@ -610,6 +653,7 @@ int main(void)
         test_refusals,
         test_a_column_outlives_its_batch,
         test_a_batch_of_a_stream_has_offsets_times_and_the_chosen_columns,
+        test_lent_bodies_stay_where_they_are_until_the_last_column_goes,
         test_every_failing_allocation_is_told_and_leaks_nothing};
 
     qs_test_alloc_install(&memory);

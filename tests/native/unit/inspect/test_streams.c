@@ -578,6 +578,75 @@ static void test_a_stream_larger_than_memory_is_read_from_its_files(void)
     engine_stop(&engine);
 }
 
+static struct received next_batch(qs_stream_reader *reader, uint64_t rows_max, uint64_t bytes_max)
+{
+    struct received batch;
+
+    QS_CHECK_OK(qs_stream_reader_next(reader, rows_max, bytes_max, 0, &batch.schema, &batch.array,
+                                      QS_ERROR));
+    return batch;
+}
+
+/* Of rows [from, to), which are in batch. */
+static void check_bodies(const struct received *batch, uint64_t from, uint64_t to,
+                         size_t body_bytes)
+{
+    QS_CHECK((uint64_t)batch->array.length == to - from);
+    for (int64_t row = 0; row < batch->array.length; row++) {
+        char *body = make_body(body_bytes, (uint32_t)from + (uint32_t)row);
+        QS_CHECK(offset_at(batch, row) == from + (uint64_t)row);
+        QS_CHECK(holds(received_body(batch, row), body));
+        free(body);
+    }
+}
+
+static const void *bodies_of(const struct received *batch)
+{
+    return received_column(batch, "body")->buffers[2];
+}
+
+/* Readers of the same blocks have the same bytes, not copies of them: no longer in the store's
+ * budget, and there after the store is closed. */
+static void test_bodies_of_a_block_are_not_copied(void)
+{
+    struct received mine, yours, part;
+    qs_stream_reader *one, *other;
+    struct engine engine;
+    uint64_t rows, ram;
+
+    engine_init(&engine, ON_DISK);
+    engine.options.checkpoint_bytes = 1u << 20;
+    engine_open(&engine);
+    declare_stream(&engine, "s");
+    fill(&engine, "s", 0, 4000, 1000, PERSISTENT);
+    engine_reopen(&engine);
+    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+    engine_reopen(&engine);
+    QS_CHECK(status_of(&engine, "s").flushed == 4000);
+    one = open_reader(&engine, "s", QS_STREAM_FIRST, 0);
+    other = open_reader(&engine, "s", QS_STREAM_FIRST, 0);
+    ram = stats_of(&engine).ram_bytes;
+    mine = next_batch(one, ROWS_MAX, UINT64_MAX);
+    yours = next_batch(other, ROWS_MAX, UINT64_MAX);
+    rows = qs_stream_reader_position(one);
+    QS_CHECK(rows >= 100 && rows < 4000 && qs_stream_reader_position(other) == rows);
+    QS_CHECK(bodies_of(&mine) == bodies_of(&yours));
+    QS_CHECK(stats_of(&engine).ram_bytes < ram + (64u << 10));
+    part = next_batch(other, 90, UINT64_MAX); /* of the next block */
+    check_bodies(&part, rows, rows + 90, 1000);
+    received_release(&part);
+    part = next_batch(other, UINT64_MAX, 20000); /* not worth a batch of its own */
+    check_bodies(&part, rows + 90, rows + 110, 1000);
+    received_release(&yours);
+    qs_stream_reader_close(one);
+    qs_stream_reader_close(other);
+    engine_stop(&engine);
+    check_bodies(&mine, 0, rows, 1000);
+    check_bodies(&part, rows + 90, rows + 110, 1000);
+    received_release(&mine);
+    received_release(&part);
+}
+
 static void test_a_crash_keeps_what_was_durable(void)
 {
     struct engine engine, dead;
@@ -618,6 +687,7 @@ int main(void)
               test_what_streams_do_not_do_is_refused,
               test_a_deleted_stream_leaves_nothing_and_its_readers_are_told);
     test_a_stream_larger_than_memory_is_read_from_its_files();
+    test_bodies_of_a_block_are_not_copied();
     test_a_crash_keeps_what_was_durable();
     return 0;
 }

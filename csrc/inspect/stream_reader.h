@@ -1,0 +1,30 @@
+/* A reader of a stream: what opening one and getting batches from it share. */
+#ifndef QSI_STREAM_READER_H
+#define QSI_STREAM_READER_H
+
+#include "qstore/stream.h"
+
+#include "slice.h"
+#include "store.h"
+
+struct qs_stream_reader {
+    struct qs_store *store;
+    uint64_t stream_id;
+    uint64_t position;
+    uint32_t columns;
+    bool clamps;
+    struct qsi_slice name;
+    size_t key_count;
+    struct qsi_slice *keys;
+    uint8_t bytes[]; /* of name and keys */
+};
+
+/* QS_NOT_FOUND: it was deleted. */
+qs_status qsi_stream_reader_find(const struct qs_stream_reader *reader,
+                                 struct store_queue **queue_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Returns QS_EOFFSET. */
+qs_status qsi_stream_fail_dropped(const struct store_queue *queue, uint64_t offset, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex);
+
+#endif
