@@ -27,7 +27,7 @@ typedef struct qs_stat {
     int64_t value;
 } qs_stat;
 
-/* qs_stats_at - a member of stats by its index from 0, for whoever lists or exports them all.
+/* qs_stats_at - a member of stats by its index from 0, to list or export them all.
  *
  * Returns: false behind the last */
 QS_API bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out);
@@ -142,9 +142,9 @@ typedef struct qs_verified { /* what was read and checked */
  *
  * That is MANIFEST, the checkpoint, the journal, the segments that the checkpoint names, and the
  * bodies of messages that are in queues.  The store must not be open: its lock is shared with
- * others who read.  Nothing is written, and nothing is repaired.  What a crash left unfinished at
- * the journal's end is no damage, and neither is damage in what nobody needs any more.
- * In:      callbacks  NULL: nobody is told
+ * other readers.  Nothing is written, and nothing is repaired.  What a crash left unfinished at the
+ * journal's end is no damage, and neither is damage in what is not needed any more.
+ * In:      callbacks  NULL: there are no reports
  * Returns: QS_ECORRUPT when anything is damaged (the first in error; what is behind is looked at
  *          where it can be), QS_ESTORE_NOT_FOUND, QS_ESTORE_LOCKED, QS_EVERSION, QS_EIO, QS_EINTR
  * Blocks:  to read all of it */

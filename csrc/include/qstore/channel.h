@@ -69,7 +69,7 @@ enum {
     QS_REJECT = 8192,    /* of settle_range: as nack without QS_REQUEUE */
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
-    QS_BODY_CONSTANT = 65536, /* of publish: nobody changes the body during the call */
+    QS_BODY_CONSTANT = 65536, /* of publish: the body does not change during the call */
     QS_NO_SYNC = 131072,      /* of queue_declare: it need not be durable when the call returns */
     QS_IMMEDIATE = 262144,    /* of publish, which refuses it */
 };
@@ -253,7 +253,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_publish_delayed(qs_channel *channel, q
  *
  * Out:     nacked_out  was any nacked since the last call
  * Returns: QS_ETIMEDOUT
- * Blocks:  for a commit, which the caller leads itself when nobody else does
+ * Blocks:  for a commit, which the caller leads itself when no other thread does
  * Durable: what was confirmed and is persistent, when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns,
                                                         bool *nacked_out, qs_error *error);
@@ -370,7 +370,8 @@ QS_API QS_MUST_CHECK qs_status qs_channel_pause(qs_channel *channel, qs_slice co
  *          flags         QS_MULTIPLE, QS_NO_WAIT
  * Returns: QS_PRECONDITION_FAILED "unknown delivery tag N", QS_EWOULDBLOCK (QS_NO_WAIT)
  * Blocks:  for room in the journal, unless there is QS_NO_WAIT
- * Durable: with the next commit, which nobody waits for; in a transaction, when that commits */
+ * Durable: with the next commit, for which the call does not wait; in a transaction, when that
+ *          commits */
 QS_API QS_MUST_CHECK qs_status qs_channel_ack(qs_channel *channel, uint64_t delivery_tag,
                                               uint32_t flags, qs_error *error);
 
@@ -403,7 +404,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_nack_delayed(qs_channel *channel, uint
 QS_API QS_MUST_CHECK qs_status qs_channel_recover(qs_channel *channel, uint32_t flags,
                                                   qs_error *error);
 
-/* qs_channel_withhold - these messages were taken, and could not be handed to whoever asked.
+/* qs_channel_withhold - these messages were taken, and could not be handed to the caller.
  *
  * None of the verbs above finds them any more, and they take no room of a prefetch.  They stay
  * unacked, and are ready again, as if they had not been taken, when the channel is closed or
@@ -416,8 +417,9 @@ QS_API QS_MUST_CHECK qs_status qs_channel_withhold(qs_channel *channel, uint64_t
 /* qs_channel_settle_range - acknowledge what of these tags is outstanding; with QS_REQUEUE put it
  * back, with QS_REJECT refuse it.
  *
- * For what was taken for somebody who has it now, or never will.  At once, whatever transaction is
- * open, except for tags that it has settled; with QS_IN_TX as part of it, as QS_MULTIPLE does that.
+ * For what was taken for a consumer that has it now, or never will.  At once, whatever transaction
+ * is open, except for tags that it has settled; with QS_IN_TX as part of it, as QS_MULTIPLE does
+ * that.
  * In:      flags  QS_REQUEUE, QS_REJECT, QS_IN_TX, QS_NO_WAIT
  * Returns: QS_EINVAL (first_tag is 0), QS_EWOULDBLOCK (QS_NO_WAIT)
  * Blocks, durable: as qs_channel_ack */

@@ -36,7 +36,7 @@ enum {
 enum {                 /* what a file system promises */
        QS_FS_LOCAL,    /* the rest of this table, as far as is known */
        QS_FS_VOLATILE, /* that, and nothing outlives the machine's power */
-       QS_FS_NETWORK,  /* syncs and locks are somebody else's */
+       QS_FS_NETWORK,  /* syncs and locks are another machine's */
        QS_FS_UNKNOWN,
 };
 typedef struct qs_file_system {
@@ -92,21 +92,22 @@ struct qs_env {
     qs_status (*allocate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     qs_status (*truncate)(qs_env *env, qs_file *file, uint64_t bytes, qs_error *error);
     /* space: what the file system of dir has in all, and what is free on it for this process.
-     * Others may take it at any time, and quotas need not show.  NULL: nobody knows. */
+     * Others may take it at any time, and quotas need not show.  NULL: unknown. */
     qs_status (*space)(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
                        qs_error *error);
 
-    /* lock: the directory itself, so that removing the file name in it lets nobody else in, and
+    /* lock: the directory itself, so that removing the file name in it lets no other owner in, and
      * that file, which is created and gets the owner's pid.  Held until close or the death of
      * the process; a forked child does not keep it.  QS_ESTORE_LOCKED: *pid_out is the owner's,
      * or 0. */
     qs_status (*lock)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                       uint64_t *pid_out, qs_error *error);
-    /* lock_shared: for who only reads.  It excludes lock and not itself.  The file is locked if it
-     * is there; nothing is made or written, so it works where nothing can be written. */
+    /* lock_shared: for an open that only reads.  It excludes lock and not itself.  The file is
+     * locked if it is there; nothing is made or written, so it works where nothing can be
+     * written. */
     qs_status (*lock_shared)(qs_env *env, qs_dir *dir, const char *name, qs_file **lock_out,
                              uint64_t *pid_out, qs_error *error);
-    /* check_linked: QS_EIO when whoever opens the store next would not find what is written here.
+    /* check_linked: QS_EIO when the next open of the store would not find what is written here.
      * Of a file: it has no name any more.  Of a lock: its directory was removed or is not where it
      * was when it was locked. */
     qs_status (*check_linked)(qs_env *env, qs_file *file, qs_error *error);

@@ -10,7 +10,7 @@ enum {
     QS_EVENT_NACK = 4,
     QS_EVENT_DELIVERY = 8,
     QS_EVENT_CANCEL = 16,
-    QS_EVENT_CHANGE = 32, /* with QS_EVENT_ARM: whenever messages or confirms came, for whomever */
+    QS_EVENT_CHANGE = 32, /* with QS_EVENT_ARM: when messages or confirms come, for any channel */
     QS_EVENT_ARM = 64,
 };
 

@@ -73,17 +73,17 @@ typedef struct qs_options {
     bool create;
     /* Nothing is written: no channels; what is there can be listed and browsed; false. */
     bool read_only;
-    /* false: no threads; whoever waits commits (deterministic tests); true. */
+    /* false: no threads; callers that wait commit (deterministic tests); true. */
     bool background;
     /* Called now and then while the journal is replayed: bytes of files that were read, and that
-     * there are.  NULL: nobody is told. */
+     * there are.  NULL: there are no reports. */
     void (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_context;
     /* Called with what no call tells, level being a QS_NOTE_*: a commit that has waited for the
      * disk for 30 s (while it waits), a clock that was set, that the disk is full and that it is no
      * longer, that no checkpoint can be made and that one can, each checkpoint, that the store has
      * failed.  From a thread of the store that holds no lock, never from one that others wait for;
-     * until qs_store_close has returned, and only with background.  NULL: nobody is told. */
+     * until qs_store_close has returned, and only with background.  NULL: there are no reports. */
     void (*note)(void *context, uint32_t level, const char *text);
     void *note_context;
 } qs_options;
@@ -139,7 +139,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_checkpoint(qs_store *store, qs_error *er
 /* qs_store_wait_durable - return when the journal is durable up to lsn, a position from a receipt.
  *
  * Returns: QS_ETIMEDOUT
- * Blocks:  for a commit, which the caller leads itself when nobody else does
+ * Blocks:  for a commit, which the caller leads itself when no other thread does
  * Durable: what lies before lsn, when it returns QS_OK */
 QS_API QS_MUST_CHECK qs_status qs_store_wait_durable(qs_store *store, uint64_t lsn,
                                                      uint64_t timeout_ns, qs_error *error);

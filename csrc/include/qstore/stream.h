@@ -1,5 +1,6 @@
-/* Streams: queues declared with x-queue-type=stream.  What is published to one stays, whoever reads
- * it, until retention drops it; any number of readers read one copy, by offset.
+/* Streams: queues declared with x-queue-type=stream.  What is published to one stays,
+ * however often it is read, until retention drops it; any number of readers read one copy, by
+ * offset.
  *
  * An offset is 64 bits, counts up from 0 and has no gaps.  Once it is durable it is never given to
  * another message; after a crash what was not durable is gone, and its offsets are given again.  A
@@ -79,7 +80,7 @@ typedef struct qs_stream_read {
 
 /* qs_stream_reader_open - begin to read a stream.
  *
- * The reader costs the store nothing while nobody calls it, and keeps nothing from being dropped.
+ * The reader costs the store nothing while it is not called, and keeps nothing from being dropped.
  * A reader serves one thread at a time.
  * Returns: QS_NOT_FOUND, QS_EINVAL (no stream; a routing key of more than 255 bytes; an unknown
  *          start), QS_EOFFSET (the offset was dropped, and clamps is false), QS_ECORRUPT and QS_EIO
