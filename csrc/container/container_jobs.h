@@ -72,17 +72,26 @@ static inline void qsi_job_end(struct qsi_job *job, bool done)
 
 /* ---- snapshots ---- */
 
+struct qsi_record_build;
+
 /* What a checkpoint carries itself: messages that no other file has yet, of all containers. */
 struct qsi_carried {
     uint64_t bytes, bytes_max; /* of messages */
+    /* of queues with small_max at most, which are not worth files of their own */
+    uint64_t small_bytes, small_bytes_max, small_max;
+    struct qsi_record_build *build; /* made by the first that needs it; the checkpoint's to free */
     struct qsi_buf records;
     uint32_t record_count;
+    bool counts_only; /* the next jobs count their records, and encode nothing */
 };
 
 /* The jobs of a snapshot.  All flushes, of all containers, go well before the others are run. */
 enum qsi_snapshot_step {
     QSI_SNAPSHOT_FLUSHES, /* one builds on the other: where one fails the next are not run */
-    QSI_SNAPSHOT_OTHERS,  /* each for itself: states, and what is carried */
+    QSI_SNAPSHOT_OTHERS,  /* each for itself: states, and what is carried of streams */
+    /* Each for itself, and twice: first all of them count, then, when the checkpoint's file is
+     * begun, they encode.  So the file is written as it is encoded. */
+    QSI_SNAPSHOT_CARRIES,
     QSI_SNAPSHOT_STEPS
 };
 

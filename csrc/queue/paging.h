@@ -20,8 +20,9 @@
 struct qsi_flush_run;
 struct qsi_flush {
     struct qsi_queue *queue;
-    struct qsi_segment *segment;
+    struct qsi_segment *segment; /* NULL: detached */
     struct qsi_segment_file file, transient_file;
+    uint64_t first_seq; /* of the segment */
     uint64_t end_seq;
     uint64_t message_count;                  /* that are written */
     uint32_t from, to;                       /* slots */
@@ -51,11 +52,13 @@ qs_status qsi_flush_run(struct qsi_flush *flush, struct qsi_index *index,
 /* After run failed.  A file that could not be read is left, and run may be tried
  * again, which makes a new one.  QS_ECORRUPT: that was not it. */
 qs_status qsi_flush_leave_file(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Instead: the same messages as records of the journal, appended to out, for a checkpoint that
- * carries them itself: messages, and for each earlier delivery of one a settle record that
- * requeues it.  What is transient is left out. */
-qs_status qsi_flush_encode(const struct qsi_flush *flush, struct qsi_buf *out,
-                           uint32_t *record_count_io) QS_MUST_CHECK;
+/* Instead: the same messages as records of the journal, for a checkpoint that carries them itself:
+ * messages, and for each earlier delivery of one a settle record that requeues it.  What is
+ * transient is left out.  Each call comes to the same. */
+qs_status qsi_flush_encode(const struct qsi_flush *flush,
+                           struct qsi_carried *carried) QS_MUST_CHECK;
+/* Before encode: the flush needs its segment no longer, which others may do with as they like. */
+void qsi_flush_detach(struct qsi_flush *flush);
 /* done: run went well.  The queue may have retired messages meanwhile, but still exists. */
 void qsi_flush_end(struct qsi_flush *flush, bool done);
 

@@ -194,6 +194,7 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
     flush->end_seq = segment_seq + entries < queue->container.next_seq ? segment_seq + entries
                                                                        : queue->container.next_seq;
     flush->end_seq = flush_limit(queue, from_seq, flush->end_seq, bytes_max, &run_count);
+    flush->first_seq = segment_seq;
     flush->from = (uint32_t)(from_seq - segment_seq);
     flush->to = (uint32_t)(flush->end_seq - segment_seq);
     qsi_flush_refresh(flush);
@@ -405,11 +406,22 @@ qs_status qsi_flush_leave_file(struct qsi_flush *flush)
     return QS_OK;
 }
 
+void qsi_flush_detach(struct qsi_flush *flush)
+{
+    QS_DCHECK(flush->segment->busy > 0);
+    flush->segment->busy -= 1;
+    flush->segment = NULL;
+}
+
 void qsi_flush_end(struct qsi_flush *flush, bool done)
 {
     struct qsi_queue *queue = flush->queue;
     struct qsi_segment *segment = flush->segment;
 
+    if (segment == NULL) { /* encoded: what is carried is not flushed */
+        free_flush(flush);
+        return;
+    }
     QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (done) {

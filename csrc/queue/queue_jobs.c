@@ -62,17 +62,10 @@ static qs_status run_carry(struct qsi_job *job, qs_error *error)
     struct qsi_flush_job *self = flush_job_of(job);
 
     (void)error;
-    return qsi_flush_encode(&self->flush, &self->carried->records, &self->carried->record_count);
+    return qsi_flush_encode(&self->flush, self->carried);
 }
 
-/* What is carried is not flushed. */
-static void end_carry(struct qsi_job *job, bool done)
-{
-    (void)done;
-    end_flush(job, false);
-}
-
-static const struct qsi_job_kind carry_kind = {.run = run_carry, .end = end_carry};
+static const struct qsi_job_kind carry_kind = {.run = run_carry, .end = end_flush};
 
 qs_status qsi_flush_job_begin(struct qsi_queue *queue, uint64_t from_seq, uint64_t bytes_max,
                               struct qsi_carried *carried, struct qsi_flush_job **job_out)
@@ -90,6 +83,9 @@ qs_status qsi_flush_job_begin(struct qsi_queue *queue, uint64_t from_seq, uint64
     if (status != QS_OK) {
         qsi_free(job);
         return status;
+    }
+    if (carried != NULL) {
+        qsi_flush_detach(&job->flush);
     }
     *job_out = job;
     return QS_OK;

@@ -211,7 +211,7 @@ static qs_status begin_flushes(struct queue_snapshot *self, struct qsi_carried *
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *queue = queue_of(self);
-    enum qsi_snapshot_step step = carried != NULL ? QSI_SNAPSHOT_OTHERS : QSI_SNAPSHOT_FLUSHES;
+    enum qsi_snapshot_step step = carried != NULL ? QSI_SNAPSHOT_CARRIES : QSI_SNAPSHOT_FLUSHES;
     uint64_t seq = queue->container.flushed_seq;
 
     while (seq < queue->container.next_seq) {
@@ -255,6 +255,21 @@ static void tell_flushes(struct queue_snapshot *self)
     }
 }
 
+/* Takes the room for it, if there is some.  Little is always carried, as long as memory holds it
+ * all: a file of its own would take more, and each a sync. */
+static bool take_room(struct qsi_carried *carried, uint64_t bytes)
+{
+    if (bytes <= carried->small_max && carried->small_bytes + bytes <= carried->small_bytes_max) {
+        carried->small_bytes += bytes;
+        return true;
+    }
+    if (carried->bytes + bytes <= carried->bytes_max) {
+        carried->bytes += bytes;
+        return true;
+    }
+    return false;
+}
+
 static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *carried)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -262,8 +277,7 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
     uint64_t bytes = qsi_container_unflushed_bytes(&queue->container);
     uint8_t *room;
 
-    if (ends_on_page(queue) && carried->bytes + bytes <= carried->bytes_max) {
-        carried->bytes += bytes;
+    if (ends_on_page(queue) && take_room(carried, bytes)) {
         QS_TRY(begin_flushes(self, carried));
         self->state.base_seq = queue->container.flushed_seq;
     } else {

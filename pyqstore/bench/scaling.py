@@ -37,6 +37,8 @@ _BACKLOGS = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
 _FULL_BACKLOG = 100_000_000
 _SINGLES = 40_000
 _CHECKPOINTED = 10_000
+_SMALL_QUEUES = (1000, 10_000, 100_000)
+_SMALL_MESSAGES = 20
 _BATCHED = 400_000
 _SIZED_BYTES = 64 << 20
 _WAITS = 400
@@ -128,6 +130,9 @@ def queues(options: Options) -> list[Case]:
         ):
             held = None if name in ("get_batch + ack", "checkpoint") else floor.STREAM
             found.append(Case(name, run, {"queues": count}, held, QUEUES))
+    for count in options.sweep(*_SMALL_QUEUES):
+        run = partial(scaling_loads.checkpoint_small, options.count(count, 10), _SMALL_MESSAGES)
+        found.append(Case("checkpoint, 20 a queue", run, {"queues": count}, None, QUEUES))
     return found
 
 
@@ -215,7 +220,7 @@ def notes(results: list[Result]) -> list[str]:
         "More threads than processors share them; Python calls of one process share its lock, too.",
         "get_batch + ack receives what is in memory, except where bodies or backlog exceed it.",
         "Of many queues each holds few messages: a batch in or out pays its fixed cost for few of"
-        " them, and a checkpoint makes and syncs a file for each queue.",
+        " them.  A checkpoint carries small queues in its own file.",
         "Bodies of 4 KiB and more (embed_below) lie in the message store: two files are synced for"
         " a confirm, and each body is read by itself.",
         "A backlog beyond the budget, from about a million messages on, comes from the disk.",

@@ -35,7 +35,7 @@ from .loads import (
     together,
 )
 from .runs import Sample, repeated
-from .stores import opened, opened_store, prepared
+from .stores import disk_bytes, opened, opened_store, prepared
 
 _BODY_BYTES = 100
 _BODY = b"x" * _BODY_BYTES
@@ -189,6 +189,26 @@ def checkpoint_queues(count: int, messages: int, directory: Path) -> Sample:
         start = time.perf_counter()
         store.checkpoint()
         return _sample(time.perf_counter() - start, messages)
+
+
+def checkpoint_small(count: int, messages: int, directory: Path) -> Sample:
+    """A checkpoint of so many queues with a few messages each; then what it takes on the disk for
+    each byte of a body, and how long the next open takes."""
+    total = count * messages
+    with _queues(directory, count, total) as (store, channel, names):
+        for first in range(0, count, _ROWS):
+            keys = names[first : first + _ROWS]
+            publish_batches(channel, _batch(len(keys), keys), len(keys) * messages, key=None)
+        start = time.perf_counter()
+        store.checkpoint()
+        seconds = time.perf_counter() - start
+        path = Path(store.path)
+        used = sum(disk_bytes(path / part) for part in ("checkpoint", "index", "messages"))
+    start = time.perf_counter()
+    pyqstore.open(path, memory_budget=_ROOM).close()
+    figures = {"disk_over_live": used / (total * _BODY_BYTES)}
+    figures["open_close_s"] = time.perf_counter() - start
+    return Sample(seconds, total, total * _BODY_BYTES, figures=figures)
 
 
 # Bodies.

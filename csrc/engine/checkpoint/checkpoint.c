@@ -24,6 +24,7 @@
 #include "limits.h"
 #include "pager.h"
 #include "queue_life.h"
+#include "record_build.h"
 #include "space.h"
 #include "store_check.h"
 #include "store_stream.h"
@@ -133,6 +134,7 @@ static void free_checkpoint(struct checkpoint *checkpoint)
     qsi_buf_fini(&checkpoint->records);
     qsi_buf_fini(&checkpoint->snapshots);
     qsi_buf_fini(&checkpoint->carried.records);
+    qsi_record_build_destroy(checkpoint->carried.build);
 }
 
 /* Releases the lock meanwhile.  Many keys of transactions go to a file of their own;

@@ -14,6 +14,11 @@
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
 #define CARRIED_BYTES_MIN (64u << 10)
 #define CARRIED_BYTES_MAX (16u << 20)
+/* A queue with less than this share of checkpoint_bytes is small: carried again by sixty
+ * checkpoints its messages cost the disk less than a file of its own costs once. */
+#define SMALL_SHARE 4096
+#define SMALL_QUEUE_MAX (64u << 10)
+#define SMALL_BYTES_MAX (1u << 30) /* of all of them: the next open has them in memory as well */
 
 /* ---- what is flushed, and what is carried ---- */
 
@@ -27,6 +32,20 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
     /* What is carried is written again by each checkpoint: where space is short it goes to
      * segments. */
     return bytes < store->space.carried_max ? bytes : store->space.carried_max;
+}
+
+/* Of small queues it carries what memory holds, unless space is short. */
+static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qs_store *store = checkpoint->store;
+    struct qsi_carried *carried = &checkpoint->carried;
+    uint64_t share = store->options.checkpoint_bytes / SMALL_SHARE;
+    uint64_t most = store->options.memory_budget;
+
+    most = most > store->options.checkpoint_bytes ? most : store->options.checkpoint_bytes;
+    most = most < SMALL_BYTES_MAX ? most : SMALL_BYTES_MAX;
+    carried->small_bytes_max = most < store->space.carried_max ? most : store->space.carried_max;
+    carried->small_max = share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
 }
 
 /* ---- the snapshot: topology ---- */
@@ -163,6 +182,7 @@ static qs_status put_all_messages(struct checkpoint *checkpoint) QSI_REQUIRES(qs
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
     checkpoint->carried.bytes_max = qsi_checkpoint_carried_max(store);
+    allow_small(checkpoint);
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         struct store_queue *queue = cursor.value;
         if (queue->container.durable) {

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#define OUTPUT_BYTES (1u << 20) /* of what is carried, written at once */
+
 /* ---- without the lock: what the snapshot needs is written ---- */
 
 /* Takes the lock meanwhile. */
@@ -73,7 +75,7 @@ static qs_status run_snapshot(struct checkpoint *checkpoint, struct qsi_snapshot
 /* QS_ECORRUPT: files were left. */
 static qs_status run_jobs(struct checkpoint *checkpoint, qs_error *error)
 {
-    for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_STEPS; step++) {
+    for (enum qsi_snapshot_step step = 0; step < QSI_SNAPSHOT_CARRIES; step++) {
         for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
             QS_TRY(run_snapshot(checkpoint, qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot,
                                 step, error));
@@ -96,31 +98,80 @@ static qs_status put_snapshots(struct checkpoint *checkpoint)
     return QS_OK;
 }
 
+/* A checkpoint's file while it is written. */
+struct output {
+    struct checkpoint *checkpoint;
+    qs_file *file;
+    uint64_t bytes;
+    uint32_t crc;
+};
+
+static qs_status put(struct output *output, const void *data, size_t bytes, qs_error *error)
+{
+    const qs_part part = {data, bytes};
+
+    if (bytes == 0) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_file_stream(output->checkpoint->store->env, output->file, &part, 1, output->bytes,
+                           error));
+    output->crc = qs_crc32c(output->crc, data, bytes);
+    output->bytes += bytes;
+    return QS_OK;
+}
+
+/* Of what is carried there is no more in memory than this and a record. */
+static qs_status put_carried(struct output *output, uint64_t least, qs_error *error)
+{
+    struct qsi_buf *records = &output->checkpoint->carried.records;
+
+    if (records->bytes < least) {
+        return QS_OK;
+    }
+    QS_TRY(put(output, records->data, records->bytes, error));
+    qsi_buf_clear(records);
+    return QS_OK;
+}
+
+/* The jobs that carry: output NULL: they count. */
+static qs_status run_carries(struct checkpoint *checkpoint, struct output *output, qs_error *error)
+{
+    checkpoint->carried.counts_only = output == NULL;
+    for (uint32_t i = 0; i < qsi_checkpoint_snapshot_count(checkpoint); i++) {
+        struct qsi_snapshot *snapshot = qsi_checkpoint_snapshot_at(checkpoint, i)->snapshot;
+        for (uint32_t k = 0; k < qsi_snapshot_job_count(snapshot, QSI_SNAPSHOT_CARRIES); k++) {
+            struct qsi_job *job = *qsi_snapshot_job(snapshot, QSI_SNAPSHOT_CARRIES, k);
+            if (qsi_job_run(job, error) != QS_OK) {
+                return qsi_checkpoint_no_memory(error);
+            }
+            if (output != NULL) {
+                QS_TRY(put_carried(output, OUTPUT_BYTES, error));
+            }
+        }
+    }
+    return QS_OK;
+}
+
 /* What is carried comes last: it needs its queues' states first. */
-static qs_status write_file(struct checkpoint *checkpoint, qs_file *file, uint64_t *bytes_out,
-                            uint32_t *crc_out, qs_error *error)
+static qs_status write_file(struct checkpoint *checkpoint, struct output *output, qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
-    const struct qsi_carried *carried = &checkpoint->carried;
-    struct qsi_checkpoint_header header = {.number = checkpoint->number,
-                                           .lsn = checkpoint->lsn,
-                                           .record_count =
-                                               checkpoint->record_count + carried->record_count};
+    struct qsi_carried *carried = &checkpoint->carried;
+    struct qsi_checkpoint_header header = {.number = checkpoint->number, .lsn = checkpoint->lsn};
+    uint32_t encoded = carried->record_count; /* those of streams */
     uint8_t head[QSI_CHECKPOINT_HEADER_BYTES];
-    qs_part parts[3] = {{head, sizeof head},
-                        {checkpoint->records.data, checkpoint->records.bytes},
-                        {carried->records.data, carried->records.bytes}};
-    size_t count = carried->records.bytes > 0 ? 3 : 2;
 
+    QS_TRY(run_carries(checkpoint, NULL, error));
+    header.record_count = checkpoint->record_count + carried->record_count;
+    carried->record_count = encoded;
     memcpy(header.uuid, store->manifest.uuid, sizeof header.uuid);
     qsi_checkpoint_header_encode(head, &header);
-    *bytes_out = 0;
-    *crc_out = 0;
-    for (size_t i = 0; i < count; i++) {
-        *crc_out = qs_crc32c(*crc_out, parts[i].data, parts[i].bytes);
-        *bytes_out += parts[i].bytes;
-    }
-    return qsi_file_write(store->env, file, parts, count, 0, error);
+    QS_TRY(put(output, head, sizeof head, error));
+    QS_TRY(put(output, checkpoint->records.data, checkpoint->records.bytes, error));
+    QS_TRY(run_carries(checkpoint, output, error));
+    QS_TRY(put_carried(output, 0, error));
+    QS_ASSERT(header.record_count == checkpoint->record_count + carried->record_count);
+    return QS_OK;
 }
 
 static qs_status remove_checkpoint(struct qs_store *store, uint64_t number, qs_error *error)
@@ -137,8 +188,8 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
                            qs_error *error)
 {
     struct qs_store *store = checkpoint->store;
+    struct output output = {.checkpoint = checkpoint};
     char name[QSI_CHECKPOINT_NAME_BYTES];
-    qs_file *file = NULL;
     qs_status status = put_snapshots(checkpoint);
 
     if (status != QS_OK) {
@@ -149,7 +200,7 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
     status = remove_checkpoint(store, checkpoint->number, error);
     if (status == QS_OK) {
         status = qsi_env_open(store->env, store->checkpoint_dir, name,
-                              QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &file, error);
+                              QS_OPEN_WRITE | QS_OPEN_CREATE_NEW, &output.file, error);
     }
     if (status == QS_ENOENT) {
         status = qsi_fail_corrupt(error, "checkpoint", 0,
@@ -157,7 +208,7 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
                                   "again and open the store again");
     }
     if (status == QS_OK) {
-        status = write_file(checkpoint, file, bytes_out, crc_out, error);
+        status = write_file(checkpoint, &output, error);
     }
     if (status != QS_OK) {
         char path[QSI_CHECKPOINT_PATH_BYTES];
@@ -165,8 +216,8 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
         qsi_error_prefix(error, "%s", path);
     }
     if (status == QS_OK && store->options.sync != QS_SYNC_NONE) {
-        status =
-            qsi_checkpoint_sync_failed(store, qsi_file_sync_new(store->env, file, error), error);
+        status = qsi_checkpoint_sync_failed(
+            store, qsi_file_sync_new(store->env, output.file, error), error);
         if (status == QS_OK) {
             status = qsi_checkpoint_sync_failed(
                 store, qsi_dir_sync(store->env, store->checkpoint_dir, error), error);
@@ -175,7 +226,9 @@ static qs_status make_file(struct checkpoint *checkpoint, uint64_t *bytes_out, u
     if (status == QS_OK) {
         status = qsi_checkpoint_check_file(store, name, error);
     }
-    store->env->close(store->env, file);
+    store->env->close(store->env, output.file);
+    *bytes_out = output.bytes;
+    *crc_out = output.crc;
     if (qsi_is_shortage(status)) { /* its space may be what the next one needs */
         (void)!remove_checkpoint(store, checkpoint->number, NULL);
     }
@@ -208,7 +261,9 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
 
     qsi_store_unlock(store);
     status = run_jobs(checkpoint, error);
-    qsi_checkpoint_end_jobs(checkpoint);
+    if (status != QS_OK) {
+        qsi_checkpoint_end_jobs(checkpoint);
+    }
     qsi_store_lock(store);
     qsi_checkpoint_step(&store->checkpoint.state, QSI_CHECKPOINT_SYNCS);
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE); /* paging goes on meanwhile */
@@ -223,7 +278,11 @@ qs_status qsi_write_snapshot(struct checkpoint *checkpoint, uint64_t *bytes_out,
         status = qsi_commit_wait(store, checkpoint->lsn, QS_FOREVER, error);
         qsi_store_unlock(store);
     }
-    return status == QS_OK ? make_file(checkpoint, bytes_out, crc_out, error) : status;
+    if (status == QS_OK) {
+        status = make_file(checkpoint, bytes_out, crc_out, error);
+    }
+    qsi_checkpoint_end_jobs(checkpoint);
+    return status;
 }
 
 /* ---- when it counts ---- */

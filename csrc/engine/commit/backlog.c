@@ -4,9 +4,11 @@
 
 #include "error.h"
 
-#define DEAD_BYTES (64u << 20) /* that wait for a checkpoint to go: reason enough to make one */
-#define DEAD_NS 1000000000u    /* and so long they wait at most */
-#define RETRY_NS 1000000000u   /* after one that found no space */
+#define DEAD_BYTES (64u << 20)  /* that wait for a checkpoint to go: reason enough to make one */
+#define DEAD_NS 1000000000u     /* and so long they wait at most */
+#define LARGE_BYTES (16u << 20) /* of a checkpoint's file: one a second is no burden on a disk */
+#define IDLE_SHARE 16 /* a file as long as so many times the journal waits as many intervals */
+#define RETRY_NS 1000000000u /* after one that found no space */
 #define HELD 4   /* times checkpoint_bytes of journal that cannot be shortened: they are refused */
 #define BEHIND 2 /* times checkpoint_bytes of journal: publishers wait */
 
@@ -25,12 +27,32 @@ uint64_t qsi_dead_bytes(const struct qs_store *store)
     return store->paging.dead_bytes + space.doomed_bytes;
 }
 
+/* Does the next checkpoint give back enough for what it writes?  It carries small queues, whoever
+ * brings it about. */
+static bool is_worth_it(const struct qs_store *store, uint64_t dead, uint64_t age)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t named = store->space.named_bytes;
+
+    return (dead >= DEAD_BYTES && dead >= named) ||
+           (dead > 0 && age / DEAD_NS >= 1 + named / LARGE_BYTES);
+}
+
+static bool is_old(const struct qs_store *store, uint64_t age) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t interval = store->options.checkpoint_interval_ms * UINT64_C(1000000);
+    uint64_t backlog = qsi_backlog_bytes(store);
+    bool is_large =
+        store->space.named_bytes > LARGE_BYTES && store->space.named_bytes / IDLE_SHARE > backlog;
+
+    return interval > 0 && backlog > 0 && age >= (is_large ? IDLE_SHARE * interval : interval);
+}
+
 bool qsi_checkpoint_is_due(const struct qs_store *store)
 {
     const qs_options *options = &store->options;
     uint64_t now = store->env->monotonic_ns(store->env);
     uint64_t age = now - store->checkpoint.at_ns;
-    uint64_t dead;
 
     QS_ASSERT_HELD(&store->mutex);
     if (store->checkpoint.state != QSI_CHECKPOINT_NONE || store->failed) {
@@ -43,11 +65,8 @@ bool qsi_checkpoint_is_due(const struct qs_store *store)
         (store->checkpoint.failed_ns != 0 && now - store->checkpoint.failed_ns < RETRY_NS)) {
         return false;
     }
-    dead = qsi_dead_bytes(store);
-    return qsi_backlog_bytes(store) >= options->checkpoint_bytes || dead >= DEAD_BYTES ||
-           (dead > 0 && age >= DEAD_NS) ||
-           (options->checkpoint_interval_ms > 0 && qsi_backlog_bytes(store) > 0 &&
-            age >= options->checkpoint_interval_ms * UINT64_C(1000000));
+    return qsi_backlog_bytes(store) >= options->checkpoint_bytes ||
+           is_worth_it(store, qsi_dead_bytes(store), age) || is_old(store, age);
 }
 
 bool qsi_checkpoint_wants_begin(const struct qs_store *store)

@@ -6,6 +6,7 @@
 #include "paging_steps.h"
 #include "queue_publish.h"
 #include "queue_replay.h"
+#include "record_build.h"
 
 /* ---- checkpoints ---- */
 
@@ -162,8 +163,8 @@ static inline void step_save(struct run *run)
     release_all(fixture, saved->exists);
     memset(&checkpoint, 0, sizeof checkpoint);
     qsi_buf_clear(&saved->bodies);
-    qsi_buf_clear(&saved->carried);
-    saved->file_count = saved->body_records = saved->carried_records = 0;
+    qsi_buf_clear(&saved->carried.records);
+    saved->file_count = saved->body_records = saved->carried.record_count = 0;
     snapshot(run, &checkpoint);
     check(run, true);
     run->saving = true;
@@ -173,7 +174,7 @@ static inline void step_save(struct run *run)
     for (uint32_t i = 0; i < checkpoint.flush_count; i++) {
         struct qsi_flush *flush = &checkpoint.flushes[i];
         if (checkpoint.carry) {
-            QS_CHECK_OK(qsi_flush_encode(flush, &saved->carried, &saved->carried_records));
+            QS_CHECK_OK(qsi_flush_encode(flush, &saved->carried));
             qsi_flush_end(flush, false);
             continue;
         }
@@ -267,7 +268,7 @@ static inline void push_carried(struct run *run, const uint8_t *record)
 
 static inline void replay_carried(struct run *run)
 {
-    const struct qsi_buf *records = &run->saved.carried;
+    const struct qsi_buf *records = &run->saved.carried.records;
     uint32_t count = 0;
 
     run->fixture.shared.messages = NULL; /* the checkpoint has counted them */
@@ -284,7 +285,7 @@ static inline void replay_carried(struct run *run)
         }
         at += qsi_record_length(record);
     }
-    QS_CHECK(count == run->saved.carried_records);
+    QS_CHECK(count == run->saved.carried.record_count);
     run->fixture.shared.messages = run->fixture.messages;
 }
 

@@ -38,8 +38,9 @@ struct saved {
     uint32_t live_counts[JOBS_MAX], seen_ends[JOBS_MAX];
     bool has_stored[JOBS_MAX];
     uint32_t file_count;
-    struct qsi_buf bodies, carried;
-    uint32_t body_records, carried_records;
+    struct qsi_buf bodies;
+    uint32_t body_records;
+    struct qsi_carried carried;
 };
 
 struct job {

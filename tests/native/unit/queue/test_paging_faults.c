@@ -4,6 +4,7 @@
 #include "queue_publish.h"
 #include "queue_replay.h"
 #include "queue_settle.h"
+#include "record_build.h"
 
 /* All that a queue may live through, with allocation n failing: every step fails whole, and
  * works the next time. */
@@ -16,9 +17,8 @@ static void test_every_allocation_may_fail(void)
         struct qsi_flush flush;
         struct qsi_page_in page;
         struct qsi_state_write write;
-        struct qsi_buf records = {0};
+        struct qsi_carried carried = {0};
         struct qsi_stretch stretch;
-        uint32_t record_count = 0;
         qs_status status;
         bool failed = false;
 
@@ -33,9 +33,11 @@ static void test_every_allocation_may_fail(void)
             status =
                 qsi_flush_begin(&flush, &fixture.queue, fixture.queue.container.flushed_seq, 2000);
             if (status == QS_OK) {
-                status = qsi_flush_encode(&flush, &records, &record_count);
+                status = qsi_flush_encode(&flush, &carried);
                 QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-                qsi_buf_fini(&records);
+                qsi_buf_fini(&carried.records);
+                qsi_record_build_destroy(carried.build);
+                carried.build = NULL;
                 status = qsi_flush_run(&flush, fixture.index, fixture.transient_index, QS_ERROR);
                 qsi_flush_end(&flush, status == QS_OK);
             }

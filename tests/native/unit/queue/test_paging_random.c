@@ -65,7 +65,8 @@ static void round_of_steps(struct run *run, uint64_t seed, uint32_t entries, boo
     release_all(&run->fixture, false);
     QS_CHECK(referenced_bytes(&run->fixture) == 0);
     qsi_buf_fini(&run->saved.bodies);
-    qsi_buf_fini(&run->saved.carried);
+    qsi_buf_fini(&run->saved.carried.records);
+    qsi_record_build_destroy(run->saved.carried.build);
     stop(&run->fixture);
 }
 
