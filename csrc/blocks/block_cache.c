@@ -52,6 +52,7 @@ void qsi_block_cache_destroy(struct qsi_block_cache *cache)
     if (cache == NULL) {
         return;
     }
+    qsi_block_cache_is_private(cache);
     for (int kind = 0; kind < QSI_SHELF_COUNT; kind++) {
         qsi_cache_shrink(cache, (enum qsi_cache_shelf_kind)kind, 0);
         QS_ASSERT(qsi_list_is_empty(&cache->shelves[kind].items) &&
@@ -70,6 +71,7 @@ void qsi_block_cache_destroy(struct qsi_block_cache *cache)
 /* REQUIRES the mutex, which is released meanwhile.  Several threads use one handle at once. */
 static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_block_file *file,
                              struct qsi_cached_item **item_out, qs_error *error)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     uint8_t key[QSI_CACHE_KEY_BYTES];
     struct qsi_cached_item *item;
@@ -88,9 +90,9 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
         *item_out = item;
         return QS_OK;
     }
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     status = qsi_block_open(cache->blocks, file, QS_OPEN_READ, &handle, error);
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     item->handle = handle;
     item->users += status == QS_OK ? 1 : 0; /* the caller, besides who loads it */
     qsi_cache_end_loading(cache, QSI_SHELF_HANDLES, item, 1, status == QS_OK);
@@ -99,6 +101,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
 }
 
 static void drop_handle(struct qsi_block_cache *cache, struct qsi_cached_item *item)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     item->users -= 1;
     if (item->is_forgotten && item->users == 0) {
@@ -113,7 +116,7 @@ static void drop_handle(struct qsi_block_cache *cache, struct qsi_cached_item *i
 /* REQUIRES the mutex, which is released meanwhile. */
 static qs_status load_block(struct qsi_block_cache *cache, const struct qsi_block_file *file,
                             const struct qsi_block_entry *entry, struct qsi_block_view *view_out,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_chunk *room = qsi_cache_take_spare(cache, qsi_block_chunk_bytes(entry->bytes));
     struct qsi_cached_item *handle;
@@ -124,12 +127,12 @@ static qs_status load_block(struct qsi_block_cache *cache, const struct qsi_bloc
         qsi_chunk_unref(room);
         return status;
     }
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     status = qsi_block_load(cache->blocks, file, handle->handle, entry, room, view_out, error);
     if (status == QS_OK && cache->budget != NULL && view_out->chunk->budget == NULL) {
         qsi_chunk_charge(view_out->chunk, cache->budget);
     }
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     drop_handle(cache, handle);
     cache->counts.misses += 1;
     cache->counts.read_bytes += status == QS_OK ? entry->bytes : 0;
@@ -146,7 +149,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
     bool is_new;
 
     qsi_cache_key(key, file, entry->at);
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     item = qsi_cache_find(cache, QSI_SHELF_BLOCKS, key, &is_new);
     if (item == NULL) { /* without the shelf, then */
         status = load_block(cache, file, entry, view_out, error);
@@ -161,7 +164,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
         qsi_cache_end_loading(cache, QSI_SHELF_BLOCKS, item,
                               status == QS_OK ? view_out->chunk->capacity : 0, status == QS_OK);
     }
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     return status;
 }
 
@@ -189,24 +192,24 @@ qs_status qsi_block_cache_read_dictionary(struct qsi_block_cache *cache,
     qs_status status;
 
     qsi_cache_key(key, file, entry->at);
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     item = qsi_map_get(&cache->shelves[QSI_SHELF_BLOCKS].map, key, QSI_CACHE_KEY_BYTES);
     if (item != NULL && !item->is_loading) {
         fill_dictionary(dictionary_out, &item->view);
-        qsi_mutex_unlock(&cache->mutex);
+        qsi_block_cache_unlock(cache);
         return QS_OK;
     }
     status = take_handle(cache, file, &handle, error);
     if (status == QS_OK) {
-        qsi_mutex_unlock(&cache->mutex);
+        qsi_block_cache_unlock(cache);
         status = qsi_block_load_dictionary(cache->blocks, file, handle->handle, entry,
                                            dictionary_out, error);
-        qsi_mutex_lock(&cache->mutex);
+        qsi_block_cache_lock(cache);
         drop_handle(cache, handle);
     } else {
         memset(dictionary_out, 0, sizeof *dictionary_out);
     }
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     return status;
 }
 
@@ -245,13 +248,14 @@ static uint64_t index_bytes(const struct qsi_block_index *index)
 /* REQUIRES the mutex, which is released meanwhile. */
 static qs_status load_index(struct qsi_block_cache *cache, const struct qsi_block_file *file,
                             struct qsi_block_index **index_out, qs_error *error)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_cached_item *handle;
     qs_status status;
 
     *index_out = NULL;
     QS_TRY(take_handle(cache, file, &handle, error));
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     status = qsi_block_check_count(cache->blocks, file, error);
     if (status == QS_OK) {
         *index_out = qsi_block_index_create(file->block_count);
@@ -265,7 +269,7 @@ static qs_status load_index(struct qsi_block_cache *cache, const struct qsi_bloc
         qsi_block_index_unref(*index_out);
         *index_out = NULL;
     }
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     drop_handle(cache, handle);
     return status;
 }
@@ -280,7 +284,7 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
     bool is_new;
 
     qsi_cache_key(key, file, file->last_at); /* a file that grows has another one then */
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     item = qsi_cache_find(cache, QSI_SHELF_INDEXES, key, &is_new);
     if (item == NULL) {
         status = load_index(cache, file, index_out, error);
@@ -294,7 +298,7 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
         qsi_cache_end_loading(cache, QSI_SHELF_INDEXES, item,
                               status == QS_OK ? index_bytes(*index_out) : 0, status == QS_OK);
     }
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
     return status;
 }
 
@@ -305,15 +309,15 @@ void qsi_block_cache_forget(struct qsi_block_cache *cache, const struct qsi_bloc
     uint8_t key[QSI_CACHE_KEY_BYTES];
 
     qsi_cache_key(key, file, 0);
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     qsi_cache_forget(cache, key);
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
 }
 
 void qsi_block_cache_counts(struct qsi_block_cache *cache, struct qsi_block_cache_counts *out)
 {
-    qsi_mutex_lock(&cache->mutex);
+    qsi_block_cache_lock(cache);
     *out = cache->counts;
     out->bytes = cache->shelves[QSI_SHELF_BLOCKS].weight;
-    qsi_mutex_unlock(&cache->mutex);
+    qsi_block_cache_unlock(cache);
 }

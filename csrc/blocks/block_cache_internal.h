@@ -8,6 +8,7 @@
 #include "list.h"
 #include "lock.h"
 #include "map.h"
+#include "thread_safety.h"
 
 #define QSI_CACHE_KEY_BYTES 32u
 #define QSI_CACHE_SPARES 4u
@@ -20,14 +21,18 @@ enum qsi_cache_shelf_kind {
     QSI_SHELF_COUNT
 };
 
+QSI_LOCK_CLASS(qsi_block_cache_mutex); /* struct qsi_block_cache.mutex */
+#define GUARDED QSI_GUARDED_BY(qsi_block_cache_mutex)
+
+/* What it holds does not change once it is loaded, and is read without the mutex by its users. */
 struct qsi_cached_item {
-    struct qsi_list in_shelf; /* in `items` or `passing` */
+    struct qsi_list in_shelf GUARDED; /* in `items` or `passing` */
     uint8_t key[QSI_CACHE_KEY_BYTES];
-    uint64_t weight; /* bytes; of a handle 1 */
-    uint32_t users;  /* of a handle: reads under way */
-    bool is_loading;
-    bool is_passing;   /* nobody asked for it again */
-    bool is_forgotten; /* not on the shelf any more: its last user frees it */
+    uint64_t weight GUARDED; /* bytes; of a handle 1 */
+    uint32_t users GUARDED;  /* of a handle: reads under way */
+    bool is_loading GUARDED;
+    bool is_passing GUARDED;   /* nobody asked for it again */
+    bool is_forgotten GUARDED; /* not on the shelf any more: its last user frees it */
     struct qsi_block_view view;
     struct qsi_block_index *index;
     qs_file *handle;
@@ -36,10 +41,10 @@ struct qsi_cached_item {
 /* What was asked for once is given up sooner: a reader that is alone comes by each block once, and
  * a few chunks that it fills again and again stay in the processor's cache. */
 struct qsi_cache_shelf {
-    struct qsi_map map;             /* key to item */
-    struct qsi_list items, passing; /* of each the one used longest ago first */
-    uint64_t weight, weight_max;
-    uint64_t passing_weight, passing_max; /* of those in `passing` */
+    struct qsi_map map GUARDED;                     /* key to item */
+    struct qsi_list items GUARDED, passing GUARDED; /* of each the one used longest ago first */
+    uint64_t weight GUARDED, weight_max;
+    uint64_t passing_weight GUARDED, passing_max; /* of those in `passing` */
 };
 
 struct qsi_block_cache {
@@ -48,9 +53,29 @@ struct qsi_block_cache {
     struct qsi_mutex mutex;
     struct qsi_cond loaded; /* some item was read, or could not be */
     struct qsi_cache_shelf shelves[QSI_SHELF_COUNT];
-    struct qsi_chunk *spare[QSI_CACHE_SPARES]; /* or NULL */
-    struct qsi_block_cache_counts counts;
+    struct qsi_chunk *spare[QSI_CACHE_SPARES] GUARDED; /* or NULL */
+    struct qsi_block_cache_counts counts GUARDED;
 };
+#undef GUARDED
+
+static inline void qsi_block_cache_lock(struct qsi_block_cache *cache)
+    QSI_ACQUIRES(qsi_block_cache_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_lock(&cache->mutex);
+}
+
+static inline void qsi_block_cache_unlock(struct qsi_block_cache *cache)
+    QSI_RELEASES(qsi_block_cache_mutex) QSI_UNCHECKED
+{
+    qsi_mutex_unlock(&cache->mutex);
+}
+
+/* No other thread knows of the cache: it is being made, or destroyed. */
+static inline void qsi_block_cache_is_private(const struct qsi_block_cache *cache)
+    QSI_ASSUMES(qsi_block_cache_mutex)
+{
+    (void)cache;
+}
 
 /* The key of what is at a place in a file. */
 static inline void qsi_cache_key(uint8_t key_out[QSI_CACHE_KEY_BYTES],
@@ -66,22 +91,27 @@ static inline void qsi_cache_key(uint8_t key_out[QSI_CACHE_KEY_BYTES],
  * memory.  The mutex is released while another one loads it. */
 struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
                                        enum qsi_cache_shelf_kind kind,
-                                       const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out);
+                                       const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out)
+    QSI_REQUIRES(qsi_block_cache_mutex);
 /* By who loaded it; a failure takes it off its shelf.  Whoever waits looks again.  The item may be
  * gone afterwards. */
 void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
-                           struct qsi_cached_item *item, uint64_t weight, bool done);
+                           struct qsi_cached_item *item, uint64_t weight, bool done)
+    QSI_REQUIRES(qsi_block_cache_mutex);
 /* REQUIRES that it is on no shelf and nobody uses it. */
-void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item);
+void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item)
+    QSI_REQUIRES(qsi_block_cache_mutex);
 /* Gives up what was used longest ago until the shelf holds weight_max at most, first of what is
  * passing; what is in use stays.  Returns how much went. */
 uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
-                          uint64_t weight_max);
+                          uint64_t weight_max) QSI_REQUIRES(qsi_block_cache_mutex);
 /* Gives up what is of the file of that key, on any shelf. */
-void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES]);
+void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES])
+    QSI_REQUIRES(qsi_block_cache_mutex);
 
 /* A chunk that is not in use and is about that large; NULL: there is none. */
-struct qsi_chunk *qsi_cache_take_spare(struct qsi_block_cache *cache, size_t bytes);
-void qsi_cache_drop_spares(struct qsi_block_cache *cache);
+struct qsi_chunk *qsi_cache_take_spare(struct qsi_block_cache *cache, size_t bytes)
+    QSI_REQUIRES(qsi_block_cache_mutex);
+void qsi_cache_drop_spares(struct qsi_block_cache *cache) QSI_REQUIRES(qsi_block_cache_mutex);
 
 #endif

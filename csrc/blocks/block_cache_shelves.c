@@ -12,6 +12,7 @@
  * Spare chunks count in the budget like others, so all of them together are a part of the cache:
  * large bodies make blocks that are larger than it. */
 static void keep_spare(struct qsi_block_cache *cache, struct qsi_chunk *chunk)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     uint64_t bytes_max = cache->shelves[QSI_SHELF_BLOCKS].weight_max / QSI_CACHE_SPARE_PART;
 
@@ -59,7 +60,7 @@ void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *
 
 /* Off its shelf; it is freed now, or by its last user. */
 static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
-                        struct qsi_cached_item *item)
+                        struct qsi_cached_item *item) QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_cache_shelf *shelf = &cache->shelves[kind];
 
@@ -75,6 +76,7 @@ static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind
 
 static void give_up(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
                     struct qsi_list *items, const uint64_t *weight, uint64_t weight_max)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_list *node = items->next;
 
@@ -100,6 +102,7 @@ uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_ki
 }
 
 static void use_again(struct qsi_cache_shelf *shelf, struct qsi_cached_item *item)
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     if (item->is_passing) {
         item->is_passing = false;
@@ -172,6 +175,7 @@ void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_k
 
 static void forget(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
                    struct qsi_list *items, const uint8_t key[QSI_CACHE_KEY_BYTES])
+    QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_list *node = items->next;
 

@@ -96,7 +96,7 @@ uint64_t qsi_unacked_runs(const struct qsi_unacked *unacked, uint64_t first_tag,
  * durable queues that end with the process divide the others, and so do, when they are requeued,
  * those that were delivered too often. */
 uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first_tag,
-                               uint64_t last_tag, bool requeued);
+                               uint64_t last_tag, bool requeued) QSI_REQUIRES(qsi_store_mutex);
 
 /* Debug builds: asserts that extents and counts agree.  In release builds it is nothing. */
 #ifdef NDEBUG

@@ -20,20 +20,24 @@
 #include "container_jobs.h"
 #include "record.h"
 #include "run.h"
+#include "thread_safety.h"
 
 struct qsi_container_kind;
 struct qsi_segment; /* what the states of messages stand in: the kind's own */
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_container {
     const struct qsi_container_kind *kind;
     uint64_t id; /* never reused */
     bool durable;
-    uint64_t next_seq;    /* of the message that is appended next */
-    uint64_t flushed_seq; /* what is below and live is in the container's own files */
-    uint64_t ram_bytes;   /* of runs */
-    uint64_t ram_count;   /* live messages of runs */
-    uint64_t in_count, taken_count, settled_count; /* since open, for the rates */
+    uint64_t next_seq GUARDED;    /* of the message that is appended next */
+    uint64_t flushed_seq GUARDED; /* what is below and live is in the container's own files */
+    uint64_t ram_bytes GUARDED;   /* of runs */
+    uint64_t ram_count GUARDED;   /* live messages of runs */
+    /* since open, for the rates */
+    uint64_t in_count GUARDED, taken_count GUARDED, settled_count GUARDED;
 };
+#undef GUARDED
 
 /* Consecutive messages of one run, within one word of their segment's bitmaps. */
 struct qsi_stretch {
@@ -110,6 +114,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_reserve(struct qsi_container
                                                             uint32_t run_count,
                                                             uint64_t message_count,
                                                             bool any_transient)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->reserve(container, run_count, message_count, any_transient);
 }
@@ -117,6 +122,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_reserve(struct qsi_container
 static inline QS_MUST_CHECK qs_status qsi_container_reserve_one(struct qsi_container *container,
                                                                 struct qsi_chunk *chunk,
                                                                 bool journalled)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->reserve_one(container, chunk, journalled);
 }
@@ -125,11 +131,13 @@ static inline QS_MUST_CHECK qs_status qsi_container_reserve_one(struct qsi_conta
 static inline QS_MUST_CHECK qs_status qsi_container_reserve_times(struct qsi_container *container,
                                                                   const uint8_t *record,
                                                                   uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->reserve_times(container, record, count);
 }
 /* Returns the sequence of the run's first message.  The container owns the run. */
 static inline uint64_t qsi_container_append(struct qsi_container *container, struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->append(container, run);
 }
@@ -137,6 +145,7 @@ static inline uint64_t qsi_container_append(struct qsi_container *container, str
 static inline uint64_t qsi_container_append_one(struct qsi_container *container,
                                                 struct qsi_chunk *chunk, uint32_t record_at,
                                                 uint32_t ram_bytes, bool journalled, bool stored)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->append_one(container, chunk, record_at, ram_bytes, journalled, stored);
 }
@@ -147,12 +156,14 @@ static inline uint64_t qsi_container_append_one(struct qsi_container *container,
 static inline QS_MUST_CHECK enum qsi_take qsi_container_take(struct qsi_container *container,
                                                              uint32_t max_count,
                                                              struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->take(container, max_count, stretch_out);
 }
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
 static inline void qsi_container_untake(struct qsi_container *container,
                                         struct qsi_stretch *stretch, uint32_t keep_count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->untake(container, stretch, keep_count);
 }
@@ -162,19 +173,21 @@ static inline void qsi_container_untake(struct qsi_container *container,
 /* Acked or dropped.  May retire the segment. */
 static inline void qsi_container_settle(struct qsi_container *container,
                                         struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->settle(container, segment, word, mask);
 }
 /* Ready again, and delivered before.  It cannot fail. */
 static inline void qsi_container_requeue(struct qsi_container *container,
                                          struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->requeue(container, segment, word, mask);
 }
 /* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
 static inline void qsi_container_give_back(struct qsi_container *container,
                                            struct qsi_segment *segment, uint32_t word,
-                                           uint64_t mask)
+                                           uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->give_back(container, segment, word, mask);
 }
@@ -182,11 +195,13 @@ static inline void qsi_container_give_back(struct qsi_container *container,
  * out.  Returns how many were dropped. */
 static inline uint64_t qsi_container_purge(struct qsi_container *container,
                                            qsi_range_visitor *visit, void *context)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->purge(container, visit, context);
 }
 /* How many ranges a purge would visit at most. */
 static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->purge_ranges(container);
 }
@@ -195,6 +210,7 @@ static inline uint64_t qsi_container_purge_ranges(const struct qsi_container *co
 
 /* Is there nothing that its own files do not have? */
 static inline bool qsi_container_is_flushed(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->flushed_seq == container->next_seq;
 }
@@ -202,11 +218,13 @@ static inline bool qsi_container_is_flushed(const struct qsi_container *containe
  * ones, until bytes were dropped from its share.  Returns how many bytes. */
 static inline uint64_t qsi_container_drop_content(struct qsi_container *container,
                                                   uint64_t keep_count, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->drop_content(container, keep_count, bytes);
 }
 /* Drops states of messages that its files have too. */
 static inline void qsi_container_drop_states(struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (container->kind->drop_states != NULL) {
         container->kind->drop_states(container);
@@ -214,6 +232,7 @@ static inline void qsi_container_drop_states(struct qsi_container *container)
 }
 /* What is not flushed and would outlive the process: a snapshot flushes it or carries it. */
 static inline uint64_t qsi_container_unflushed_bytes(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->unflushed_bytes(container);
 }
@@ -222,12 +241,14 @@ static inline uint64_t qsi_container_unflushed_bytes(const struct qsi_container 
 static inline QS_MUST_CHECK qs_status qsi_container_begin_flush(struct qsi_container *container,
                                                                 uint64_t bytes_max,
                                                                 struct qsi_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->begin_flush(container, bytes_max, job_out);
 }
 /* A job that writes changed states, so that they can be dropped.  QS_EEMPTY: there are none. */
 static inline QS_MUST_CHECK qs_status qsi_container_begin_state(struct qsi_container *container,
                                                                 struct qsi_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->begin_state != NULL ? container->kind->begin_state(container, job_out)
                                                 : QS_EEMPTY;
@@ -240,6 +261,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_begin_state(struct qsi_conta
 static inline QS_MUST_CHECK qs_status qsi_container_snapshot(struct qsi_container *container,
                                                              struct qsi_carried *carried,
                                                              struct qsi_snapshot **snapshot_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     *snapshot_out = NULL;
     return container->kind->snapshot(container, carried, snapshot_out);
@@ -250,6 +272,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_snapshot(struct qsi_containe
 static inline QS_MUST_CHECK qs_status qsi_container_restore(struct qsi_container *container,
                                                             const uint8_t *record,
                                                             uint64_t *next_seq_io, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->restore(container, record, next_seq_io, error);
 }
@@ -258,6 +281,7 @@ static inline QS_MUST_CHECK qs_status qsi_container_restore(struct qsi_container
 
 /* Begins at seq: what is below was flushed.  REQUIRES that nothing was appended. */
 static inline void qsi_container_start_at(struct qsi_container *container, uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->start_at(container, seq);
 }
@@ -265,6 +289,7 @@ static inline void qsi_container_start_at(struct qsi_container *container, uint6
  * the next message shares no page of slots with the last).  QS_ENOMEM. */
 static inline QS_MUST_CHECK qs_status qsi_container_skip_to(struct qsi_container *container,
                                                             uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->skip_to(container, seq);
 }
@@ -272,11 +297,13 @@ static inline QS_MUST_CHECK qs_status qsi_container_skip_to(struct qsi_container
  * QS_ENOMEM: nothing was done. */
 static inline QS_MUST_CHECK qs_status qsi_container_replay_settle(struct qsi_container *container,
                                                                   const struct qsi_settle *settle)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->replay_settle(container, settle);
 }
 /* Every message counts as delivered before.  QS_ENOMEM. */
 static inline QS_MUST_CHECK qs_status qsi_container_mark_all_seen(struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return container->kind->mark_all_seen(container);
 }
@@ -285,11 +312,12 @@ static inline QS_MUST_CHECK qs_status qsi_container_mark_all_seen(struct qsi_con
 
 /* It is deleted: purges it, and drops the references of what is out as well. */
 static inline void qsi_container_abandon(struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->abandon(container);
 }
 /* REQUIRES that no job is under way.  References are not dropped: it is the process that ends. */
-static inline void qsi_container_fini(struct qsi_container *container)
+static inline void qsi_container_fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     container->kind->fini(container);
 }

@@ -22,6 +22,7 @@
 
 #include "buf.h"
 #include "check.h"
+#include "thread_safety.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,7 +48,7 @@ struct qsi_job_kind {
 };
 
 /* Under the lock, before run, if another job of the container ended since begin. */
-static inline void qsi_job_refresh(struct qsi_job *job)
+static inline void qsi_job_refresh(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 {
     if (job->kind->refresh != NULL) {
         job->kind->refresh(job);
@@ -61,11 +62,12 @@ static inline QS_MUST_CHECK qs_status qsi_job_run(struct qsi_job *job, qs_error 
 /* Under the lock, after run returned QS_ECORRUPT.  QS_OK: the container goes on in another file,
  * and run may be tried again. */
 static inline QS_MUST_CHECK qs_status qsi_job_leave_file(struct qsi_job *job)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return job->kind->leave_file != NULL ? job->kind->leave_file(job) : QS_ECORRUPT;
 }
 /* Under the lock.  done: run went well.  May end what the job was about; frees the job. */
-static inline void qsi_job_end(struct qsi_job *job, bool done)
+static inline void qsi_job_end(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     job->kind->end(job, done);
 }
@@ -154,6 +156,7 @@ static inline QS_MUST_CHECK qs_status qsi_snapshot_sync(struct qsi_snapshot *sna
  * container goes on in another one, and a new checkpoint tells of that. */
 static inline QS_MUST_CHECK qs_status qsi_snapshot_leave_file(struct qsi_snapshot *snapshot,
                                                               uint32_t file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return snapshot->kind->leave_file != NULL ? snapshot->kind->leave_file(snapshot, file)
                                               : QS_ECORRUPT;
@@ -176,6 +179,7 @@ static inline QS_MUST_CHECK qs_status qsi_snapshot_encode(const struct qsi_snaps
 /* Under the lock; frees it.  counts: the checkpoint is the store's from now on.  If not, what it
  * was to sync the next one is to.  REQUIRES that its jobs have ended. */
 static inline void qsi_snapshot_end(struct qsi_snapshot *snapshot, bool counts)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     snapshot->kind->end(snapshot, counts);
 }

@@ -83,6 +83,7 @@ static qs_status note(struct browse *browse, const struct qsi_taken *next, uint3
 static qs_status note_slot(struct browse *browse, const struct store_queue *subqueue,
                            const struct qsi_segment *segment, uint32_t slot,
                            struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
     struct qsi_taken next = {.chunk = chunk, .record = record, .row = row, .count = 1};
@@ -109,7 +110,7 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *subq
 
 /* Ready and due to expire: no consumer gets it any more. */
 static bool has_expired(const struct browse *browse, const struct qsi_segment *segment,
-                        uint32_t slot)
+                        uint32_t slot) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = slot - segment->word_base * QSI_WORD_BITS;
     bool is_out = (segment->out[at / QSI_WORD_BITS] >> (at % QSI_WORD_BITS) & 1) != 0;
@@ -125,6 +126,7 @@ static bool has_expired(const struct browse *browse, const struct qsi_segment *s
 /* The next slot with a message to show, from slot on; entries: there is none. */
 static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *queue,
                           const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = qsi_queue_entries(queue);
 
@@ -148,7 +150,7 @@ static uint32_t next_slot(const struct browse *browse, const struct qsi_queue *q
 /* ---- messages on the disk ---- */
 
 static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue,
-                             const struct qsi_page_in *job)
+                             const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment_load *load = &job->load;
     uint32_t end = load->first + load->count;

@@ -143,6 +143,7 @@ static uint32_t commit_count(const struct qsi_entries *open)
 /* Puts the entries behind the first keep_count back into the open end.  Without memory for that
  * they all stay sealed. */
 static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_entries *sealed = &journal->sealed;
     uint32_t count = sealed->count - keep_count;

@@ -15,6 +15,7 @@
 #include "chunk.h"
 #include "file.h"
 #include "journal_file.h"
+#include "thread_safety.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,17 +51,18 @@ qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manife
 
 /* ---- under the lock ---- */
 
-uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal);
-uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal);
+uint64_t qsi_journal_appended_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_journal_durable_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 /* What was written survives the process, what is durable a power cut as well. */
-uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal);
-uint64_t
-qsi_journal_unsealed_bytes(const struct qsi_journal *journal); /* appended since the last seal */
+uint64_t qsi_journal_written_lsn(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
+uint64_t qsi_journal_unsealed_bytes(const struct qsi_journal *journal)
+    QSI_REQUIRES(qsi_store_mutex); /* appended since the last seal */
 
 /* Is there room on disk, made already, for bytes more in entries of up to entry_bytes? */
-bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes);
+bool qsi_journal_has_room(const struct qsi_journal *journal, uint64_t bytes, uint64_t entry_bytes)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Should a spare be made ahead? */
-bool qsi_journal_wants_spare(const struct qsi_journal *journal);
+bool qsi_journal_wants_spare(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 
 /* Room in memory for entry_count appends: they cannot fail then. */
 qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count) QS_MUST_CHECK;
@@ -68,25 +70,27 @@ qs_status qsi_journal_reserve(struct qsi_journal *journal, uint32_t entry_count)
  * a reference of its own.  more: the next append belongs to the same atomic group; the caller
  * appends it before it unlocks. */
 uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk, uint64_t from,
-                            uint64_t bytes, uint32_t record_count, bool more);
+                            uint64_t bytes, uint32_t record_count, bool more)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Takes what was appended, or the front of it, for the next write; false when there is nothing. */
-bool qsi_journal_seal(struct qsi_journal *journal);
+bool qsi_journal_seal(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 /* After write went well, and no sync followed: what was sealed will be durable with the next
  * sync. */
-void qsi_journal_finish_write(struct qsi_journal *journal);
+void qsi_journal_finish_write(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 /* After write and sync went well: everything sealed, and written before, is durable. */
-void qsi_journal_finish(struct qsi_journal *journal);
+void qsi_journal_finish(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 
 /* Where reading must begin for all records from lsn on.  REQUIRES that lsn is durable, lies
  * between two atomic groups, and not before the session or before what was released. */
 void qsi_journal_session_at(const struct qsi_journal *journal, uint64_t lsn,
-                            struct qsi_session *start_out);
+                            struct qsi_session *start_out) QSI_REQUIRES(qsi_store_mutex);
 
 struct qsi_journal_counts {
     uint64_t bytes_written, fdatasyncs, blocks;
 };
-struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal);
+struct qsi_journal_counts qsi_journal_counts(const struct qsi_journal *journal)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- without the lock, by the leader ---- */
 
@@ -103,7 +107,7 @@ qs_status qsi_journal_check_linked(struct qsi_journal *journal, qs_error *error)
  * with a commit, about the ones before it, when the last one was written some ms ago.  When the
  * journal goes quiet, mark says the same of the last commit: has_unmarked REQUIRES the lock and
  * that nobody leads, mark that nothing is sealed; a failure of it is final. */
-bool qsi_journal_has_unmarked(const struct qsi_journal *journal);
+bool qsi_journal_has_unmarked(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST_CHECK;
 
 /* A file that was made in a hurry is reserved and not written: each commit into it has the file
@@ -111,10 +115,10 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error) QS_MUST
  * time, when the journal is quiet; where nothing was written they are what is read anyway,
  * whatever a power cut leaves of them.  wants_fill and note_fill REQUIRE the lock, fill that
  * nothing is sealed.  A fill that fails was the file's last one, and harmless. */
-bool qsi_journal_wants_fill(const struct qsi_journal *journal);
+bool qsi_journal_wants_fill(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes,
                            qs_error *error) QS_MUST_CHECK;
-void qsi_journal_note_fill(struct qsi_journal *journal);
+void qsi_journal_note_fill(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 
 /* After write or sync failed: writes down in the manifest that the journal ends where it was
  * durable before.  The system may go on showing what it failed to write, and report later syncs
@@ -135,16 +139,16 @@ struct qsi_spare {
  * it is hurried or the journal grows so fast that its commits are large: then zeros would cost
  * more of the disk than they save. */
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
-                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max,
-                             bool hurried);
+                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max, bool hurried)
+    QSI_REQUIRES(qsi_store_mutex);
 /* QS_ENOSPC changes nothing and may be tried again. */
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
                                  qs_error *error) QS_MUST_CHECK;
-qs_status qsi_journal_spare_finish(struct qsi_journal *journal,
-                                   struct qsi_spare *spare) QS_MUST_CHECK;
+qs_status qsi_journal_spare_finish(struct qsi_journal *journal, struct qsi_spare *spare)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* By the leader between seal and finish, under the lock: spares that were made since the seal are
  * its own, too.  For a write that wants a file. */
-void qsi_journal_take_spares(struct qsi_journal *journal);
+void qsi_journal_take_spares(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- giving files back: without the lock, one thread at a time ---- */
 
@@ -165,7 +169,7 @@ qs_status qsi_journal_release(struct qsi_journal *journal, uint32_t below_number
 #ifdef NDEBUG
 #define qsi_journal_check(journal) ((void)(journal))
 #else
-void qsi_journal_check(const struct qsi_journal *journal);
+void qsi_journal_check(const struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex);
 #endif
 
 #endif

@@ -9,6 +9,7 @@
 #define QSI_JOURNAL_INTERNAL_H
 
 #include "journal.h"
+#include "thread_safety.h"
 
 #define QSI_JOURNAL_SLACK_BYTES (4 * (uint64_t)QSI_BLOCK_ALIGN)
 
@@ -41,6 +42,7 @@ struct qsi_starts {
     uint32_t capacity;
 };
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_journal {
     qs_env *env;
     qs_dir *root;
@@ -49,22 +51,24 @@ struct qsi_journal {
     struct qsi_session session; /* as it began */
 
     /* under the lock */
-    struct qsi_entries open;
-    struct qsi_spares spares; /* ascending numbers */
-    uint64_t appended_lsn;
-    uint64_t durable_lsn;
-    uint64_t written_lsn;
-    uint64_t room_bytes;      /* usable for what comes after written_lsn */
-    uint64_t entry_bytes_max; /* of the appends since written_lsn */
-    uint64_t fill_left; /* of the file, behind what is written: reserved, and not written yet */
-    uint64_t last_spare_bytes;
-    uint64_t last_spare_ns; /* when it was begun, and where the journal was */
-    uint64_t last_spare_lsn;
+    struct qsi_entries open GUARDED;
+    struct qsi_spares spares GUARDED; /* ascending numbers */
+    uint64_t appended_lsn GUARDED;
+    uint64_t durable_lsn GUARDED;
+    uint64_t written_lsn GUARDED;
+    uint64_t room_bytes GUARDED;      /* usable for what comes after written_lsn */
+    uint64_t entry_bytes_max GUARDED; /* of the appends since written_lsn */
+    /* of the file, behind what is written: reserved, and not written yet */
+    uint64_t fill_left GUARDED;
+    uint64_t last_spare_bytes GUARDED;
+    uint64_t last_spare_ns GUARDED; /* when it was begun, and where the journal was */
+    uint64_t last_spare_lsn GUARDED;
     /* by the leader, who counts in taken_used and changes nothing here before finish */
     struct qsi_spares taken;
-    struct qsi_starts files; /* in which something is durable and that were not released */
-    uint32_t making;         /* number of the spare that was begun last; 0: it is finished */
-    struct qsi_journal_counts counts;
+    struct qsi_starts files GUARDED; /* in which something is durable and that were not released */
+    /* number of the spare that was begun last; 0: it is finished */
+    uint32_t making GUARDED;
+    struct qsi_journal_counts counts GUARDED;
 
     uint32_t next_number; /* atomic: a leader that finds no spare makes its own */
 
@@ -88,15 +92,25 @@ struct qsi_journal {
     uint64_t mark_count;               /* in the file */
     struct qsi_journal_counts written; /* not counted yet */
 };
+#undef GUARDED
 
 static inline void qsi_journal_lock(struct qsi_journal *journal)
+    QSI_ACQUIRES(qsi_store_mutex) QSI_UNCHECKED
 {
     if (journal->options.lock != NULL) {
         journal->options.lock(journal->options.lock_context);
     }
 }
 
+/* No other thread knows of the journal: it is being opened, or freed. */
+static inline void qsi_journal_is_private(const struct qsi_journal *journal)
+    QSI_ASSUMES(qsi_store_mutex)
+{
+    (void)journal;
+}
+
 static inline void qsi_journal_unlock(struct qsi_journal *journal)
+    QSI_RELEASES(qsi_store_mutex) QSI_UNCHECKED
 {
     if (journal->options.unlock != NULL) {
         journal->options.unlock(journal->options.lock_context);

@@ -95,7 +95,7 @@ static qs_status make_first(struct qsi_journal *journal, const struct leftovers 
 }
 
 static qs_status first_file(struct qsi_journal *journal, struct leftovers *leftovers,
-                            qs_error *error)
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_spare spare = {0};
     uint32_t highest = leftovers->used_upto;
@@ -217,6 +217,7 @@ qs_status qsi_journal_open(struct qsi_journal **journal_out, qs_env *env, qs_dir
     if (journal == NULL) {
         return qsi_fail(error, QS_ENOMEM, "journal");
     }
+    qsi_journal_is_private(journal);
     journal->env = env;
     journal->root = root;
     journal->dir = dir;
@@ -255,6 +256,7 @@ void qsi_journal_close(struct qsi_journal *journal)
     if (journal == NULL) {
         return;
     }
+    qsi_journal_is_private(journal);
     qsi_entries_fini(&journal->open);
     qsi_entries_fini(&journal->sealed);
     qsi_journal_close_spares(journal);
@@ -297,6 +299,7 @@ qs_status qsi_journal_give_up(const struct qsi_journal *journal, struct qsi_mani
 qs_status qsi_journal_close_clean(struct qsi_journal *journal, struct qsi_manifest *manifest,
                                   qs_error *error)
 {
+    qsi_journal_is_private(journal);
     QS_ASSERT(journal->durable_lsn == journal->appended_lsn);
     qsi_journal_close_spares(journal); /* replacing the manifest takes a descriptor */
     manifest->clean = true;

@@ -27,6 +27,7 @@ static uint64_t usable(uint64_t room, uint64_t entry_bytes)
 }
 
 static uint64_t room_in_all(const struct qsi_journal *journal, uint64_t entry_bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t room = usable(journal->room_bytes, entry_bytes);
 
@@ -89,7 +90,7 @@ static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_fr
     return size >= least ? size : qsi_round_up(least, QSI_JOURNAL_FILE_BYTES_MIN);
 }
 
-static bool grows_fast(struct qsi_journal *journal)
+static bool grows_fast(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = journal->env->monotonic_ns(journal->env);
     uint64_t elapsed_ms = (now - journal->last_spare_ns) / 1000000 + 1;

@@ -279,11 +279,19 @@ bool qsi_journal_has_unmarked(const struct qsi_journal *journal)
     return journal->options.sync && journal->durable_lsn > journal->marked_upto;
 }
 
+/* By the leader, without the lock: nobody else moves it. */
+static uint64_t durable_lsn_as_leader(const struct qsi_journal *journal) QSI_UNCHECKED
+{
+    return journal->durable_lsn;
+}
+
 qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
 {
+    uint64_t durable_lsn = durable_lsn_as_leader(journal);
+
     QS_ASSERT(journal->sealed.count == 0);
-    QS_DCHECK(journal->durable_lsn >= journal->marked_upto);
-    QS_TRY(write_mark(journal, journal->durable_lsn, error));
+    QS_DCHECK(durable_lsn >= journal->marked_upto);
+    QS_TRY(write_mark(journal, durable_lsn, error));
     return sync_file(journal, journal->file, journal->header.number, error);
 }
 

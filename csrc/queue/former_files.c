@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static struct qsi_former_file *append(struct qsi_segment *segment)
+static struct qsi_former_file *append(struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_former_file *grown =
         qsi_realloc(segment->formers, (segment->former_count + UINT64_C(1)) * sizeof *grown);

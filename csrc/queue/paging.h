@@ -58,9 +58,9 @@ qs_status qsi_flush_leave_file(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_m
 qs_status qsi_flush_encode(const struct qsi_flush *flush,
                            struct qsi_carried *carried) QS_MUST_CHECK;
 /* Before encode: the flush needs its segment no longer, which others may do with as they like. */
-void qsi_flush_detach(struct qsi_flush *flush);
+void qsi_flush_detach(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex);
 /* done: run went well.  The queue may have retired messages meanwhile, but still exists. */
-void qsi_flush_end(struct qsi_flush *flush, bool done);
+void qsi_flush_end(struct qsi_flush *flush, bool done) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- loading ---- */
 
@@ -88,13 +88,16 @@ enum qsi_page_in_begun {
 /* What the first ready messages that are not in memory need next: the state of a segment, or
  * content. */
 enum qsi_page_in_begun qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi_queue *queue,
-                                         uint64_t bytes_max) QS_MUST_CHECK;
+                                         uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The state of this segment, for which no job is under way; QS_ENOMEM. */
-qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The content of a live message whose state is in memory, and of some behind it. */
 enum qsi_page_in_begun qsi_page_in_message(struct qsi_page_in *page_in, struct qsi_queue *queue,
                                            struct qsi_segment *segment, uint32_t slot,
-                                           uint64_t bytes_max) QS_MUST_CHECK;
+                                           uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 /* After run failed: only the first message is tried next, or becomes one that is damaged. */
@@ -103,24 +106,29 @@ void qsi_page_in_narrow(struct qsi_page_in *page_in);
  * is damaged. */
 qs_status qsi_page_in_damaged(struct qsi_page_in *page_in) QS_MUST_CHECK;
 /* QS_ENOMEM: nothing was taken over. */
-qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done) QS_MUST_CHECK;
+qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Instead of end: the caller gets what was read, of messages that stay on the disk alone.
  * load_out: its chunk and rows are the caller's; chunk NULL: nothing was read. */
-void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out);
+void qsi_page_in_take(struct qsi_page_in *page_in, struct qsi_segment_load *load_out)
+    QSI_REQUIRES(qsi_store_mutex);
 /* How many ready messages from the head on are in memory, limit at most; *missing_out: one
  * behind them is not. */
-uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out);
+uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool *missing_out)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- dropping ---- */
 
 /* May the run's content leave memory?  False: for want of memory it stays. */
-bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run);
+bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Drops content that is flushed, of messages that are out or behind the first keep_count ready
  * ones, until bytes were dropped from the queue's share.  Returns how many bytes. */
-uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes);
+uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Drops bitmaps that the disk has too, of segments without content behind the first that lacks
  * some and the one behind that. */
-void qsi_queue_drop_states(struct qsi_queue *queue);
+void qsi_queue_drop_states(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 /* Writes a changed state to its areas. */
 struct qsi_state_write {
@@ -140,19 +148,22 @@ struct qsi_state_write {
 };
 /* The next segment, from number on, whose changed state could be dropped if it were written;
  * NULL: none. */
-struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number);
+struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number)
+    QSI_REQUIRES(qsi_store_mutex);
 /* All areas that do not tell the present state, so that it can leave memory. */
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,
-                                struct qsi_segment *segment) QS_MUST_CHECK;
+                                struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* That of the segment's file alone, for those who name it.  REQUIRES the file. */
 qs_status qsi_state_write_begin_file(struct qsi_state_write *write, struct qsi_queue *queue,
-                                     struct qsi_segment *segment) QS_MUST_CHECK;
+                                     struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_state_write_run(struct qsi_state_write *write, struct qsi_index *index,
                               struct qsi_index *transient_index, qs_error *error) QS_MUST_CHECK;
 /* As of flush, after run returned QS_ECORRUPT. */
 qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-void qsi_state_write_end(struct qsi_state_write *write, bool done);
+void qsi_state_write_end(struct qsi_state_write *write, bool done) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- what RabbitMQ would show ---- */
 
@@ -162,6 +173,6 @@ struct qsi_queue_measure {
     uint64_t disk_bytes;
 };
 void qsi_queue_measure(const struct qsi_queue *queue, const struct qsi_index *index,
-                       struct qsi_queue_measure *measure_out);
+                       struct qsi_queue_measure *measure_out) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

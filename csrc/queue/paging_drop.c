@@ -11,6 +11,7 @@
 
 /* How many of the run's messages are ready. */
 static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t seq = run->first_seq;
@@ -59,6 +60,7 @@ uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, ui
 /* ---- states ---- */
 
 static bool has_run(const struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
     uint32_t index = qsi_queue_find_run(queue, first_seq);
@@ -69,6 +71,7 @@ static bool has_run(const struct qsi_queue *queue, const struct qsi_segment *seg
 
 /* Could the state go, once the disk has it? */
 static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
@@ -80,7 +83,7 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
 /* The index of the first segment whose state may go: behind the first that lacks content, and
  * behind the one that is read after it.  Whoever loads content has that one's state loaded
  * first, and would have to again. */
-static uint32_t first_droppable(const struct qsi_queue *queue)
+static uint32_t first_droppable(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_next_paged(queue, qsi_queue_first_paged(queue) + 1) + 1;
 }
@@ -88,7 +91,7 @@ static uint32_t first_droppable(const struct qsi_queue *queue)
 /* The next segment from index on whose state may go once the disk has it; NULL: none is.  Nobody
  * comes for one of which all messages are delayed. */
 static struct qsi_segment *next_droppable(const struct qsi_queue *queue, uint32_t *index_io,
-                                          uint32_t droppable)
+                                          uint32_t droppable) QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->delayed_count == 0 && *index_io < droppable) {
         *index_io = droppable;
@@ -143,7 +146,7 @@ static void free_state_write(struct qsi_state_write *write)
 
 /* A column of the whole segment; what the segment in memory does not cover is filled with fill. */
 static void *copy_column(const struct qsi_segment *segment, const void *column, size_t value_bytes,
-                         uint32_t words, int fill)
+                         uint32_t words, int fill) QSI_REQUIRES(qsi_store_mutex)
 {
     size_t slot_bytes = QSI_WORD_BITS * value_bytes;
     uint8_t *copy = qsi_alloc(words * slot_bytes);
@@ -156,7 +159,7 @@ static void *copy_column(const struct qsi_segment *segment, const void *column, 
 }
 
 static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_segment *segment,
-                              uint32_t words)
+                              uint32_t words) QSI_REQUIRES(qsi_store_mutex)
 {
     if (segment->deliveries != NULL) {
         state->deliveries = copy_column(segment, segment->deliveries, 1, words, 0);
@@ -181,6 +184,7 @@ static qs_status copy_columns(struct qsi_segment_state *state, const struct qsi_
 
 /* The messages of one kind that are settled; those of the other kind count as settled. */
 static void copy_settled(uint64_t *settled, const struct qsi_segment *segment, bool of_transients)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t base = segment->word_base;
 
@@ -191,7 +195,7 @@ static void copy_settled(uint64_t *settled, const struct qsi_segment *segment, b
     }
 }
 
-static qs_status copy_state(struct qsi_state_write *write)
+static qs_status copy_state(struct qsi_state_write *write) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = write->segment;
     uint32_t words = qsi_queue_words(write->queue);
@@ -211,6 +215,7 @@ static qs_status copy_state(struct qsi_state_write *write)
 
 static qs_status begin_state_write(struct qsi_state_write *write, struct qsi_queue *queue,
                                    struct qsi_segment *segment, bool of_file, bool of_transients)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status;
 

@@ -33,6 +33,7 @@ static void free_flush(struct qsi_flush *flush)
  * bytes_max.  Counts the runs. */
 static uint64_t flush_limit(const struct qsi_queue *queue, uint64_t from_seq, uint64_t end_seq,
                             uint64_t bytes_max, uint32_t *run_count_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = 0;
     uint32_t count = 0;
@@ -86,7 +87,7 @@ static uint32_t flush_words(const struct qsi_flush *flush)
     return qsi_bitmap_words(flush->to);
 }
 
-static qs_status note_deliveries(struct qsi_flush *flush)
+static qs_status note_deliveries(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = flush->segment;
     uint32_t base = segment->word_base * QSI_WORD_BITS;
@@ -107,7 +108,7 @@ static qs_status note_deliveries(struct qsi_flush *flush)
     return QS_OK;
 }
 
-static qs_status note_live(struct qsi_flush *flush)
+static qs_status note_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = flush->queue;
     const struct qsi_segment *segment = flush->segment;
@@ -152,6 +153,7 @@ void qsi_flush_refresh(struct qsi_flush *flush)
 
 /* Passes over segments without live messages. */
 static struct qsi_segment *segment_to_flush(const struct qsi_queue *queue, uint64_t *seq_io)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
 

@@ -10,6 +10,7 @@
  * messages takes no more memory than it took before.  False: not as many are live as there
  * should be. */
 static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, uint32_t *end_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = page_in->segment;
     uint32_t words = qsi_queue_words(page_in->queue);
@@ -30,6 +31,7 @@ static bool live_words(const struct qsi_page_in *page_in, uint32_t *first_out, u
 
 /* A column, cut to the words that the segment has. */
 static void *take_column(const struct qsi_segment *segment, void *column, size_t value_bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     size_t base = (size_t)segment->word_base * QSI_WORD_BITS * value_bytes;
     size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * value_bytes;
@@ -42,6 +44,7 @@ static void *take_column(const struct qsi_segment *segment, void *column, size_t
 
 /* A bitmap, likewise. */
 static uint64_t *take_bitmap(const struct qsi_segment *segment, uint64_t *bits)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     size_t bytes = segment->word_count * sizeof *bits;
     uint64_t *fitting;
@@ -52,7 +55,7 @@ static uint64_t *take_bitmap(const struct qsi_segment *segment, uint64_t *bits)
 }
 
 /* Takes over the counts of the words that the segment has. */
-static void install_deliveries(struct qsi_page_in *page_in)
+static void install_deliveries(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
     uint8_t *deliveries = page_in->state.deliveries;
@@ -69,7 +72,7 @@ static void install_deliveries(struct qsi_page_in *page_in)
 }
 
 /* When the first ready message expires is known from now on. */
-static void install_expiries(struct qsi_page_in *page_in)
+static void install_expiries(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
 
@@ -87,7 +90,7 @@ static void install_expiries(struct qsi_page_in *page_in)
 }
 
 /* What is delayed first: it is not ready, for all others. */
-static qs_status install_dues(struct qsi_page_in *page_in)
+static qs_status install_dues(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
     uint64_t *dues = page_in->state.dues;
@@ -100,7 +103,7 @@ static qs_status install_dues(struct qsi_page_in *page_in)
     return qsi_queue_install_dues(page_in->queue, segment, dues);
 }
 
-static void install_columns(struct qsi_page_in *page_in)
+static void install_columns(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment *segment = page_in->segment;
 
@@ -119,7 +122,7 @@ static void install_columns(struct qsi_page_in *page_in)
 }
 
 /* The queue went on behind the segment when it could not be read: the file does not tell. */
-static void settle_never_given(struct qsi_page_in *page_in)
+static void settle_never_given(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = page_in->queue->shared->entries;
     uint32_t given_end = page_in->segment->given_end;

@@ -15,6 +15,7 @@
  * begins.  False: none is. */
 static bool first_missing(const struct qsi_queue *queue, const struct qsi_segment *segment,
                           uint32_t slot, uint32_t *slot_out, uint32_t *end_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
@@ -146,7 +147,7 @@ qs_status qsi_page_in_state(struct qsi_page_in *page_in, struct qsi_segment *seg
 /* Live messages in slots [slot, end), all of one file. */
 static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *queue,
                                struct qsi_segment *segment, uint32_t slot, uint32_t end,
-                               uint64_t bytes_max)
+                               uint64_t bytes_max) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t *wanted = qsi_zalloc(qsi_queue_words(queue) * sizeof *wanted);
     bool mixed = queue->container.durable &&

@@ -67,7 +67,7 @@ static uint32_t stored_rows(const struct qsi_run *run, uint32_t first_row, uint6
 /* Messages in one word of a segment, all in run, or, without one, not in memory. */
 static void measure_word(const struct qsi_queue *queue, const struct qsi_segment *segment,
                          const struct qsi_run *run, uint32_t word, uint64_t mask,
-                         struct sub_queues *sub)
+                         struct sub_queues *sub) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t live = qsi_segment_live(queue, segment, word) & mask;
     uint64_t ready = qsi_segment_ready(queue, segment, word) & mask;
@@ -92,7 +92,7 @@ static void measure_word(const struct qsi_queue *queue, const struct qsi_segment
 }
 
 static void measure_segment(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                            struct sub_queues *sub)
+                            struct sub_queues *sub) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
     uint32_t slot = segment->word_base * QSI_WORD_BITS;

@@ -130,7 +130,7 @@ struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_
 
 /* The first ready messages of a segment are in its first_word.  NULL: there is none. */
 static enum qsi_take find_ready(const struct qsi_queue *queue, struct qsi_segment *segment,
-                                uint64_t *ready_out)
+                                uint64_t *ready_out) QSI_REQUIRES(qsi_store_mutex)
 {
     if (segment == NULL) {
         return QSI_TAKE_EMPTY;
@@ -248,7 +248,7 @@ bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io)
 
 /* Some messages of a word are ready again. */
 static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask)
+                       uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = qsi_popcount(mask);
 

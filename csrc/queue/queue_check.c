@@ -15,7 +15,7 @@ struct tally {
 
 /* No message that waits is due, or expires, before it is said to. */
 static void check_times(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                        uint32_t at, uint64_t ready)
+                        uint32_t at, uint64_t ready) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t delayed = segment->delays != NULL ? segment->delays->bits[at] : 0;
 
@@ -36,6 +36,7 @@ static void check_times(const struct qsi_queue *queue, const struct qsi_segment 
 
 /* Content that is not flushed is in memory. */
 static void check_unflushed(const struct qsi_queue *queue, uint64_t word_seq, uint64_t live)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (; live != 0; live &= live - 1) {
         uint64_t seq = word_seq + (uint32_t)__builtin_ctzll(live);
@@ -48,6 +49,7 @@ static void check_unflushed(const struct qsi_queue *queue, uint64_t word_seq, ui
 }
 
 static void check_state(const struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_queue_first_seq(queue, segment);
     uint32_t ready_count = 0, out_count = 0, delayed_count = 0, transient_count = 0;
@@ -80,6 +82,7 @@ static void check_state(const struct qsi_queue *queue, const struct qsi_segment 
 }
 
 static void check_segment(const struct qsi_queue *queue, uint32_t index, struct tally *tally)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = qsi_queue_segment_at(queue, index);
     uint32_t entries = queue->shared->entries;
@@ -114,6 +117,7 @@ static void check_segment(const struct qsi_queue *queue, uint32_t index, struct 
 
 /* The live messages of a run, by the states of their segments, which are in memory with it. */
 static uint64_t live_in_run(const struct qsi_queue *queue, const struct qsi_run *run)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t live = 0;
@@ -137,7 +141,7 @@ static uint64_t live_in_run(const struct qsi_queue *queue, const struct qsi_run 
     return live;
 }
 
-static void check_runs(const struct qsi_queue *queue)
+static void check_runs(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t ram_bytes = 0, ram_count = 0, end = 0;
 
@@ -160,7 +164,7 @@ static void check_runs(const struct qsi_queue *queue)
 /* ---- the queue ---- */
 
 /* As far as all states are in memory. */
-static void check_bytes(const struct qsi_queue *queue)
+static void check_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t bytes = 0;
 
@@ -174,7 +178,7 @@ static void check_bytes(const struct qsi_queue *queue)
     QS_DCHECK(queue->ready_bytes == bytes);
 }
 
-static void check_sum(const struct qsi_queue *queue)
+static void check_sum(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue_sum *sum = queue->sum;
     uint64_t bit = UINT64_C(1) << (queue->place % QSI_WORD_BITS);

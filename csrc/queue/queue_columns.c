@@ -15,6 +15,7 @@
 /* ---- room ---- */
 
 static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->expiries;
 
@@ -31,6 +32,7 @@ static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *seg
 }
 
 static qs_status cover_sizes(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->sizes;
 
@@ -46,6 +48,7 @@ static qs_status cover_sizes(struct qsi_queue *queue, struct qsi_segment *segmen
 }
 
 static qs_status cover(struct qsi_queue *queue, uint64_t count, bool expiries, bool sizes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t last = (queue->container.next_seq + count - 1) / entries;
@@ -87,7 +90,7 @@ qs_status qsi_queue_reserve_times(struct qsi_queue *queue, const uint8_t *record
 
 /* The queue's time to live, or the message's own if that is shorter. */
 static uint64_t expiry_of(const struct qsi_queue *queue, const struct qsi_messages *view,
-                          uint32_t row)
+                          uint32_t row) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t own_ms = qsi_messages_expiration(view, row);
     uint64_t ttl_us = queue->ttl_us, due_us, from_us;
@@ -147,6 +150,7 @@ void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *
 /* ---- ready, or not any more ---- */
 
 static uint64_t bytes_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const uint32_t *sizes = segment->sizes + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
     uint64_t bytes = 0;
@@ -211,6 +215,7 @@ void qsi_queue_recount_bytes(struct qsi_queue *queue)
 /* Of the ready messages of one word, those that have expired.  The others move *earliest_io. */
 static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segment *segment,
                            uint32_t word, uint64_t now_us, uint64_t *earliest_io)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const uint64_t *expiries =
         segment->expiries + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
@@ -230,6 +235,7 @@ static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segme
 /* The next stretch of one segment; false: it has no more, and says when it will. */
 static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
                                struct qsi_expiry_walk *walk, struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t end = segment->word_base + segment->word_count;
     uint32_t word = walk->word > segment->word_base ? walk->word : segment->word_base;
@@ -257,7 +263,7 @@ static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segm
     return false;
 }
 
-static void tell_earliest(struct qsi_queue *queue)
+static void tell_earliest(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     queue->earliest = QSI_NEVER;
     for (uint32_t i = 0; i < queue->segment_count; i++) {

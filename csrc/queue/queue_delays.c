@@ -211,6 +211,7 @@ void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, u
 
 /* They are delayed no longer. */
 static void lift(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = qsi_popcount(mask);
 
@@ -253,6 +254,7 @@ uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot)
 /* Of one segment. */
 static uint64_t release_in_segment(struct qsi_queue *queue, struct qsi_segment *segment,
                                    uint64_t now_us, uint64_t count_max)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_delays *delays = segment->delays;
     uint64_t count = 0;

@@ -13,7 +13,7 @@
 
 /* Of one word: those with a delivery behind them, where no count is kept. */
 static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                               uint32_t at)
+                               uint32_t at) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t slot = (segment->word_base + at) * QSI_WORD_BITS;
 
@@ -44,6 +44,7 @@ qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue, struct qsi_
 }
 
 static uint8_t *count_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return &segment->deliveries[(word - segment->word_base) * QSI_WORD_BITS +
                                 (uint32_t)__builtin_ctzll(mask)];
@@ -51,6 +52,7 @@ static uint8_t *count_of(const struct qsi_segment *segment, uint32_t word, uint6
 
 /* REQUIRES that counts are kept. */
 static void count(struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (; mask != 0; mask &= mask - 1) {
         uint8_t *deliveries = count_of(segment, word, mask);
@@ -123,6 +125,7 @@ void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, u
 /* ---- after a crash ---- */
 
 static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t base = segment->word_base * QSI_WORD_BITS;
 

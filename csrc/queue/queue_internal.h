@@ -33,9 +33,10 @@ static inline uint64_t qsi_word_range(uint32_t word, uint32_t from, uint32_t to)
 /* ---- counting (queue.c) ---- */
 
 /* The queue has count more ready messages than before. */
-void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count);
-void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count);
+void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count) QSI_REQUIRES(qsi_store_mutex);
 static inline void qsi_queue_more_ready(struct qsi_queue *queue, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     queue->ready_count += count;
     if (QS_UNLIKELY(queue->sum != NULL)) {
@@ -43,6 +44,7 @@ static inline void qsi_queue_more_ready(struct qsi_queue *queue, uint64_t count)
     }
 }
 static inline void qsi_queue_fewer_ready(struct qsi_queue *queue, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK(queue->ready_count >= count);
     queue->ready_count -= count;
@@ -54,6 +56,7 @@ static inline void qsi_queue_fewer_ready(struct qsi_queue *queue, uint64_t count
  * sums do not know what restored segments have, and may pass below 0 until qsi_queue_recount_bytes:
  * both wrap around. */
 static inline void qsi_queue_more_bytes(struct qsi_queue *queue, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     queue->ready_bytes += bytes;
     if (queue->sum != NULL) {
@@ -61,6 +64,7 @@ static inline void qsi_queue_more_bytes(struct qsi_queue *queue, uint64_t bytes)
     }
 }
 static inline void qsi_queue_fewer_bytes(struct qsi_queue *queue, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     queue->ready_bytes -= bytes;
     if (queue->sum != NULL) {
@@ -69,6 +73,7 @@ static inline void qsi_queue_fewer_bytes(struct qsi_queue *queue, uint64_t bytes
 }
 /* A ready message expires then, or a delayed one is due. */
 static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t earliest)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (earliest < queue->earliest) {
         queue->earliest = earliest;
@@ -82,11 +87,12 @@ static inline void qsi_queue_note_earliest(struct qsi_queue *queue, uint64_t ear
 
 /* Which slots of a word have been given out. */
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                              uint32_t word);
+                              uint32_t word) QSI_REQUIRES(qsi_store_mutex);
 /* The state is no longer what the state areas tell. */
-void qsi_segment_dirty_state(struct qsi_segment *segment);
+void qsi_segment_dirty_state(struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex);
 /* Which messages of a word end with the process. */
 static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, uint32_t word)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = word - segment->word_base;
 
@@ -95,30 +101,36 @@ static inline uint64_t qsi_segment_transient(const struct qsi_segment *segment, 
                : 0;
 }
 /* Has it messages in a file that is not the transient one, or had it before that was left? */
-bool qsi_segment_has_own_file(const struct qsi_segment *segment);
+bool qsi_segment_has_own_file(const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex);
 /* The files tell the present state: it may leave memory. */
 static inline bool qsi_segment_is_told(const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return (!qsi_segment_has_own_file(segment) || !segment->state_dirty) &&
            (segment->transient_count == 0 || !segment->transients_dirty);
 }
 /* budget: from which its bytes go; NULL: nobody counts them any more. */
-void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment);
+void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* NULL: there is none. */
-struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue);
+struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
 /* A segment without state behind the others. */
 qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
-                                   struct qsi_segment **segment_out) QS_MUST_CHECK;
+                                   struct qsi_segment **segment_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The segment of slots [first_slot, ...) and room for slots below end_slot. */
 qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t first_slot,
-                          uint32_t end_slot) QS_MUST_CHECK;
+                          uint32_t end_slot) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Segments behind the one of next_seq, for which room was made that nobody took, go. */
-void qsi_queue_drop_reserved(struct qsi_queue *queue);
+void qsi_queue_drop_reserved(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* State for the next count sequences. */
-qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Takes a segment out of the queue: for freeing, or for those who see to its file and its
  * references. */
-void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment);
+void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Room for count more pointers at the end of an array that gives up its front. */
 qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
                                uint32_t *capacity_io, uint32_t count) QS_MUST_CHECK;
@@ -127,22 +139,26 @@ qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t us
 
 struct qsi_page_in;
 /* QS_ECORRUPT: what was read does not fit what is known of the segment. */
-qs_status qsi_page_in_install_state(struct qsi_page_in *page_in) QS_MUST_CHECK;
-qs_status qsi_page_in_install_content(struct qsi_page_in *page_in) QS_MUST_CHECK;
+qs_status qsi_page_in_install_state(struct qsi_page_in *page_in)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- former files (former_files.c) ---- */
 
-void qsi_segment_free_formers(struct qsi_segment *segment);
+void qsi_segment_free_formers(struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- runs (queue_runs.c) ---- */
 
 /* Room for count more runs. */
-qs_status qsi_queue_reserve_runs(struct qsi_queue *queue, uint32_t count) QS_MUST_CHECK;
+qs_status qsi_queue_reserve_runs(struct qsi_queue *queue, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Takes runs [from, to) out of the array, and frees one that goes. */
-void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to);
-void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run);
+void qsi_queue_close_gap(struct qsi_queue *queue, uint32_t from, uint32_t to)
+    QSI_REQUIRES(qsi_store_mutex);
+void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex);
 /* The index of the run that holds seq, or run_count. */
-uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq);
+uint32_t qsi_queue_look_up_run(struct qsi_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
 /* Does the message end with the process?  Rows with delivery mode 1 are journalled along with
  * the others of their batch. */
 bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row);
@@ -151,47 +167,54 @@ void qsi_queue_add_ref(struct qsi_queue *queue, const struct qsi_run *run, uint3
     QSI_REQUIRES(qsi_store_mutex);
 /* Drops the references of messages that are settled: bit i stands for row first_row + i. */
 void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
-                         uint64_t mask);
+                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Memory to note settled messages in whose content is on the disk only. */
-qs_status qsi_segment_cover_releases(struct qsi_queue *queue,
-                                     struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_segment_cover_releases(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The segment leaves its queue: nobody counts that memory any more, and without a note it goes. */
-void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment);
+void qsi_segment_leave_releases(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Settled messages whose content is on the disk only: their references are dropped when somebody
  * has read them. */
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                             uint64_t mask);
+                             uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Messages of one word were settled: what their content holds is let go. */
 void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                      uint64_t mask);
+                      uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- columns (queue_columns.c) ---- */
 
 /* Room for the columns that the queue wants of the next count messages. */
-qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count) QS_MUST_CHECK;
+qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Notes them for the run's messages [row, row + count), in slots from slot on. */
 void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                            const struct qsi_run *run, uint32_t row, uint32_t count);
+                            const struct qsi_run *run, uint32_t row, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex);
 static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->ttl_us != QSI_NEVER || queue->counts_bytes;
 }
 /* Of the bodies of a segment's ready messages; 0 where nobody counts them. */
-uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment);
+uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Columns that were loaded count in the budget from now on. */
-void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment);
+void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Messages of one word became ready, or are not any more. */
 void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                           uint64_t mask);
+                           uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *segment,
-                             uint32_t word, uint64_t mask);
+                             uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- delays (queue_delays.c) ---- */
 
 /* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those
  * that are not due yet are delayed. */
 void qsi_queue_note_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                         const struct qsi_run *run, uint32_t row, uint32_t count);
+                         const struct qsi_run *run, uint32_t row, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The delays with room for word_count words; NULL: out of memory.  What there was stays the
  * caller's. */
 struct qsi_delays *qsi_delays_widen(const struct qsi_delays *delays, uint32_t old_word_count,
@@ -204,36 +227,39 @@ static inline uint64_t qsi_delays_ram(uint64_t slots)
 }
 /* Delayed messages of one word are ready, or not delayed any more because they are settled. */
 void qsi_queue_undelay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask);
+                       uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 void qsi_queue_forget_delayed(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                              uint64_t mask);
+                              uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* A state that was loaded: which of its live messages are delayed.  dues: by slot from word_base
  * on. */
 qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *segment,
-                                 const uint64_t *dues) QS_MUST_CHECK;
+                                 const uint64_t *dues) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* A column of all slots of the segment, in memory of its own; NULL: out of memory. */
-uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t words) QS_MUST_CHECK;
+uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t words)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- settling (queue.c) ---- */
 
 /* Some messages of a word that were not ready are, in the counts of the queue. */
 void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                              uint64_t mask);
+                              uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 
 /* Ready messages of one word are out. */
 void qsi_queue_reserve_removal(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                               uint64_t mask);
+                               uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 
 /* Settles all that is ready or delayed in a segment whose state is on the disk: nothing of it is
  * in memory. */
-void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment);
+void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Settles what is ready or delayed among slots [from, to).  REQUIRES state. */
 void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
-                              uint32_t to);
+                              uint32_t to) QSI_REQUIRES(qsi_store_mutex);
 /* One more delivery for each message, or one less; without memory it does not count. */
 void qsi_segment_count_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
-                                  uint32_t word, uint64_t mask);
-void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask);
+                                  uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
+void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- flushing (paging_flush.c, paging_carry.c) ---- */
 
@@ -247,8 +273,9 @@ struct qsi_flush_run {
 
 /* The index of the first segment from index on with ready messages that are not in memory, or
  * segment_count. */
-uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index);
+uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
+    QSI_REQUIRES(qsi_store_mutex);
 /* As next_paged, from the head of the queue on. */
-uint32_t qsi_queue_first_paged(const struct qsi_queue *queue);
+uint32_t qsi_queue_first_paged(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -44,7 +44,7 @@ static qs_status leave_flushed_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_
     return qsi_flush_leave_file(&flush_job_of(job)->flush);
 }
 
-static void end_flush(struct qsi_job *job, bool done)
+static void end_flush(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_flush_end(&flush_job_of(job)->flush, done);
     qsi_free(job);
@@ -119,7 +119,7 @@ static qs_status leave_state_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_mu
     return qsi_state_write_leave_file(&state_job_of(job)->write);
 }
 
-static void end_state(struct qsi_job *job, bool done)
+static void end_state(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_state_write_end(&state_job_of(job)->write, done);
     qsi_free(job);

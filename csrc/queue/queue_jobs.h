@@ -31,18 +31,21 @@ qs_status qsi_flush_job_begin(struct qsi_queue *queue, uint64_t from_seq, uint64
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* is_named: the state of the segment's file alone, by the checkpoint that is being made. */
 qs_status qsi_state_job_begin(struct qsi_queue *queue, struct qsi_segment *segment, bool is_named,
-                              struct qsi_state_job **job_out) QS_MUST_CHECK;
+                              struct qsi_state_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- the operations of container.h ---- */
 
 qs_status qsi_queue_begin_flush(struct qsi_queue *queue, uint64_t bytes_max,
                                 struct qsi_job **job_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-qs_status qsi_queue_begin_state(struct qsi_queue *queue, struct qsi_job **job_out) QS_MUST_CHECK;
+qs_status qsi_queue_begin_state(struct qsi_queue *queue, struct qsi_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_queue_snapshot(struct qsi_queue *queue, struct qsi_carried *carried,
                              struct qsi_snapshot **snapshot_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 qs_status qsi_queue_restore_record(struct qsi_queue *queue, const uint8_t *record,
-                                   uint64_t *next_seq_io, qs_error *error) QS_MUST_CHECK;
+                                   uint64_t *next_seq_io, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

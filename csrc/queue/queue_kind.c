@@ -17,19 +17,19 @@ static inline struct qsi_queue *queue_of(struct qsi_container *container)
 }
 
 static qs_status reserve(struct qsi_container *container, uint32_t run_count,
-                         uint64_t message_count, bool any_transient)
+                         uint64_t message_count, bool any_transient) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_reserve(queue_of(container), run_count, message_count, any_transient);
 }
 
 static qs_status reserve_one(struct qsi_container *container, struct qsi_chunk *chunk,
-                             bool journalled)
+                             bool journalled) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_reserve_message(queue_of(container), chunk, journalled);
 }
 
 static qs_status reserve_times(struct qsi_container *container, const uint8_t *record,
-                               uint64_t count)
+                               uint64_t count) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_reserve_times(queue_of(container), record, count);
 }
@@ -49,56 +49,58 @@ static uint64_t append_one(struct qsi_container *container, struct qsi_chunk *ch
 }
 
 static enum qsi_take take(struct qsi_container *container, uint32_t max_count,
-                          struct qsi_stretch *stretch_out)
+                          struct qsi_stretch *stretch_out) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_take(queue_of(container), max_count, stretch_out);
 }
 
 static void untake(struct qsi_container *container, struct qsi_stretch *stretch,
-                   uint32_t keep_count)
+                   uint32_t keep_count) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_untake(queue_of(container), stretch, keep_count);
 }
 
 static void settle(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
-                   uint64_t mask)
+                   uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_settle(queue_of(container), segment, word, mask);
 }
 
 static void requeue(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
-                    uint64_t mask)
+                    uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_requeue(queue_of(container), segment, word, mask);
 }
 
 static void give_back(struct qsi_container *container, struct qsi_segment *segment, uint32_t word,
-                      uint64_t mask)
+                      uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_give_back(queue_of(container), segment, word, mask);
 }
 
 static uint64_t purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_purge(queue_of(container), visit, context);
 }
 
-static uint64_t purge_ranges(const struct qsi_container *container)
+static uint64_t purge_ranges(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_purge_ranges((const struct qsi_queue *)(const void *)container);
 }
 
 static uint64_t drop_content(struct qsi_container *container, uint64_t keep_count, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_drop_content(queue_of(container), keep_count, bytes);
 }
 
-static void drop_states(struct qsi_container *container)
+static void drop_states(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_drop_states(queue_of(container));
 }
 
-static uint64_t unflushed_bytes(const struct qsi_container *container)
+static uint64_t unflushed_bytes(const struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_unflushed_bytes((const struct qsi_queue *)(const void *)container);
 }
@@ -110,6 +112,7 @@ static qs_status begin_flush(struct qsi_container *container, uint64_t bytes_max
 }
 
 static qs_status begin_state(struct qsi_container *container, struct qsi_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_begin_state(queue_of(container), job_out);
 }
@@ -121,37 +124,39 @@ static qs_status snapshot(struct qsi_container *container, struct qsi_carried *c
 }
 
 static qs_status restore(struct qsi_container *container, const uint8_t *record,
-                         uint64_t *next_seq_io, qs_error *error)
+                         uint64_t *next_seq_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_restore_record(queue_of(container), record, next_seq_io, error);
 }
 
-static void start_at(struct qsi_container *container, uint64_t seq)
+static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_start_at(queue_of(container), seq);
 }
 
 static qs_status skip_to(struct qsi_container *container, uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_skip_to(queue_of(container), seq);
 }
 
 static qs_status replay_settle(struct qsi_container *container, const struct qsi_settle *settle)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_replay_settle(queue_of(container), settle);
 }
 
-static qs_status mark_all_seen(struct qsi_container *container)
+static qs_status mark_all_seen(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_queue_mark_all_seen(queue_of(container));
 }
 
-static void abandon(struct qsi_container *container)
+static void abandon(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_abandon(queue_of(container));
 }
 
-static void fini(struct qsi_container *container)
+static void fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_queue_fini(queue_of(container));
 }

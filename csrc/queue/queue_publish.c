@@ -12,6 +12,7 @@
 
 /* Room to mark the next count messages as transient. */
 static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t last = (queue->container.next_seq + count - 1) / entries;
@@ -43,7 +44,7 @@ qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_
 /* Of a durable queue: which of the run's messages [row, row + count), in slots from slot on, end
  * with the process. */
 static void mark_transient(struct qsi_segment *segment, uint32_t slot, const struct qsi_run *run,
-                           uint32_t row, uint32_t count)
+                           uint32_t row, uint32_t count) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t before = segment->transient_count;
 
@@ -62,6 +63,7 @@ static void mark_transient(struct qsi_segment *segment, uint32_t slot, const str
 
 /* Counts the run's messages from row on in. */
 static void count_in(struct qsi_queue *queue, const struct qsi_run *run, uint32_t row)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t seq = run->first_seq + row;
@@ -126,7 +128,7 @@ uint64_t qsi_queue_push_run(struct qsi_queue *queue, struct qsi_run *run)
 
 /* ---- one by one ---- */
 
-static struct qsi_run *last_run(const struct qsi_queue *queue)
+static struct qsi_run *last_run(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->run_count > 0 ? qsi_queue_run_at(queue, queue->run_count - 1) : NULL;
 }
@@ -146,7 +148,7 @@ static qs_status grow_singles(struct qsi_run *run)
 
 /* Can the last run take one more message of that kind (memory aside)? */
 static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk *chunk,
-                           bool journalled)
+                           bool journalled) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_run *run = last_run(queue);
 
@@ -156,6 +158,7 @@ static bool last_run_takes(const struct qsi_queue *queue, const struct qsi_chunk
 }
 
 static qs_status reserve_single(struct qsi_queue *queue, struct qsi_chunk *chunk, bool journalled)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_run *run;
 
@@ -226,6 +229,7 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
 
 /* Slots [from, to) of a word's bits were never messages. */
 static void settle_gap(struct qsi_segment *segment, uint32_t from, uint32_t to)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t slot = from; slot < to; slot++) {
         segment->settled[slot / QSI_WORD_BITS - segment->word_base] |= UINT64_C(1)

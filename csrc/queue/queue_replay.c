@@ -41,6 +41,7 @@ static qs_status fail_segment(const char *what, uint64_t number, qs_error *error
 
 static qs_status restore_segments(struct qsi_queue *queue, const struct qsi_queue_state *state,
                                   const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t next_number = 0;
@@ -75,7 +76,7 @@ static qs_status restore_segments(struct qsi_queue *queue, const struct qsi_queu
 }
 
 static qs_status restore_state(struct qsi_queue *queue, const uint8_t *record,
-                               uint64_t *next_seq_io, qs_error *error)
+                               uint64_t *next_seq_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue_state state;
 
@@ -93,6 +94,7 @@ static qs_status restore_state(struct qsi_queue *queue, const uint8_t *record,
 }
 
 static qs_status restore_former(struct qsi_queue *queue, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_segment_file file;
     struct qsi_segment *segment;
@@ -175,6 +177,7 @@ struct qsi_segment *qsi_queue_needs_state(const struct qsi_queue *queue,
  * delivered when this was written. */
 static void replay_deliveries(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
                               uint32_t to, const struct qsi_settle *settle)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
@@ -201,6 +204,7 @@ static void replay_deliveries(struct qsi_queue *queue, struct qsi_segment *segme
 
 /* Room for what the settle delays. */
 static qs_status cover_delays(struct qsi_queue *queue, const struct qsi_settle *settle)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     uint64_t end = settle->first_seq + settle->count;

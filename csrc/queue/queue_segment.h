@@ -11,6 +11,7 @@
 #include "bits.h"
 #include "list.h"
 #include "segment.h"
+#include "thread_safety.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,100 +41,120 @@ struct qsi_former_file {
 /* The state of the messages of shared->entries consecutive sequences.  Bitmaps cover words
  * [word_base, word_base + word_count); what is before them is settled, what is behind was not
  * given out yet. */
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_segment {
-    struct qsi_queue *queue; /* NULL: retired */
+    struct qsi_queue *queue GUARDED; /* NULL: retired */
     uint64_t number;
     bool is_durable; /* of a durable queue: its file is in the durable index */
-    uint32_t ready_count, out_count, delayed_count;
-    uint32_t word_base, word_count;
-    uint32_t first_word; /* no message before this word is ready */
-    uint32_t seen_end;   /* slots below count as delivered once, by a session that crashed */
+    uint32_t ready_count GUARDED, out_count GUARDED, delayed_count GUARDED;
+    uint32_t word_base GUARDED, word_count GUARDED;
+    uint32_t first_word GUARDED; /* no message before this word is ready */
+    /* slots below count as delivered once, by a session that crashed */
+    uint32_t seen_end GUARDED;
     /* slots from here on were never given out; 0: what is before next_seq was */
-    uint32_t given_end;
-    uint64_t *settled; /* the three bitmaps; NULL: the state is on the disk only */
-    uint64_t *out;
-    uint64_t *seen;
-    uint64_t *transient; /* of a durable queue: messages that end with the process; NULL: none */
+    uint32_t given_end GUARDED;
+    uint64_t *settled GUARDED; /* the three bitmaps; NULL: the state is on the disk only */
+    uint64_t *out GUARDED;
+    uint64_t *seen GUARDED;
+    /* of a durable queue: messages that end with the process; NULL: none */
+    uint64_t *transient GUARDED;
     /* by slot from word_base on: earlier deliveries, saturating; NULL until a message is
      * requeued */
-    uint8_t *deliveries;
+    uint8_t *deliveries GUARDED;
     /* by slot from word_base on: us since 1970, or QSI_NEVER; NULL: none expires */
-    uint64_t *expiries;
-    uint32_t *sizes;      /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
-    uint64_t paged_bytes; /* of ready bodies, when the state left memory, if they are counted */
-    struct qsi_delays *delays; /* NULL: no message was delayed since the state is in memory */
+    uint64_t *expiries GUARDED;
+    /* by slot from word_base on: bytes of bodies; NULL: nobody counts them */
+    uint32_t *sizes GUARDED;
+    /* of ready bodies, when the state left memory, if they are counted */
+    uint64_t paged_bytes GUARDED;
+    /* NULL: no message was delayed since the state is in memory */
+    struct qsi_delays *delays GUARDED;
     /* no ready message expires before; 0 until a state that has expiries was read */
-    uint64_t earliest;
-    uint64_t earliest_due;    /* no delayed message is due before; QSI_NEVER: none is delayed */
-    uint32_t transient_count; /* live ones */
-    uint32_t state_version;   /* counts changes that the state area must tell */
-    uint32_t told_end;        /* the state area tells slots below as they are, 0: it does not */
-    bool state_dirty;         /* the state area of file does not tell the present state */
-    bool transients_dirty;    /* nor does that of transient_file */
-    bool file_dirty;          /* written since its last sync */
-    bool content_dirty;       /* and not its state alone */
-    bool is_damaged; /* its file or its state could not be read: nobody tries unasked any more */
+    uint64_t earliest GUARDED;
+    /* no delayed message is due before; QSI_NEVER: none is delayed */
+    uint64_t earliest_due GUARDED;
+    uint32_t transient_count GUARDED; /* live ones */
+    uint32_t state_version GUARDED;   /* counts changes that the state area must tell */
+    /* the state area tells slots below as they are, 0: it does not */
+    uint32_t told_end GUARDED;
+    bool state_dirty GUARDED;      /* the state area of file does not tell the present state */
+    bool transients_dirty GUARDED; /* nor does that of transient_file */
+    bool file_dirty GUARDED;       /* written since its last sync */
+    bool content_dirty GUARDED;    /* and not its state alone */
+    /* its file or its state could not be read: nobody tries unasked any more */
+    bool is_damaged GUARDED;
     /* who learned that its state cannot be read: nobody knows which messages it has, and others
      * are served meanwhile; NULL: nobody did */
-    const void *aside_for;
-    bool has_stored; /* some message refers, or referred, to the message store */
+    const void *aside_for GUARDED;
+    bool has_stored GUARDED; /* some message refers, or referred, to the message store */
     /* the next bodies begin on a page of their own: a checkpoint names those before */
-    bool page_aligned;
+    bool page_aligned GUARDED;
     /* by the last checkpoint, or by the one being made: its file outlives it until the next */
-    bool named;
-    uint8_t durable_area;         /* the state area that the last checkpoint names; 0: none */
-    uint32_t busy;                /* jobs under way: it is not freed before they end */
-    struct qsi_segment_file file; /* heap_end 0: none */
+    bool named GUARDED;
+    /* the state area that the last checkpoint names; 0: none */
+    uint8_t durable_area GUARDED;
+    uint32_t busy GUARDED;                /* jobs under way: it is not freed before they end */
+    struct qsi_segment_file file GUARDED; /* heap_end 0: none */
     /* Of transient messages in a durable queue.  It is never synced, and gone at the next open.
      * Each of the two files tells the state of its own messages, and takes the others for
      * settled. */
-    struct qsi_segment_file transient_file;
-    struct qsi_former_file *formers; /* in the order in which they were left */
-    uint32_t former_count;
+    struct qsi_segment_file transient_file GUARDED;
+    struct qsi_former_file *formers GUARDED; /* in the order in which they were left */
+    uint32_t former_count GUARDED;
     /* Settled messages whose content was not in memory.  The bitmap is there before content that
      * refers to the message store leaves memory, and before a state comes that has such content
      * on the disk: settling needs no memory.  NULL: no such content is on the disk only. */
-    uint64_t *releases;
-    bool has_releases;         /* some bit is set */
-    bool release_rest;         /* and all that the state area of file does not call settled */
-    bool release_transients;   /* nor that of transient_file */
-    struct qsi_list in_shared; /* releasing or retired */
+    uint64_t *releases GUARDED;
+    bool has_releases GUARDED; /* some bit is set */
+    /* and all that the state area of file does not call settled */
+    bool release_rest GUARDED;
+    bool release_transients GUARDED;   /* nor that of transient_file */
+    struct qsi_list in_shared GUARDED; /* releasing or retired */
 };
+#undef GUARDED
 
 /* ---- the state ---- */
 
 static inline uint32_t qsi_segment_live_count(const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->ready_count + segment->out_count + segment->delayed_count;
 }
 /* The ready messages of one word. */
 uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                           uint32_t word);
+                           uint32_t word) QSI_REQUIRES(qsi_store_mutex);
 /* Those that were delivered before, of one word.  A first delivery that is still out is not
  * among them: a replayed requeue, or the crash itself, will count it.  REQUIRES state that
  * covers the word. */
-uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word);
+uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Those that are not settled, of one word. */
 uint64_t qsi_segment_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                          uint32_t word);
+                          uint32_t word) QSI_REQUIRES(qsi_store_mutex);
 /* Bitmaps for words [word_base, word_base + word_count), zeroed; QS_ENOMEM. */
 qs_status qsi_segment_make_state(struct qsi_queue *queue, struct qsi_segment *segment,
-                                 uint32_t word_base, uint32_t word_count) QS_MUST_CHECK;
-void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment);
+                                 uint32_t word_base, uint32_t word_count)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* After a job: a segment that ended meanwhile is retired now. */
-void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *segment);
-void qsi_segment_free(struct qsi_segment *segment); /* a retired one */
+void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
+void qsi_segment_free(struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex); /* a retired one */
 
 /* ---- deliveries ---- */
 
 /* Had it been delivered before it was taken?  REQUIRES that it is asked between take and
  * mark_seen. */
 static inline bool qsi_segment_was_seen(const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return (segment->seen[slot / QSI_WORD_BITS - segment->word_base] >> (slot % QSI_WORD_BITS) &
             1) != 0;
 }
 static inline uint32_t qsi_segment_deliveries(const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->deliveries != NULL
                ? segment->deliveries[slot - segment->word_base * QSI_WORD_BITS]
@@ -142,20 +163,22 @@ static inline uint32_t qsi_segment_deliveries(const struct qsi_segment *segment,
 }
 /* How often a message that is out had been delivered before it was taken. */
 uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
-                                       const struct qsi_segment *segment, uint32_t slot);
+                                       const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex);
 /* In a queue that counts deliveries: memory to count them in the segment; QS_ENOMEM. */
-qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue,
-                                      struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* Of these messages, which are journalled. */
 static inline uint64_t qsi_segment_journalled(const struct qsi_segment *segment, uint32_t word,
-                                              uint64_t mask)
+                                              uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->transient != NULL ? mask & ~segment->transient[word - segment->word_base]
                                       : mask;
 }
 /* The delayed messages of one word. */
 static inline uint64_t qsi_segment_delayed(const struct qsi_segment *segment, uint32_t word)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = word - segment->word_base;
 
@@ -168,14 +191,15 @@ static inline uint64_t qsi_segment_delayed(const struct qsi_segment *segment, ui
 
 /* REQUIRES state.  The file, or the transient one, is left with slots below end in it; the next
  * write makes a new one. */
-qs_status qsi_segment_leave_file(struct qsi_segment *segment, bool of_transients,
-                                 uint32_t end) QS_MUST_CHECK;
+qs_status qsi_segment_leave_file(struct qsi_segment *segment, bool of_transients, uint32_t end)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Recovery, in the order in which they were left. */
 qs_status qsi_segment_restore_former(struct qsi_segment *segment,
-                                     const struct qsi_segment_file *file,
-                                     uint32_t end) QS_MUST_CHECK;
+                                     const struct qsi_segment_file *file, uint32_t end)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Which file a slot was written to, and as far as *end_io is lowered those behind it. */
 const struct qsi_segment_file *qsi_segment_file_of(const struct qsi_segment *segment, uint32_t slot,
-                                                   bool of_transients, uint32_t *end_io);
+                                                   bool of_transients, uint32_t *end_io)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -22,7 +22,7 @@ void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
 /* ---- the state of a segment ---- */
 
 /* What the state takes of the budget. */
-static uint64_t state_ram(const struct qsi_segment *segment)
+static uint64_t state_ram(const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t slots = (uint64_t)segment->word_count * QSI_WORD_BITS;
 
@@ -134,7 +134,7 @@ static void free_columns(const struct columns *columns)
 
 /* Wider copies of the columns that the segment has.  QS_ENOMEM: none. */
 static qs_status widen_columns(struct columns *columns, const struct qsi_segment *segment,
-                               uint32_t old, uint32_t word_count)
+                               uint32_t old, uint32_t word_count) QSI_REQUIRES(qsi_store_mutex)
 {
     size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
 
@@ -169,6 +169,7 @@ static qs_status widen_columns(struct columns *columns, const struct qsi_segment
 }
 
 static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word_count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t old = segment->settled != NULL ? segment->word_count : 0;
     struct columns columns;
@@ -306,6 +307,7 @@ qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t us
 }
 
 static qs_status reserve_segments(struct qsi_queue *queue, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return qsi_reserve_pointers((void ***)(void *)&queue->segments, &queue->first_segment,
                                 queue->segment_count, &queue->segment_capacity, count);
@@ -422,7 +424,7 @@ qs_status qsi_queue_cover_next(struct qsi_queue *queue, uint64_t count)
 
 /* ---- retiring ---- */
 
-static bool has_file(const struct qsi_segment *segment)
+static bool has_file(const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->file.heap_end > 0 || segment->transient_file.heap_end > 0 ||
            segment->former_count > 0;
@@ -463,6 +465,7 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
 }
 
 static bool is_reserved(const struct qsi_queue *queue, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->reserved_seq > queue->container.next_seq &&
            queue->reserved_seq > qsi_segment_first_seq(queue->shared, segment);

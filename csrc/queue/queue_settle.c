@@ -10,7 +10,7 @@
 
 /* Turns messages of one word that are live, and not out, to settled.  REQUIRES state. */
 static void settle_word(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                        uint64_t mask)
+                        uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = word - segment->word_base;
 
@@ -65,6 +65,7 @@ static void end_range(struct ranges *ranges, uint64_t end)
 
 /* The ranges between the messages that are out, from the first segment on. */
 static void walk_ranges(const struct qsi_queue *queue, struct ranges *ranges)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (queue->segment_count == 0) {
         return;
@@ -174,6 +175,7 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
 
 /* Drops the references of the messages of one word that are out. */
 static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t word_seq =
         qsi_segment_first_seq(queue->shared, segment) + (uint64_t)word * QSI_WORD_BITS;

@@ -6,19 +6,20 @@
 
 /* Acked or dropped.  May retire the segment. */
 void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                      uint64_t mask);
+                      uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Without memory for the delivery counts it does not count; it cannot fail in any case. */
 void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask);
+                       uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Ready again as if nobody had taken them: it does not count, and shows nowhere. */
 void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                         uint64_t mask);
+                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* Drops every message that is ready or delayed; visit gets ranges that hold all of them and none
  * that is out.  Returns how many were dropped. */
-uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context);
+uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void *context)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The queue is deleted: purges it, and drops the references of what is out as well. */
-void qsi_queue_abandon(struct qsi_queue *queue);
+void qsi_queue_abandon(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* How many ranges a purge would visit at most. */
-uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue);
+uint64_t qsi_queue_purge_ranges(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -57,7 +57,7 @@ static uint32_t former_count(const struct queue_snapshot *self)
 
 /* *delayed_out: how many of them are delayed. */
 static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                           uint64_t seq, uint32_t *delayed_out)
+                           uint64_t seq, uint32_t *delayed_out) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_queue_first_seq(queue, segment);
     uint32_t count = 0;
@@ -87,7 +87,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
 
 /* What the area told of the slots below end when it was written is still so: their messages had
  * been given out by then, and what was transient among them counts as settled. */
-static bool is_told(const struct qsi_segment *segment, uint32_t end)
+static bool is_told(const struct qsi_segment *segment, uint32_t end) QSI_REQUIRES(qsi_store_mutex)
 {
     return segment->settled == NULL || segment->told_end == end || !segment->state_dirty;
 }
@@ -95,7 +95,7 @@ static bool is_told(const struct qsi_segment *segment, uint32_t end)
 /* The state of the segment's slots below end, to be written to the area that no checkpoint
  * names. */
 static qs_status begin_state(struct queue_snapshot *self, struct qsi_segment *segment, uint32_t end,
-                             struct qsi_snapshot_file *file)
+                             struct qsi_snapshot_file *file) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_queue *queue = queue_of(self);
     uint64_t end_seq = qsi_queue_first_seq(queue, segment) + end;
@@ -125,6 +125,7 @@ static qs_status begin_state(struct queue_snapshot *self, struct qsi_segment *se
 }
 
 static qs_status put_formers(struct queue_snapshot *self, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < segment->former_count; i++) {
         struct qsi_former_file *former = &segment->formers[i];
@@ -139,6 +140,7 @@ static qs_status put_formers(struct queue_snapshot *self, struct qsi_segment *se
 
 /* REQUIRES room for one more file. */
 static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);
     struct qsi_snapshot_file *file = file_at(self, self->state.segment_count);
@@ -181,7 +183,7 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
 
 /* May the first message that is not flushed go to a segment later without sharing a page of
  * slots with one that is? */
-static bool ends_on_page(const struct qsi_queue *queue)
+static bool ends_on_page(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = queue->shared->entries;
     const struct qsi_segment *segment =
@@ -192,7 +194,7 @@ static bool ends_on_page(const struct qsi_queue *queue)
 }
 
 /* The next message gets a slot on a page of its own: those before are named from now on. */
-static qs_status end_page(struct qsi_queue *queue)
+static qs_status end_page(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t entries = queue->shared->entries;
     uint64_t next_seq = queue->container.next_seq;
@@ -304,6 +306,7 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
 /* The file was left since the snapshot; NULL: it was not. */
 static struct qsi_former_file *former_of(struct qsi_segment *segment,
                                          const struct qsi_segment_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; segment != NULL && i < segment->former_count; i++) {
         struct qsi_former_file *former = &segment->formers[i];
@@ -340,6 +343,7 @@ static qs_status sync_snapshot(struct qsi_snapshot *snapshot, uint32_t file, boo
 /* A file in which only a state is new that memory has as well is not needed: the next try tells
  * a new file. */
 static qs_status leave_file(struct qsi_snapshot *snapshot, uint32_t file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct queue_snapshot *self = self_of(snapshot);
     const struct qsi_queue *queue = queue_of(self);
@@ -399,7 +403,7 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
 /* ---- the end ---- */
 
 /* From now on these are the areas that must not be written. */
-static void note_named(const struct queue_snapshot *self)
+static void note_named(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);
 
@@ -418,7 +422,7 @@ static void note_named(const struct queue_snapshot *self)
 }
 
 /* What was to be synced the next checkpoint is to sync. */
-static void want_syncs(const struct queue_snapshot *self)
+static void want_syncs(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);
 
@@ -436,7 +440,7 @@ static void want_syncs(const struct queue_snapshot *self)
     }
 }
 
-static void end_snapshot(struct qsi_snapshot *snapshot, bool counts)
+static void end_snapshot(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRES(qsi_store_mutex)
 {
     struct queue_snapshot *self = self_of(snapshot);
 

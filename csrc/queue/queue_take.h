@@ -16,12 +16,16 @@ static inline uint64_t qsi_stretch_mask(const struct qsi_stretch *stretch)
 }
 /* The first ready messages, max_count at most; they are out from now on. */
 enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
-                             struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+                             struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Gives the last messages of a stretch that was just taken back, as if they had not been. */
-void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count);
+void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint32_t keep_count)
+    QSI_REQUIRES(qsi_store_mutex);
 /* REQUIRES the memory of qsi_segment_keep_deliveries.  The stretch is handed out. */
-void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch);
+void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
+    QSI_REQUIRES(qsi_store_mutex);
 static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     stretch->segment->seen[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] |=
         qsi_stretch_mask(stretch);
@@ -31,17 +35,19 @@ static inline void qsi_stretch_mark_seen(const struct qsi_stretch *stretch)
 
 /* The first ready messages of the segment; TAKE_PAGED: its state is not in memory; NULL: none. */
 enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *segment,
-                                   uint32_t max_count,
-                                   struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+                                   uint32_t max_count, struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The next ready messages at or behind *seq_io, which moves on; false: there are none.  Those
  * whose state is not in memory are passed over. */
 bool qsi_queue_reserve_next(struct qsi_queue *queue, uint64_t *seq_io,
-                            struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+                            struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The last ready message before *seq_io, which moves to it; false: there is none.  The same. */
-bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io) QS_MUST_CHECK;
+bool qsi_queue_ready_before(const struct qsi_queue *queue, uint64_t *seq_io)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Messages that were reserved are ready again, as if nobody had touched them. */
 void qsi_queue_unreserve_removal(struct qsi_queue *queue, struct qsi_segment *segment,
-                                 uint32_t word, uint64_t mask);
+                                 uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 /* A walk over what has expired, in one hold of the lock. */
 struct qsi_expiry_walk {
     uint64_t now_us;
@@ -53,39 +59,44 @@ struct qsi_expiry_walk {
 };
 /* The next expired messages; false at the end, when queue->earliest tells when to come again. */
 bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
-                               struct qsi_stretch *stretch_out) QS_MUST_CHECK;
+                               struct qsi_stretch *stretch_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Of the message with that sequence, whose state is in memory, in a queue that counts bytes. */
-uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq);
+uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- messages that are not to be delivered yet ---- */
 
 /* Room to delay messages of the segment, whose state is in memory: delay cannot fail then. */
-qs_status qsi_segment_cover_delays(struct qsi_queue *queue,
-                                   struct qsi_segment *segment) QS_MUST_CHECK;
+qs_status qsi_segment_cover_delays(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Ready messages of one word are delayed until due_us.  REQUIRES that room. */
 void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                     uint64_t mask, uint64_t due_us);
+                     uint64_t mask, uint64_t due_us) QSI_REQUIRES(qsi_store_mutex);
 /* Delayed messages that are due are ready, count_max at most, those of the first sequences first.
  * Returns how many.  *lacks_state_out: the first segment that has some and whose state is not in
  * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
 uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
-                               struct qsi_segment **lacks_state_out);
+                               struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex);
 /* The state cannot be read: all that is delayed counts as ready, so that whoever comes for it is
  * told. */
-void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment);
+void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex);
 /* When the message in a slot is due, which is delayed. */
-uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot);
+uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- segments whose state cannot be read ---- */
 
 /* Its messages are not ready any more, until it is brought back.  REQUIRES that its state is not
  * in memory, and that it is ready. */
-void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment,
-                           const void *holder);
+void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment, const void *holder)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Brings back what is aside for the holder; NULL: for anybody. */
-void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder);
+void qsi_queue_bring_back(struct qsi_queue *queue, const void *holder)
+    QSI_REQUIRES(qsi_store_mutex);
 /* The first segment with ready messages; NULL: none is ready. */
-struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue);
+struct qsi_segment *qsi_queue_head_segment(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Ready messages in segments whose state cannot be read. */
 struct qsi_passed {
     uint64_t messages;
@@ -93,6 +104,7 @@ struct qsi_passed {
 };
 /* The first segment with ready messages that is not damaged, as far as anybody knows; those before
  * it are added to *passed_io. */
-struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io);
+struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_passed *passed_io)
+    QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -158,7 +158,7 @@ static qs_status mark_all_seen(struct qsi_container *container)
 
 /* ---- replay ---- */
 
-static void start_at(struct qsi_container *container, uint64_t seq)
+static void start_at(struct qsi_container *container, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream *stream = qsi_stream_of(container);
 
@@ -168,6 +168,7 @@ static void start_at(struct qsi_container *container, uint64_t seq)
 }
 
 static qs_status skip_to(struct qsi_container *container, uint64_t seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (seq > container->next_seq) {
         if (qsi_container_is_flushed(container)) {
@@ -199,7 +200,7 @@ static void abandon(struct qsi_container *container) QSI_REQUIRES(qsi_store_mute
     stream->earlier_bytes = 0;
 }
 
-static void fini(struct qsi_container *container)
+static void fini(struct qsi_container *container) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream *stream = qsi_stream_of(container);
 

@@ -67,29 +67,34 @@ enum qsi_stream_segment_flag {
 struct qsi_stream_table; /* segments before the active one, in order; shared with views */
 struct qsi_stream_run;
 
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_stream {
     struct qsi_container container; /* next_seq: the next offset; flushed_seq: where files end */
     struct qsi_stream_shared *shared;
     struct qsi_stream_limits limits;
-    uint64_t first;                       /* what is below was trimmed */
-    uint64_t last_time_us;                /* of the last message; 0: there was none */
-    uint64_t flushed_time_us;             /* of the last one that is flushed */
-    uint64_t earlier_bytes;               /* of the files in the table */
-    struct qsi_stream_table *table;       /* NULL: it was never needed */
-    uint32_t table_first;                 /* what is before was trimmed */
-    struct qsi_stream_segment active;     /* block_count 0: the next flush makes a file */
-    struct qsi_block_index *active_index; /* its blocks; NULL: nobody has read them since open */
-    struct qsi_stream_run *runs;          /* in order; a gap between them is one of sequences */
-    uint32_t first_run, run_count, run_capacity;
-    struct qsi_buf kept;   /* struct qsi_body_ref: of messages that recovery flushed and dropped */
-    struct qsi_run *spare; /* for the next message that is appended alone; or NULL */
+    uint64_t first GUARDED;                   /* what is below was trimmed */
+    uint64_t last_time_us GUARDED;            /* of the last message; 0: there was none */
+    uint64_t flushed_time_us GUARDED;         /* of the last one that is flushed */
+    uint64_t earlier_bytes GUARDED;           /* of the files in the table */
+    struct qsi_stream_table *table GUARDED;   /* NULL: it was never needed */
+    uint32_t table_first GUARDED;             /* what is before was trimmed */
+    struct qsi_stream_segment active GUARDED; /* block_count 0: the next flush makes a file */
+    /* its blocks; NULL: nobody has read them since open */
+    struct qsi_block_index *active_index GUARDED;
+    /* in order; a gap between them is one of sequences */
+    struct qsi_stream_run *runs GUARDED;
+    uint32_t first_run GUARDED, run_count GUARDED, run_capacity GUARDED;
+    /* struct qsi_body_ref: of messages that recovery flushed and dropped */
+    struct qsi_buf kept GUARDED;
+    struct qsi_run *spare GUARDED; /* for the next message that is appended alone; or NULL */
     /* Of the last checkpoint: files whose rows are below it and which are not that segment, or
-     * which end there, were synced. */
+     * which end there, were synced.  Whoever makes a checkpoint has them: one at a time. */
     uint64_t synced_next, synced_segment, synced_end;
-    bool page_aligned; /* a checkpoint names what the active file has */
-    bool is_flushing;  /* a job writes blocks */
-    bool is_deleted;
+    bool page_aligned GUARDED; /* a checkpoint names what the active file has */
+    bool is_flushing GUARDED;  /* a job writes blocks */
+    bool is_deleted GUARDED;
 };
+#undef GUARDED
 extern const struct qsi_container_kind qsi_stream_kind;
 
 void qsi_stream_shared_init(struct qsi_stream_shared *shared);
@@ -110,8 +115,8 @@ static inline struct qsi_stream *qsi_stream_of(struct qsi_container *container)
  * by who replays. */
 
 /* Bytes of all files. */
-uint64_t qsi_stream_bytes(const struct qsi_stream *stream);
-uint32_t qsi_stream_segment_count(const struct qsi_stream *stream);
+uint64_t qsi_stream_bytes(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+uint32_t qsi_stream_segment_count(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- flushing and checkpoints: qsi_container_begin_flush, qsi_container_snapshot, restore ----
  *
@@ -124,21 +129,26 @@ uint32_t qsi_stream_segment_count(const struct qsi_stream *stream);
 /* A block that somebody else wrote into the active file, at qsi_block_next_place, is the next of
  * the stream: without a run, offsets from next_seq on.  file: as the active one is with it.
  * REQUIRES that everything is flushed, no flush is under way, and qsi_stream_reserve_block. */
-qs_status qsi_stream_reserve_block(struct qsi_stream *stream) QS_MUST_CHECK;
+qs_status qsi_stream_reserve_block(struct qsi_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 uint64_t qsi_stream_adopt_block(struct qsi_stream *stream, const struct qsi_block_file *file,
-                                const struct qsi_block_entry *entry, uint64_t last_time_us);
+                                const struct qsi_block_entry *entry, uint64_t last_time_us)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* Does the stream have this file?  For who removes others. */
-bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file);
+bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
+    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- retention ---- */
 
 /* What first should be by the limits: above stream->first if a sealed segment may go. */
-uint64_t qsi_stream_trim_offset(const struct qsi_stream *stream, uint64_t now_us);
+uint64_t qsi_stream_trim_offset(const struct qsi_stream *stream, uint64_t now_us)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Messages below first are gone (first: at most flushed_seq; lower than the present one: nothing
  * happens).  Files without others are in shared->dead: to be removed when a checkpoint that was cut
  * after this is durable.  QS_ENOMEM: nothing was done. */
-qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first) QS_MUST_CHECK;
+qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- reading ----
  *
@@ -227,7 +237,7 @@ qs_status qsi_stream_block_start(const struct qsi_stream_view *view, uint64_t of
 #ifdef NDEBUG
 #define qsi_stream_check(stream) ((void)(stream))
 #else
-void qsi_stream_check(const struct qsi_stream *stream);
+void qsi_stream_check(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 #endif
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef NDEBUG
 
 /* Returns where the segments before the active one end. */
-static uint64_t check_table(const struct qsi_stream *stream)
+static uint64_t check_table(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t next = 0, bytes = 0, time_us = 0;
 
@@ -26,6 +26,7 @@ static uint64_t check_table(const struct qsi_stream *stream)
 }
 
 static void check_active(const struct qsi_stream *stream, uint64_t earlier_next)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream_segment *active = &stream->active;
 
@@ -41,7 +42,7 @@ static void check_active(const struct qsi_stream *stream, uint64_t earlier_next)
     QS_DCHECK(stream->active_index == NULL || stream->active_index->count >= active->block_count);
 }
 
-static void check_tail(const struct qsi_stream *stream)
+static void check_tail(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t end = 0, bytes = 0, count = 0, floor_us = 0;
 

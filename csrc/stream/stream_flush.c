@@ -30,6 +30,7 @@ static void free_job(struct qsi_stream_flush_job *self)
 }
 
 static qs_status take_pieces(struct qsi_stream_flush_job *self, uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream *stream = qsi_stream_flushed(self);
     uint64_t bytes = 0;
@@ -58,7 +59,7 @@ static qs_status take_pieces(struct qsi_stream_flush_job *self, uint64_t bytes_m
     return QS_OK;
 }
 
-static void refresh(struct qsi_job *job)
+static void refresh(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
     const struct qsi_stream *stream = qsi_stream_flushed(self);
@@ -81,6 +82,7 @@ static void end_carried(struct qsi_job *job, bool done)
 }
 
 static void put_sealed(struct qsi_stream *stream, struct qsi_stream_flush_job *self)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream_segment *sealed =
         (const struct qsi_stream_segment *)(const void *)self->sealed.data;
@@ -107,6 +109,7 @@ static void put_sealed(struct qsi_stream *stream, struct qsi_stream_flush_job *s
 }
 
 static void install(struct qsi_stream *stream, struct qsi_stream_flush_job *self)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     put_sealed(stream, self);
     stream->active = self->active;
@@ -133,7 +136,7 @@ static void kill_made(struct qsi_stream *stream, struct qsi_stream_flush_job *se
     (void)ignored;
 }
 
-static void end_blocks(struct qsi_job *job, bool done)
+static void end_blocks(struct qsi_job *job, bool done) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
     struct qsi_stream *stream = qsi_stream_flushed(self);
@@ -149,7 +152,7 @@ static void end_blocks(struct qsi_job *job, bool done)
 }
 
 /* The file stays where it is with what it has; the next blocks go to a new one. */
-static qs_status leave_file(struct qsi_job *job)
+static qs_status leave_file(struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_flush_job *self = qsi_stream_flush_job_of(job);
     struct qsi_stream *stream = qsi_stream_flushed(self);

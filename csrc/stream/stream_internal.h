@@ -11,27 +11,32 @@ struct qsi_stream_run {
 };
 
 /* Entries before `count` never change: views read them without the lock. */
+#define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_stream_table {
     uint32_t refs; /* touched with atomics only */
     uint32_t capacity;
-    uint32_t count; /* under the lock */
+    uint32_t count GUARDED; /* under the lock */
     struct qsi_stream_segment segments[];
 };
+#undef GUARDED
 struct qsi_stream_table *qsi_stream_table_create(uint32_t capacity); /* NULL: out of memory */
 struct qsi_stream_table *qsi_stream_table_ref(struct qsi_stream_table *table); /* NULL is fine */
 void qsi_stream_table_unref(struct qsi_stream_table *table);                   /* NULL is fine */
 
 static inline uint32_t qsi_stream_table_count(const struct qsi_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return stream->table != NULL ? stream->table->count : 0;
 }
 
 static inline struct qsi_stream_run *qsi_stream_run_at(const struct qsi_stream *stream, uint32_t i)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return &stream->runs[stream->first_run + i];
 }
 /* The first run that ends behind offset; run_count if there is none. */
-uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset);
+uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset)
+    QSI_REQUIRES(qsi_store_mutex);
 
 static inline struct qsi_block_file qsi_stream_file(uint64_t id,
                                                     const struct qsi_stream_segment *segment)
@@ -50,9 +55,10 @@ static inline struct qsi_block_file qsi_stream_file(uint64_t id,
 /* ---- the tail (stream_runs.c): operations of a container ---- */
 
 qs_status qsi_stream_reserve(struct qsi_container *container, uint32_t run_count,
-                             uint64_t message_count, bool any_transient);
+                             uint64_t message_count, bool any_transient)
+    QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_stream_reserve_one(struct qsi_container *container, struct qsi_chunk *chunk,
-                                 bool journalled);
+                                 bool journalled) QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_stream_append(struct qsi_container *container, struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_stream_append_one(struct qsi_container *container, struct qsi_chunk *chunk,
@@ -60,11 +66,12 @@ uint64_t qsi_stream_append_one(struct qsi_container *container, struct qsi_chunk
     QSI_REQUIRES(qsi_store_mutex);
 uint64_t qsi_stream_drop_content(struct qsi_container *container, uint64_t keep_count,
                                  uint64_t bytes) QSI_REQUIRES(qsi_store_mutex);
-uint64_t qsi_stream_unflushed_bytes(const struct qsi_container *container);
+uint64_t qsi_stream_unflushed_bytes(const struct qsi_container *container)
+    QSI_REQUIRES(qsi_store_mutex);
 /* All runs go: the stream is deleted. */
 void qsi_stream_drop_runs(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* Their memory goes, and references stay counted: it is the process that ends. */
-void qsi_stream_free_runs(struct qsi_stream *stream);
+void qsi_stream_free_runs(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- pieces of the tail: runs, or parts of them, that somebody holds on to ---- */
 
@@ -94,22 +101,23 @@ void qsi_stream_drop_kept(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mute
  * restores it knows of no others.  So at its cut runs that are flushed have none, */
 void qsi_stream_drop_stored(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* and what is not flushed and has some is carried, however much it is: references are short. */
-bool qsi_stream_has_stored_tail(const struct qsi_stream *stream);
+bool qsi_stream_has_stored_tail(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- jobs ---- */
 
 qs_status qsi_stream_begin_flush(struct qsi_container *container, uint64_t bytes_max,
-                                 struct qsi_job **job_out);
+                                 struct qsi_job **job_out) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carried *carried,
                               struct qsi_snapshot **snapshot_out) QSI_REQUIRES(qsi_store_mutex);
 qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *record,
-                             uint64_t *next_seq_io, qs_error *error);
+                             uint64_t *next_seq_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex);
 
 struct qsi_stream_flush_job;
 /* carried not NULL: the job encodes the rows there instead of writing blocks. */
 qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_max,
                                      struct qsi_carried *carried,
-                                     struct qsi_stream_flush_job **job_out) QS_MUST_CHECK;
+                                     struct qsi_stream_flush_job **job_out)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
 /* told is called by end, under the lock, when the job went well. */
 void qsi_stream_flush_tell(struct qsi_stream_flush_job *job, void (*told)(void *context),

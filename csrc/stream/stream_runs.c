@@ -15,6 +15,7 @@
 /* ---- room for runs ---- */
 
 static qs_status reserve_runs(struct qsi_stream *stream, uint32_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t needed = stream->run_count + count;
     uint32_t capacity = stream->run_capacity == 0 ? RUNS_FIRST : stream->run_capacity;
@@ -56,7 +57,7 @@ uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset)
     return low;
 }
 
-static qs_status make_spare(struct qsi_stream *stream)
+static qs_status make_spare(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_run *run;
 
@@ -79,6 +80,7 @@ static qs_status make_spare(struct qsi_stream *stream)
 }
 
 static struct qsi_stream_run *last_run(const struct qsi_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return stream->run_count > 0 ? qsi_stream_run_at(stream, stream->run_count - 1) : NULL;
 }
@@ -86,6 +88,7 @@ static struct qsi_stream_run *last_run(const struct qsi_stream *stream)
 /* May the next message, whose record is in chunk, belong to the last run? */
 static bool is_continued(const struct qsi_stream *stream, const struct qsi_stream_run *last,
                          const struct qsi_chunk *chunk, bool journalled)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_run *run = last != NULL ? last->run : NULL;
 
@@ -126,6 +129,7 @@ qs_status qsi_stream_reserve_one(struct qsi_container *container, struct qsi_chu
 /* ---- appending ---- */
 
 static void put_run(struct qsi_stream *stream, struct qsi_run *run, uint64_t floor_us)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT(stream->first_run + stream->run_count < stream->run_capacity);
     stream->runs[stream->first_run + stream->run_count] =
@@ -134,6 +138,7 @@ static void put_run(struct qsi_stream *stream, struct qsi_run *run, uint64_t flo
 }
 
 static void count_in(struct qsi_stream *stream, uint64_t count, uint64_t ram_bytes)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     stream->container.next_seq += count;
     stream->container.in_count += count;
@@ -163,7 +168,7 @@ uint64_t qsi_stream_append(struct qsi_container *container, struct qsi_run *run)
 }
 
 static struct qsi_run *begin_singles(struct qsi_stream *stream, struct qsi_chunk *chunk,
-                                     bool journalled)
+                                     bool journalled) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_run *run = stream->spare;
 
@@ -207,7 +212,7 @@ uint64_t qsi_stream_append_one(struct qsi_container *container, struct qsi_chunk
 /* ---- dropping runs ---- */
 
 /* Its references stay. */
-static uint64_t take_first_run(struct qsi_stream *stream)
+static uint64_t take_first_run(struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_run *run = qsi_stream_run_at(stream, 0)->run;
     uint64_t bytes = run->ram_bytes;

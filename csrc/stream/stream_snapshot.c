@@ -44,7 +44,7 @@ static const struct qsi_stream_segment *segment_at(const struct stream_snapshot 
 }
 
 /* Notes what the files have now; nothing is added to their last pages any more. */
-static void take_state(void *context)
+static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
 {
     struct stream_snapshot *self = context;
     struct qsi_stream *stream = stream_of(self);
@@ -151,7 +151,7 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
 
 /* ---- begin and end ---- */
 
-static void end(struct qsi_snapshot *snapshot, bool counts)
+static void end(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRES(qsi_store_mutex)
 {
     struct stream_snapshot *self = self_of(snapshot);
     struct qsi_stream *stream = stream_of(self);
@@ -171,6 +171,7 @@ static const struct qsi_snapshot_kind snapshot_kind = {
     .sync = sync_snapshot, .written_path = written_path, .encode = encode, .end = end};
 
 static qs_status begin_job(struct stream_snapshot *self, struct qsi_carried *carried)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     enum qsi_snapshot_step step = carried != NULL ? QSI_SNAPSHOT_OTHERS : QSI_SNAPSHOT_FLUSHES;
     struct qsi_stream_flush_job *job;
@@ -233,7 +234,7 @@ static struct qsi_stream_segment restored_segment(const struct qsi_stream_state_
 }
 
 static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_stream_state *state,
-                                  qs_error *error)
+                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     stream->table = qsi_stream_table_create(state->segment_count + 1);
     if (stream->table == NULL) {

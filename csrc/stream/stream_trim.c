@@ -19,7 +19,7 @@ void qsi_stream_kill(struct qsi_stream *stream, const struct qsi_stream_segment 
 }
 
 static bool may_go(const struct qsi_stream *stream, const struct qsi_stream_segment *segment,
-                   uint64_t bytes, uint64_t now_us)
+                   uint64_t bytes, uint64_t now_us) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream_limits *limits = &stream->limits;
 

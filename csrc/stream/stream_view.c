@@ -14,6 +14,7 @@
 
 static qs_status take_tail(struct qsi_stream_view *view, const struct qsi_stream *stream,
                            uint64_t from, uint32_t rows_max, uint64_t bytes_max)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_buf pieces = {0};
     uint32_t first = qsi_stream_find_run(stream, from), rows = 0;
@@ -69,7 +70,7 @@ static void free_view(struct qsi_stream_view *view)
 
 /* Do the runs have what is at or behind from, as far as there is something?  Between the first
  * run and the end there is nothing that they lack. */
-static bool tail_has(const struct qsi_stream *stream, uint64_t from)
+static bool tail_has(const struct qsi_stream *stream, uint64_t from) QSI_REQUIRES(qsi_store_mutex)
 {
     return from >= stream->container.flushed_seq ||
            (stream->run_count > 0 && from >= qsi_stream_run_at(stream, 0)->run->first_seq);
@@ -351,6 +352,7 @@ qs_status qsi_stream_read(const struct qsi_stream_view *view, uint64_t offset,
 
 /* The first message of the tail at or behind time_us: there is one. */
 static uint64_t find_in_runs(const struct qsi_stream *stream, uint64_t time_us)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < stream->run_count; i++) {
         const struct qsi_stream_run *run = qsi_stream_run_at(stream, i);

@@ -72,7 +72,7 @@ struct quiet {
     bool is_quiet;
 };
 
-static bool is_quiet(struct qs_store *store, struct quiet *quiet)
+static bool is_quiet(struct qs_store *store, struct quiet *quiet) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t now = store->env->monotonic_ns(store->env);
     uint64_t lsn = qsi_journal_appended_lsn(store->journal);

@@ -48,7 +48,7 @@ qs_status qsi_deliveries_find_room(struct qs_channel *channel, const struct stor
 
 /* How many of the stretch's first messages are worn out, or are not. */
 static uint32_t first_alike(const struct store_queue *queue, const struct qsi_stretch *stretch,
-                            bool worn_out)
+                            bool worn_out) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = 0;
 

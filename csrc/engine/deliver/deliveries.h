@@ -14,7 +14,7 @@
 /* Has it been delivered too often?  REQUIRES a queue that counts deliveries, all of them
  * counted. */
 bool qsi_is_worn_out(const struct store_queue *queue, const struct qsi_segment *segment,
-                     uint32_t slot);
+                     uint32_t slot) QSI_REQUIRES(qsi_store_mutex);
 
 /* May release the lock meanwhile, and tells so.  Room to count a stretch, where the
  * queue has a message. QS_ESTORE_FULL: no message can be delivered. */
@@ -41,7 +41,8 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
 /* After recovery: what a crash left at the head of a queue that counts, delivered too often,
  * is removed before anybody asks for it.  What lies on the disk, or behind, does when it comes. */
 qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_queue *queue,
-                                          qs_error *error) QS_MUST_CHECK;
+                                          qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* REQUIRES a stretch that was screened, or the beginning of it. */
 void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
                           const struct qsi_stretch *stretch) QSI_REQUIRES(qsi_store_mutex);

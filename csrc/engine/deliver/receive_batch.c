@@ -66,7 +66,7 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
 
 /* Notes the stretch, divided where its messages look different. */
 static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch,
-                            uint64_t first_tag)
+                            uint64_t first_tag) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_run *run = stretch->run;
     const struct qsi_segment *segment = stretch->segment;

@@ -85,7 +85,7 @@ static void record_extent(struct settling *settling, const struct store_queue *q
 /* Of these messages, those that were delivered as often as the queue lets them: bits of the
  * extent. */
 static uint64_t worn_out(const struct store_queue *queue, const struct qsi_extent *extent,
-                         uint64_t tags)
+                         uint64_t tags) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t worn = 0;
 

@@ -7,7 +7,7 @@
 
 /* The most bytes that settling these tags can add to the journal. */
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                          uint8_t kind);
+                          uint8_t kind) QSI_REQUIRES(qsi_store_mutex);
 /* Takes [first_tag, last_tag] and acks (drops) or requeues them.  Records of what is journalled
  * go to chunk, which has that much room; NULL: nowhere.  due_us: of the kinds that have it, else
  * 0.  Returns their number. */

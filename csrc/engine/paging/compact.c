@@ -56,6 +56,7 @@ static bool load_state(struct qs_store *store, struct store_queue *queue,
 /* Does the state tell more than which messages are there?  What is out now is seen after a
  * crash, and requeued by a close. */
 static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t at = 0; at < segment->word_count; at++) {
         if ((live[segment->word_base + at] & segment->seen[at] & ~segment->out[at]) != 0) {
@@ -68,7 +69,7 @@ static bool has_history(const struct qsi_segment *segment, const uint64_t *live)
 
 /* The live messages that are journalled: those of the segment's own file. */
 static void find_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                      uint32_t words, uint64_t *live)
+                      uint32_t words, uint64_t *live) QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t word = 0; word < words; word++) {
         uint64_t bits = qsi_segment_live(queue, segment, word);

@@ -339,7 +339,7 @@ bool qsi_pager_step(struct qs_store *store)
 }
 
 /* Messages of a lazy queue are in memory only on their way to the disk, and on their way back. */
-static bool is_settled(const struct store_queue *queue)
+static bool is_settled(const struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *core = &queue->core;
 
@@ -349,7 +349,7 @@ static bool is_settled(const struct store_queue *queue)
 }
 
 /* Content of a lazy queue that did not come from the disk. */
-static qs_status drop_published(struct qsi_queue *queue)
+static qs_status drop_published(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status = QS_OK;
 

@@ -35,6 +35,7 @@ void qsi_forget_dead_files(struct qs_store *store)
 
 struct release {
     struct qs_store *store;
+    uint32_t entries; /* of a segment */
     struct qsi_body_ref *refs;
     uint32_t count, capacity;
     bool out_of_memory;
@@ -111,6 +112,7 @@ struct segment_files {
 };
 
 static qs_status copy_files(struct segment_files *files, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     size_t bytes = segment->former_count * sizeof *files->formers;
 
@@ -174,6 +176,7 @@ static qs_status read_refs(struct qsi_index *index, const struct segment_files *
 /* Takes what is noted: what is settled from now on is noted anew.  NULL: there is no memory, and
  * all stays. */
 static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t *wanted = qsi_zalloc(words * sizeof *wanted);
 
@@ -187,6 +190,7 @@ static uint64_t *take_releases(struct qsi_segment *segment, uint32_t words)
 
 /* What could not be read is to be dropped another time, with what was settled since. */
 static void want_again(struct qsi_segment *segment, const uint64_t *wanted, uint32_t words)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (segment->releases == NULL) { /* nothing was noted: the rest will be asked for again */
         return;
@@ -205,7 +209,7 @@ static qs_status read_released(struct release *release, const struct segment_fil
 {
     struct qs_store *store = release->store;
     struct qsi_index *index = is_durable ? store->index : store->transient_index;
-    uint32_t entries = store->shared.entries;
+    uint32_t entries = release->entries;
     uint32_t words = qsi_bitmap_words(entries);
 
     *durable_count_out = 0;
@@ -231,7 +235,7 @@ static qs_status release_segment(struct qs_store *store, struct qsi_segment *seg
                                  bool is_durable, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t words = qsi_bitmap_words(store->shared.entries);
-    struct release release = {.store = store};
+    struct release release = {.store = store, .entries = store->shared.entries};
     struct segment_files files;
     uint32_t durable_count;
     uint64_t *wanted;
@@ -316,6 +320,7 @@ static qs_status release_settled(struct qs_store *store, qs_error *error)
 
 /* Memory to note that these files are dead: those that a checkpoint names. */
 static qs_status reserve_dead_files(struct qsi_list *reserve, const struct qsi_segment *segment)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t count = segment->named && segment->file.heap_end > 0 ? 1 : 0;
 

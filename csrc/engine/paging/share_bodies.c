@@ -26,12 +26,12 @@ static struct store_queue *queue_of(const struct sharing *sharing, uint64_t id)
 
 /* Does the run hold content of the chunk, none of which has a slot yet? */
 static bool is_movable(const struct sharing *sharing, const struct qsi_queue *queue,
-                       const struct qsi_run *run)
+                       const struct qsi_run *run) QSI_REQUIRES(qsi_store_mutex)
 {
     return run->messages.chunk == sharing->chunk && run->first_seq >= queue->container.flushed_seq;
 }
 
-static bool is_live(const struct qsi_queue *queue, uint64_t seq)
+static bool is_live(const struct qsi_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t entries = qsi_queue_entries(queue);
     uint32_t slot = (uint32_t)(seq & (entries - 1));
@@ -46,7 +46,7 @@ static bool is_live(const struct qsi_queue *queue, uint64_t seq)
 
 /* Counts the live references that the destination has to each row. */
 static void count_destination(const struct sharing *sharing, const struct qsi_messages *view,
-                              uint32_t destination, uint32_t *counts)
+                              uint32_t destination, uint32_t *counts) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct store_queue *queue =
         queue_of(sharing, qsi_messages_destination_queue(view, destination));
@@ -88,7 +88,7 @@ static bool is_worth_it(const struct qsi_messages *view, const uint32_t *counts)
     return stored < embedded;
 }
 
-static qs_status plan_record(struct sharing *sharing, uint32_t at)
+static qs_status plan_record(struct sharing *sharing, uint32_t at) QSI_REQUIRES(qsi_store_mutex)
 {
     struct moved_record record = {.at = at, .first_row = UINT32_MAX};
     struct qsi_messages view;
@@ -116,7 +116,7 @@ static qs_status plan_record(struct sharing *sharing, uint32_t at)
     return status == QS_OK ? qsi_buf_append(&sharing->records, &record, sizeof record) : status;
 }
 
-static qs_status plan(struct sharing *sharing)
+static qs_status plan(struct sharing *sharing) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t at = 0;
 
@@ -313,7 +313,7 @@ static void leave_arena(struct qsi_chunk **arena, const struct qsi_chunk *chunk)
 /* The first chunk behind what was looked at with bodies that several queues have; NULL: none in
  * the next *bytes_io of content. */
 static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *queue,
-                                     uint64_t *bytes_io)
+                                     uint64_t *bytes_io) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t from = qsi_queue_shared_upto(queue) > queue->container.flushed_seq
                         ? qsi_queue_shared_upto(queue)

@@ -7,15 +7,17 @@
 
 /* The state of one segment, which has none in memory. */
 qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *queue,
-                                 struct qsi_segment *segment, qs_error *error) QS_MUST_CHECK;
+                                 struct qsi_segment *segment, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The states of segments that are needed to replay a settle. */
 qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
-                          const struct qsi_settle *settle, qs_error *error) QS_MUST_CHECK;
+                          const struct qsi_settle *settle, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The states of all its segments; who comes for the messages of one that is damaged is told so. */
-qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue,
-                              qs_error *error) QS_MUST_CHECK;
+qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* The state of the segment where the first ready messages are. */
-qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue,
-                        qs_error *error) QS_MUST_CHECK;
+qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

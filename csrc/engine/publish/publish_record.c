@@ -93,6 +93,7 @@ qs_status qsi_publishing_keep(struct publishing *publishing, qs_error *error)
 
 /* What a message that expires or is delayed needs of a queue; a stream keeps it all the same. */
 static qs_status reserve_times(const struct publishing *publishing, struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     if (publishing->expiration_ms != QSI_NO_EXPIRATION) {
         QS_TRY(qsi_queue_reserve_expiries(queue, 1));

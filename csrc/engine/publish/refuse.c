@@ -102,6 +102,7 @@ static uint32_t record_end(struct refusals *refusals, const struct store_queue *
 }
 
 static void pass_on(struct qs_store *store, struct store_queue *queue, uint64_t first_seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stretch stretch;
 

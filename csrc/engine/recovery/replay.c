@@ -58,6 +58,7 @@ qs_status qsi_destination_rows(const struct qsi_messages *view, uint32_t destina
  * their process. */
 static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *view,
                            const uint32_t *rows, uint32_t count, uint64_t first_seq)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t row = rows != NULL ? rows[i] : i;
@@ -77,6 +78,7 @@ static void drop_transient(struct qsi_queue *queue, const struct qsi_messages *v
 
 /* A stream keeps messages whether they expire or not, and gives them out at once. */
 static qs_status reserve_times(struct store_queue *queue, const uint8_t *record, uint64_t count)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->stream != NULL ? QS_OK
                                  : qsi_container_reserve_times(&queue->container, record, count);
@@ -84,7 +86,7 @@ static qs_status reserve_times(struct store_queue *queue, const uint8_t *record,
 
 static qs_status replay_batch(struct store_queue *queue, struct qsi_chunk *chunk, uint64_t at,
                               const struct qsi_messages *view, uint32_t destination,
-                              qs_error *error)
+                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t first_seq = qsi_messages_destination_seq(view, destination);
     struct qsi_run *run = NULL;
@@ -193,6 +195,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
 }
 
 static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_settle settle;
     struct store_queue *queue;
@@ -242,6 +245,7 @@ static qs_status replay_cursor(struct qs_store *store, const uint8_t *record, qs
 
 /* What was trimmed was in files that a checkpoint names, so it is flushed here, too. */
 static qs_status replay_trim(struct qs_store *store, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_trim trim;
     struct store_stream *stream;

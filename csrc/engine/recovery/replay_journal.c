@@ -80,6 +80,7 @@ static qs_status blame(const struct qsi_scan_block *block, qs_status status, qs_
 }
 
 static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
@@ -95,7 +96,7 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 /* What a session that crashed had delivered is not known, but in queues that count deliveries:
  * all it left counts as delivered once. */
 static qs_status enter_session(struct replay *replay, uint32_t session, qs_error *error)
-    QSI_REQUIRES(qsi_manifest_mutex)
+    QSI_REQUIRES(qsi_store_mutex) QSI_REQUIRES(qsi_manifest_mutex)
 {
     while (replay->session < session) {
         replay->session += 1;

@@ -44,6 +44,7 @@ static qs_status load_last_segment(struct qs_store *store, struct store_queue *q
 
 /* What a snapshot of a container encoded. */
 static qs_status restore_record(struct store_queue *queue, const uint8_t *record, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     qs_status status =
         qsi_container_restore(queue->messages, record, &queue->restored_next_seq, error);
@@ -231,6 +232,7 @@ static qs_status skip_to_next(struct qs_store *store, qs_error *error) QSI_REQUI
 }
 
 static bool is_named(void *context, const struct qsi_segment_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = context;
     struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->queue_id);
@@ -240,6 +242,7 @@ static bool is_named(void *context, const struct qsi_segment_file *file)
 }
 
 static bool is_named_by_stream(void *context, const struct qsi_block_file *file)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = context;
     const struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, file->owner);

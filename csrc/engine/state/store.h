@@ -169,7 +169,8 @@ struct qs_store {
     struct space space;
     struct qsi_paging paging GUARDED;
     struct removals removals GUARDED;
-    struct transactions *transactions GUARDED; /* keys of those that were committed */
+    struct transactions *transactions
+        QSI_POINTEE_GUARDED_BY(qsi_store_mutex); /* keys of those that were committed */
     struct qsi_checkpoints checkpoint GUARDED;
     struct qsi_recovery recovery GUARDED;
     struct qsi_watch watch GUARDED;

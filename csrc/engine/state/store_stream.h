@@ -36,6 +36,7 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stre
     QSI_REQUIRES(qsi_store_mutex);
 
 static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     return queue->messages->next_seq - queue->stream->log.first;
 }
@@ -43,7 +44,8 @@ static inline uint64_t qsi_stream_message_count(const struct store_queue *queue)
 /* QS_ENOMEM: NULL.  REQUIRES arguments that were checked. */
 struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, uint64_t id,
                                              struct qsi_slice arguments);
-void qsi_store_stream_destroy(struct store_stream *stream); /* NULL is fine */
+void qsi_store_stream_destroy(struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex); /* NULL is fine */
 
 /* NULL: the group has none. */
 const struct store_cursor *qsi_cursor_find(const struct store_stream *stream,

@@ -241,7 +241,7 @@ static void install(struct spill *spill, struct key_run *run) QSI_REQUIRES(qsi_s
     }
 }
 
-static uint64_t appended_lsn(const struct qs_store *store)
+static uint64_t appended_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     return store->journal != NULL ? qsi_journal_appended_lsn(store->journal) : 0;
 }
