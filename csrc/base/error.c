@@ -123,6 +123,18 @@ qs_status qsi_fail_unread(qs_error *error, qs_status status, const char *path)
     return QS_ECORRUPT;
 }
 
+qs_status qsi_fail_file(qs_error *error, qs_status status, const char *path)
+{
+    qsi_error_prefix(error, "%s", path);
+    if (status != QS_ENOSPC) {
+        return status;
+    }
+    if (error != NULL) {
+        error->status = QS_ESTORE_FULL;
+    }
+    return QS_ESTORE_FULL;
+}
+
 void qsi_error_set_path(qs_error *error, const char *path)
 {
     if (error != NULL) {

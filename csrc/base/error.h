@@ -38,6 +38,10 @@ qs_status qsi_fail_owned(qs_error *error, uint64_t pid, const char *path, const 
  * the file's name.  So QS_EIO is left to writes and syncs.  Any other status stays. */
 qs_status qsi_fail_unread(qs_error *error, qs_status status, const char *path);
 
+/* Of a file that could not be made, written or opened: its name stands before the text, and
+ * QS_ENOSPC becomes QS_ESTORE_FULL.  Returns the status. */
+qs_status qsi_fail_file(qs_error *error, qs_status status, const char *path);
+
 /* Puts "words: " before the text that is there; status, errno, path and offset stay. */
 void qsi_error_prefix(qs_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -4,13 +4,14 @@
 
 #include "block_format.h"
 #include "block_read.h"
+#include "file_head.h"
 
 #include <stdint.h>
 
 struct qsi_block_dir {
     qs_env *env;
     qs_dir *dir;
-    uint8_t uuid[16];
+    uint8_t uuid[QSI_UUID_BYTES];
     const char *label, *suffix;
 };
 

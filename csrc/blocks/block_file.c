@@ -14,8 +14,8 @@
 #include <string.h>
 
 qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
-                             const uint8_t uuid[16], const char *label, const char *suffix,
-                             qs_error *error)
+                             const uint8_t uuid[QSI_UUID_BYTES], const char *label,
+                             const char *suffix, qs_error *error)
 {
     struct qsi_block_dir *blocks = qsi_alloc(sizeof *blocks);
 
@@ -62,14 +62,7 @@ qs_status qsi_block_fail(qs_error *error, qs_status status, const struct qsi_blo
         return qsi_block_damaged(error, blocks, file, 0, "the file is missing");
     }
     qsi_block_file_path(path, blocks, file);
-    qsi_error_prefix(error, "%s", path);
-    if (status == QS_ENOSPC) {
-        status = QS_ESTORE_FULL;
-        if (error != NULL) {
-            error->status = status;
-        }
-    }
-    return status;
+    return qsi_fail_file(error, status, path);
 }
 
 /* ---- one file ---- */

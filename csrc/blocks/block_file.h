@@ -17,6 +17,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
+#include "file_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,8 +54,8 @@ struct qsi_block_dir;
  * label: what errors call the directory ("streams").  label and suffix are literals.  env and dir
  * stay the caller's and outlive what is returned.  QS_ENOMEM. */
 qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
-                             const uint8_t uuid[16], const char *label, const char *suffix,
-                             qs_error *error) QS_MUST_CHECK;
+                             const uint8_t uuid[QSI_UUID_BYTES], const char *label,
+                             const char *suffix, qs_error *error) QS_MUST_CHECK;
 void qsi_block_dir_close(struct qsi_block_dir *blocks); /* NULL is fine */
 
 /* "streams/0000000000000007-0000000000000000.str": what errors call a file. */

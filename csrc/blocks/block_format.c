@@ -4,24 +4,23 @@
 #include "qstore/codec.h"
 
 #include "error.h"
+#include "file_head.h"
 #include "le.h"
+#include "name.h"
 #include "record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define FILE_MAGIC "QSBLOCK\n"
-#define FILE_MAGIC_BYTES 8u
-#define FILE_VERSION 1u
 #define BLOCK_MAGIC UINT32_C(0x4b425351)   /* "QSBK" */
 #define TRAILER_MAGIC UINT32_C(0x46425351) /* "QSBF" */
 #define PLACE_MAX (UINT64_C(1) << 62) /* no file gets there, and sums with it do not overflow */
 
+static const struct qsi_file_kind file_kind = {"QSBLOCK\n", "a block file", 1};
+
 /* Offsets in the file's header. */
 enum {
-    AT_VERSION = 8,
-    AT_FEATURES = 12,
     AT_UUID = 16,
     AT_OWNER = 32,
     AT_NUMBER = 40,
@@ -74,32 +73,14 @@ void qsi_block_name(char name_out[QSI_BLOCK_NAME_BYTES], const struct qsi_block_
              file->number, suffix);
 }
 
-/* Up to 16 digits; returns where they end. */
-static const char *take_digits(const char *at, uint64_t *value_out)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 16; i++, at++) {
-        if (*at >= '0' && *at <= '9') {
-            value = value << 4 | (uint64_t)(*at - '0');
-        } else if (*at >= 'a' && *at <= 'f') {
-            value = value << 4 | (uint64_t)(*at - 'a' + 10);
-        } else {
-            break;
-        }
-    }
-    *value_out = value;
-    return at;
-}
-
 bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, const char *suffix)
 {
     char canonical[QSI_BLOCK_NAME_BYTES];
     const char *at;
 
     memset(file_out, 0, sizeof *file_out);
-    at = take_digits(name, &file_out->owner);
-    take_digits(*at == '-' ? at + 1 : at, &file_out->number);
+    at = qsi_name_hex(name, &file_out->owner);
+    qsi_name_hex(*at == '-' ? at + 1 : at, &file_out->number);
     /* There is one way to write a name, so what is not written that way is not one. */
     qsi_block_name(canonical, file_out, suffix);
     return strcmp(canonical, name) == 0;
@@ -108,12 +89,11 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
 /* ---- the file's header ---- */
 
 void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
-                                  const uint8_t uuid[16])
+                                  const uint8_t uuid[QSI_UUID_BYTES])
 {
     memset(bytes_out, 0, QSI_BLOCK_FILE_HEADER_BYTES);
-    memcpy(bytes_out, FILE_MAGIC, FILE_MAGIC_BYTES);
-    qsi_put_u32(bytes_out + AT_VERSION, FILE_VERSION);
-    memcpy(bytes_out + AT_UUID, uuid, 16);
+    qsi_file_head_encode(bytes_out, &file_kind);
+    memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
     qsi_put_u64(bytes_out + AT_OWNER, file->owner);
     qsi_put_u64(bytes_out + AT_NUMBER, file->number);
     qsi_put_u64(bytes_out + AT_SALT, file->salt);
@@ -121,19 +101,11 @@ void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_fil
 }
 
 qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_block_file *file,
-                                      const uint8_t uuid[16], const char *path, qs_error *error)
+                                      const uint8_t uuid[QSI_UUID_BYTES], const char *path,
+                                      qs_error *error)
 {
-    if (memcmp(bytes, FILE_MAGIC, FILE_MAGIC_BYTES) != 0) {
-        return qsi_fail_corrupt(error, path, 0, "not a block file");
-    }
-    if (qs_crc32c(0, bytes, AT_CRC) != qsi_get_u32(bytes + AT_CRC)) {
-        return qsi_fail_corrupt(error, path, AT_CRC, "file header: wrong checksum");
-    }
-    if (qsi_get_u32(bytes + AT_VERSION) != FILE_VERSION || qsi_get_u32(bytes + AT_FEATURES) != 0) {
-        return qsi_fail(error, QS_EVERSION, "%s: block file of version %u, features %#x", path,
-                        qsi_get_u32(bytes + AT_VERSION), qsi_get_u32(bytes + AT_FEATURES));
-    }
-    if (memcmp(bytes + AT_UUID, uuid, 16) != 0) {
+    QS_TRY(qsi_file_header_check(&file_kind, bytes, AT_CRC, path, error));
+    if (memcmp(bytes + AT_UUID, uuid, QSI_UUID_BYTES) != 0) {
         return qsi_fail_corrupt(error, path, AT_UUID, "file header: of another store");
     }
     if (qsi_get_u64(bytes + AT_OWNER) != file->owner ||

@@ -54,6 +54,7 @@
 
 #include "block_file.h"
 #include "check.h"
+#include "file_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -98,11 +99,11 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
 /* ---- the file's header: QSI_BLOCK_FILE_HEADER_BYTES ---- */
 
 void qsi_block_file_header_encode(uint8_t *bytes_out, const struct qsi_block_file *file,
-                                  const uint8_t uuid[16]);
+                                  const uint8_t uuid[QSI_UUID_BYTES]);
 /* Whether bytes are the header of this very file.  QS_ECORRUPT; QS_EVERSION: from a later version,
  * and whole.  path: what errors call the file. */
 qs_status qsi_block_file_header_check(const uint8_t *bytes, const struct qsi_block_file *file,
-                                      const uint8_t uuid[16], const char *path,
+                                      const uint8_t uuid[QSI_UUID_BYTES], const char *path,
                                       qs_error *error) QS_MUST_CHECK;
 
 /* ---- a block's header ---- */

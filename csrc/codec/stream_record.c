@@ -5,19 +5,11 @@
 
 #include <inttypes.h>
 
-static void put_head(uint8_t *record, uint32_t bytes, uint8_t type)
-{
-    qsi_put_u32(record, bytes);
-    record[4] = type;
-    record[5] = 0;
-    qsi_put_u16(record + 6, 0);
-}
-
 /* ---- stream trimmed: stream id u64 | first u64 ---- */
 
 void qsi_stream_trim_encode(uint8_t *record_out, const struct qsi_stream_trim *trim)
 {
-    put_head(record_out, QSI_STREAM_TRIM_BYTES, QSI_RECORD_STREAM_TRIM);
+    qsi_record_put_head(record_out, QSI_STREAM_TRIM_BYTES, QSI_RECORD_STREAM_TRIM, 0);
     qsi_put_u64(record_out + 8, trim->stream_id);
     qsi_put_u64(record_out + 16, trim->first);
 }
@@ -42,8 +34,8 @@ qs_status qsi_stream_trim_decode(struct qsi_stream_trim *trim_out, const uint8_t
 
 void qsi_stream_state_encode(uint8_t *record_out, const struct qsi_stream_state *state)
 {
-    put_head(record_out, (uint32_t)qsi_stream_state_bytes(state->segment_count),
-             QSI_RECORD_STREAM_STATE);
+    qsi_record_put_head(record_out, (uint32_t)qsi_stream_state_bytes(state->segment_count),
+                        QSI_RECORD_STREAM_STATE, 0);
     qsi_put_u64(record_out + 8, state->stream_id);
     qsi_put_u64(record_out + 16, state->first);
     qsi_put_u64(record_out + 24, state->flushed);

@@ -21,13 +21,13 @@
 #include "body_ref.h"
 #include "buf.h"
 #include "chunk.h"
+#include "file_head.h"
 #include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define QSI_UUID_BYTES 16
 #define QSI_SEGMENT_ENTRIES 16384u /* of a new store that asks for nothing else */
 #define QSI_SEGMENT_ENTRIES_MIN 16u
 #define QSI_SEGMENT_ENTRIES_MAX 65536u

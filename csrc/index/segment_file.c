@@ -24,16 +24,7 @@ qs_status qsi_segment_fail(qs_error *error, qs_status status, const struct qsi_s
     if (status == QS_ENOENT) { /* of a file that was to be made */
         return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
     }
-    if (error != NULL) {
-        qsi_error_prefix(error, "%s", path);
-    }
-    if (status == QS_ENOSPC) {
-        status = QS_ESTORE_FULL;
-        if (error != NULL) {
-            error->status = status;
-        }
-    }
-    return status;
+    return qsi_fail_file(error, status, path);
 }
 
 static qs_status fail_damaged(qs_error *error, const struct qsi_segment_file *file, uint64_t offset,

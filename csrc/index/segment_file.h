@@ -4,6 +4,7 @@
 
 #include "bits.h"
 #include "buf.h"
+#include "file_head.h"
 #include "segment.h"
 #include "segment_format.h"
 

@@ -2,24 +2,23 @@
 #include "segment_format.h"
 
 #include "error.h"
+#include "file_head.h"
+#include "name.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define FILE_MAGIC "QSSEGMT\n"
 #define STATE_MAGIC "QSSEGST\n"
 #define MAGIC_BYTES 8u
-#define FILE_VERSION 3u
 #define FLAG_PACKED 1u
 #define QSI_STATE_COLUMNS \
     (QSI_STATE_DELIVERIES | QSI_STATE_EXPIRIES | QSI_STATE_SIZES | QSI_STATE_DUES)
 
+static const struct qsi_file_kind file_kind = {"QSSEGMT\n", "a segment file", 3};
+
 /* Offsets in the file header. */
 enum {
-    AT_MAGIC = 0,
-    AT_VERSION = 8,
-    AT_FEATURES = 12,
     AT_UUID = 16,
     AT_QUEUE = 32,
     AT_NUMBER = 40,
@@ -57,24 +56,6 @@ void qsi_segment_path(char path_out[QSI_SEGMENT_PATH_BYTES], const struct qsi_se
     snprintf(path_out, QSI_SEGMENT_PATH_BYTES, "index/%s", name);
 }
 
-/* Up to 16 digits; returns where they end. */
-static const char *take_digits(const char *at, uint64_t *value_out)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 16; i++, at++) {
-        if (*at >= '0' && *at <= '9') {
-            value = value << 4 | (uint64_t)(*at - '0');
-        } else if (*at >= 'a' && *at <= 'f') {
-            value = value << 4 | (uint64_t)(*at - 'a' + 10);
-        } else {
-            break;
-        }
-    }
-    *value_out = value;
-    return at;
-}
-
 bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
 {
     char canonical[QSI_SEGMENT_NAME_BYTES];
@@ -82,7 +63,7 @@ bool qsi_segment_name_parse(struct qsi_segment_file *file_out, const char *name)
     uint64_t values[3] = {0};
 
     for (int i = 0; i < 3; i++) {
-        at = take_digits(at, &values[i]);
+        at = qsi_name_hex(at, &values[i]);
         if (*at == '-') {
             at++;
         }
@@ -119,8 +100,7 @@ void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file
     size_t crc_at = (size_t)qsi_segment_header_bytes(entries) - 4;
 
     memset(bytes_out, 0, crc_at);
-    memcpy(bytes_out + AT_MAGIC, FILE_MAGIC, MAGIC_BYTES);
-    qsi_put_u32(bytes_out + AT_VERSION, FILE_VERSION);
+    qsi_file_head_encode(bytes_out, &file_kind);
     memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
     qsi_put_u64(bytes_out + AT_QUEUE, file->queue_id);
     qsi_put_u64(bytes_out + AT_NUMBER, file->number);
@@ -135,33 +115,6 @@ void qsi_segment_header_encode(uint8_t *bytes_out, const struct qsi_segment_file
     qsi_put_u32(bytes_out + crc_at, qs_crc32c(0, bytes_out, crc_at));
 }
 
-/* Magic and checksum first: nothing else means anything before them. */
-static qs_status check_whole(const uint8_t *bytes, uint32_t entries, const char *path,
-                             qs_error *error)
-{
-    size_t crc_at = (size_t)qsi_segment_header_bytes(entries) - 4;
-
-    if (memcmp(bytes + AT_MAGIC, FILE_MAGIC, MAGIC_BYTES) != 0) {
-        return qsi_fail_corrupt(error, path, AT_MAGIC, "not a segment file");
-    }
-    if (qs_crc32c(0, bytes, crc_at) != qsi_get_u32(bytes + crc_at)) {
-        return qsi_fail_corrupt(error, path, 0, "file header: checksum mismatch");
-    }
-    return QS_OK;
-}
-
-static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error *error)
-{
-    uint32_t version = qsi_get_u32(bytes + AT_VERSION);
-    uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
-
-    if (version != FILE_VERSION || features != 0) {
-        return qsi_fail(error, QS_EVERSION, "%s: version %u, features %#x; this build reads 3, 0",
-                        path, version, features);
-    }
-    return QS_OK;
-}
-
 qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segment_file *file,
                                    uint32_t entries, const uint8_t uuid[QSI_UUID_BYTES],
                                    qs_error *error)
@@ -169,8 +122,8 @@ qs_status qsi_segment_header_check(const uint8_t *bytes, const struct qsi_segmen
     char path[QSI_SEGMENT_PATH_BYTES];
 
     qsi_segment_path(path, file);
-    QS_TRY(check_whole(bytes, entries, path, error));
-    QS_TRY(check_readable(bytes, path, error));
+    QS_TRY(qsi_file_header_check(&file_kind, bytes, (size_t)qsi_segment_header_bytes(entries) - 4,
+                                 path, error));
     if (memcmp(bytes + AT_UUID, uuid, QSI_UUID_BYTES) != 0) {
         return qsi_fail_corrupt(error, path, AT_UUID, "file header: of another store");
     }

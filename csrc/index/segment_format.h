@@ -63,6 +63,7 @@
 #include "qstore/status.h"
 
 #include "check.h"
+#include "file_head.h"
 #include "le.h"
 #include "segment.h"
 

@@ -47,3 +47,20 @@ bool qsi_name_number(const char *name, const char *ending, uint64_t *number_out)
     *number_out = number;
     return number <= UINT32_MAX && strcmp(name + 10, ending) == 0;
 }
+
+const char *qsi_name_hex(const char *at, uint64_t *value_out)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < 16; i++, at++) {
+        if (*at >= '0' && *at <= '9') {
+            value = value << 4 | (uint64_t)(*at - '0');
+        } else if (*at >= 'a' && *at <= 'f') {
+            value = value << 4 | (uint64_t)(*at - 'a' + 10);
+        } else {
+            break;
+        }
+    }
+    *value_out = value;
+    return at;
+}

@@ -16,5 +16,7 @@ qs_status qsi_open_flags_check(uint32_t flags, const char *name, qs_error *error
 
 /* A name of ten digits and an ending; false: it is another one. */
 bool qsi_name_number(const char *name, const char *ending, uint64_t *number_out);
+/* Up to 16 lower-case hexadecimal digits at the front of a name; returns where they end. */
+const char *qsi_name_hex(const char *at, uint64_t *value_out);
 
 #endif

@@ -175,7 +175,8 @@ static qs_status ram_size(qs_env *env, qs_file *handle, uint64_t *bytes_out, qs_
     return QS_OK;
 }
 
-static qs_status ram_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_error *error)
+static qs_status resize(qs_env *env, qs_file *handle, uint64_t bytes, const char *action,
+                        bool allocates, qs_error *error)
 {
     struct qsi_ram_file *file = qsi_ram_file_of(handle);
     struct qsi_ram_disk *disk;
@@ -183,23 +184,22 @@ static qs_status ram_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_e
 
     QS_TRY(check_writable(file, error));
     disk = qsi_ram_lock_disk(env);
-    status = disk->ops->allocate(disk, file->node, bytes);
+    status = allocates ? disk->ops->allocate(disk, file->node, bytes)
+                       : disk->ops->truncate(disk, file->node, bytes);
     qsi_mutex_unlock(&disk->mutex);
-    return qsi_ram_report(error, status, "allocate", file->name);
+    return qsi_ram_report(error, status, action, file->name);
+}
+
+static qs_status ram_allocate(qs_env *env, qs_file *handle, uint64_t bytes, qs_error *error)
+{
+    return resize(env, handle, bytes, "allocate", true, error);
 }
 
 static qs_status ram_truncate(qs_env *env, qs_file *handle, uint64_t bytes, qs_error *error)
 {
-    struct qsi_ram_file *file = qsi_ram_file_of(handle);
-    struct qsi_ram_disk *disk;
-    qs_status status;
-
-    QS_TRY(check_writable(file, error));
-    disk = qsi_ram_lock_disk(env);
-    status = disk->ops->truncate(disk, file->node, bytes);
-    qsi_mutex_unlock(&disk->mutex);
-    return qsi_ram_report(error, status, "truncate", file->name);
+    return resize(env, handle, bytes, "truncate", false, error);
 }
+
 /* -- locks ------------------------------------------------------------------------------------ */
 
 /* The lock file is made, where that is asked for, and its name written by nobody. */

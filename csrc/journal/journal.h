@@ -14,6 +14,7 @@
 
 #include "chunk.h"
 #include "file.h"
+#include "file_head.h"
 #include "journal_file.h"
 #include "thread_safety.h"
 

@@ -5,6 +5,7 @@
 #include "qstore/env.h"
 
 #include "block.h"
+#include "file_head.h"
 #include "manifest.h"
 
 #include <stdbool.h>

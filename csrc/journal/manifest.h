@@ -18,10 +18,10 @@
 #include "qstore/env.h"
 #include "qstore/status.h"
 
+#include "file_head.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-#define QSI_UUID_BYTES 16
 
 struct qsi_session {
     uint64_t salt;       /* of its first file */

@@ -8,6 +8,7 @@
 #define QSI_SCAN_H
 
 #include "chunk.h"
+#include "file_head.h"
 #include "journal_file.h"
 
 #include <stdint.h>

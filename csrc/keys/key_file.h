@@ -5,13 +5,14 @@
 
 #include "qstore/env.h"
 
+#include "file_head.h"
 #include "key_format.h"
 
 /* Where key files lie. */
 struct qsi_key_dir {
     qs_env *env;
     qs_dir *dir;
-    uint8_t uuid[QSI_KEY_UUID_BYTES];
+    uint8_t uuid[QSI_UUID_BYTES];
     uint64_t filter_bytes_max; /* of one filter in memory; a power of two */
 };
 

@@ -4,20 +4,21 @@
 
 #include "check.h"
 #include "error.h"
+#include "file_head.h"
 #include "le.h"
 #include "name.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MAGIC "QSKEYSF\n"
-#define VERSION 1
 #define PAGE_HEAD_BYTES 32u
 #define ENTRY_HEAD_BYTES 24u
 #define FILTER_PROBES 4u
 /* none is so large, and sums with it do not overflow */
 #define FILTER_BYTES_MAX (UINT64_C(1) << 40)
 #define PAGES_MAX (UINT64_C(1) << 40)
+
+static const struct qsi_file_kind file_kind = {"QSKEYSF\n", "a key file", 1};
 
 enum { ENTRY_FORGOTTEN = 1 };
 
@@ -67,7 +68,7 @@ static void sip_word(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-uint64_t qsi_key_hash(const uint8_t uuid[QSI_KEY_UUID_BYTES], struct qsi_slice key)
+uint64_t qsi_key_hash(const uint8_t uuid[QSI_UUID_BYTES], struct qsi_slice key)
 {
     uint64_t low = qsi_get_u64(uuid), high = qsi_get_u64(uuid + 8);
     uint64_t v[4] = {low ^ UINT64_C(0x736f6d6570736575), high ^ UINT64_C(0x646f72616e646f6d),
@@ -110,14 +111,13 @@ uint64_t qsi_key_pages_at(uint64_t filter_bytes)
 }
 
 uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi_key_header *header,
-                               const uint8_t uuid[QSI_KEY_UUID_BYTES])
+                               const uint8_t uuid[QSI_UUID_BYTES])
 {
     uint32_t crc;
 
     memset(out, 0, QSI_KEY_PAGE_BYTES);
-    memcpy(out, MAGIC, 8);
-    qsi_put_u32(out + 8, VERSION);
-    memcpy(out + 16, uuid, QSI_KEY_UUID_BYTES);
+    qsi_file_head_encode(out, &file_kind);
+    memcpy(out + 16, uuid, QSI_UUID_BYTES);
     qsi_put_u64(out + 32, header->number);
     qsi_put_u64(out + 40, header->salt);
     qsi_put_u64(out + 48, header->key_count);
@@ -131,20 +131,17 @@ uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi
 
 qs_status qsi_key_header_decode(struct qsi_key_header *header_out, const uint8_t *in,
                                 uint64_t number, uint32_t header_crc,
-                                const uint8_t uuid[QSI_KEY_UUID_BYTES], qs_error *error)
+                                const uint8_t uuid[QSI_UUID_BYTES], qs_error *error)
 {
     char path[QSI_KEY_PATH_BYTES];
 
     qsi_key_file_path(path, number);
     if (qs_crc32c(0, in, QSI_KEY_PAGE_BYTES - 4) != header_crc ||
-        qsi_get_u32(in + QSI_KEY_PAGE_BYTES - 4) != header_crc || memcmp(in, MAGIC, 8) != 0) {
+        qsi_get_u32(in + QSI_KEY_PAGE_BYTES - 4) != header_crc ||
+        memcmp(in, file_kind.magic, QSI_FILE_MAGIC_BYTES) != 0) {
         return qsi_fail_corrupt(error, path, 0, "not the key file that the checkpoint names");
     }
-    if (qsi_get_u32(in + 8) != VERSION || qsi_get_u32(in + 12) != 0) {
-        return qsi_fail(error, QS_EVERSION,
-                        "%s: version %u, features %#x; this build reads version %d without any",
-                        path, qsi_get_u32(in + 8), qsi_get_u32(in + 12), VERSION);
-    }
+    QS_TRY(qsi_file_head_check(&file_kind, in, path, error));
     *header_out = (struct qsi_key_header){
         .number = qsi_get_u64(in + 32),
         .salt = qsi_get_u64(in + 40),
@@ -153,7 +150,7 @@ qs_status qsi_key_header_decode(struct qsi_key_header *header_out, const uint8_t
         .filter_bytes = qsi_get_u64(in + 64),
         .filter_crc = qsi_get_u32(in + 72),
     };
-    if (memcmp(in + 16, uuid, QSI_KEY_UUID_BYTES) != 0 || header_out->number != number) {
+    if (memcmp(in + 16, uuid, QSI_UUID_BYTES) != 0 || header_out->number != number) {
         return qsi_fail_corrupt(error, path, 16, "another key file, or of another store");
     }
     if (header_out->filter_bytes == 0 || header_out->filter_bytes > FILTER_BYTES_MAX ||

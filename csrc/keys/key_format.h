@@ -39,12 +39,12 @@
 
 #include "qstore/status.h"
 
+#include "file_head.h"
 #include "slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QSI_KEY_UUID_BYTES 16
 #define QSI_KEY_BYTES_MAX 1024u /* of a key */
 #define QSI_KEY_PAGE_BYTES 4096u
 #define QSI_KEY_NAME_BYTES 16 /* "0000000001.key" and a NUL */
@@ -68,18 +68,17 @@ void qsi_key_file_path(char path_out[QSI_KEY_PATH_BYTES], uint64_t number);
 /* Is it the name of a key file? */
 bool qsi_key_file_number(const char *name, uint64_t *number_out);
 
-uint64_t qsi_key_hash(const uint8_t uuid[QSI_KEY_UUID_BYTES], struct qsi_slice key);
+uint64_t qsi_key_hash(const uint8_t uuid[QSI_UUID_BYTES], struct qsi_slice key);
 /* The order of a file: less than 0, 0, more than 0. */
 int qsi_key_compare(const struct qsi_key *left, const struct qsi_key *right);
 
 /* Returns the header's CRC. */
 uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi_key_header *header,
-                               const uint8_t uuid[QSI_KEY_UUID_BYTES]);
+                               const uint8_t uuid[QSI_UUID_BYTES]);
 /* header_crc, number: from outside.  QS_ECORRUPT, QS_EVERSION. */
 qs_status qsi_key_header_decode(struct qsi_key_header *header_out, const uint8_t *in,
                                 uint64_t number, uint32_t header_crc,
-                                const uint8_t uuid[QSI_KEY_UUID_BYTES],
-                                qs_error *error) QS_MUST_CHECK;
+                                const uint8_t uuid[QSI_UUID_BYTES], qs_error *error) QS_MUST_CHECK;
 uint64_t qsi_key_pages_at(uint64_t filter_bytes);
 static inline uint64_t qsi_key_file_bytes(const struct qsi_key_header *header)
 {

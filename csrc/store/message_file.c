@@ -19,16 +19,7 @@ qs_status qsi_message_file_fail(qs_error *error, qs_status status, struct qsi_me
     if (status == QS_ENOENT) { /* of a file that was to be made */
         return qsi_fail_corrupt(error, path, 0, "it cannot be made: the directory is missing");
     }
-    if (error != NULL) {
-        qsi_error_prefix(error, "%s", path);
-    }
-    if (status == QS_ENOSPC) {
-        status = QS_ESTORE_FULL;
-        if (error != NULL) {
-            error->status = status;
-        }
-    }
-    return status;
+    return qsi_fail_file(error, status, path);
 }
 
 qs_status qsi_message_file_fail_unread(qs_error *error, qs_status status, struct qsi_message_id id)

@@ -6,6 +6,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
+#include "file_head.h"
 #include "list.h"
 #include "lock.h"
 #include "map.h"

@@ -5,24 +5,21 @@
 
 #include "check.h"
 #include "error.h"
+#include "file_head.h"
 #include "le.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define FILE_MAGIC "QSMESSG\n"
-#define FILE_MAGIC_BYTES 8u
-#define FILE_VERSION 1u
 #define NUMBER_DIGITS 10u
 #define GENERATION_DIGITS 4u
 #define RECORD_MAGIC 0x44425351u /* "QSBD" */
 
+static const struct qsi_file_kind file_kind = {"QSMESSG\n", "a message file", 1};
+
 /* Offsets in the file header. */
 enum {
-    AT_MAGIC = 0,
-    AT_VERSION = 8,
-    AT_FEATURES = 12,
     AT_NUMBER = 16,
     AT_GENERATION = 20,
     AT_UUID = 24,
@@ -102,8 +99,7 @@ void qsi_message_header_encode(uint8_t *bytes_out, uint32_t number,
                                const uint8_t uuid[QSI_UUID_BYTES], uint64_t salt)
 {
     memset(bytes_out, 0, QSI_MESSAGE_HEADER_BYTES);
-    memcpy(bytes_out + AT_MAGIC, FILE_MAGIC, FILE_MAGIC_BYTES);
-    qsi_put_u32(bytes_out + AT_VERSION, FILE_VERSION);
+    qsi_file_head_encode(bytes_out, &file_kind);
     qsi_put_u32(bytes_out + AT_NUMBER, number);
     memcpy(bytes_out + AT_UUID, uuid, QSI_UUID_BYTES);
     qsi_put_u64(bytes_out + AT_SALT, salt);
@@ -119,31 +115,6 @@ void qsi_message_header_encode_table(uint8_t *bytes_out, struct qsi_message_id i
     qsi_put_u64(bytes_out + AT_TABLE, header->table_offset);
     qsi_put_u32(bytes_out + AT_TABLE_SLOTS, header->table_slots);
     qsi_put_u32(bytes_out + AT_CRC, qs_crc32c(0, bytes_out, AT_CRC));
-}
-
-/* Magic and checksum first: nothing else means anything before them. */
-static qs_status check_whole(const uint8_t *bytes, const char *path, qs_error *error)
-{
-    if (memcmp(bytes + AT_MAGIC, FILE_MAGIC, FILE_MAGIC_BYTES) != 0) {
-        return qsi_fail_corrupt(error, path, AT_MAGIC, "not a message file");
-    }
-    if (qs_crc32c(0, bytes, AT_CRC) != qsi_get_u32(bytes + AT_CRC)) {
-        return qsi_fail_corrupt(error, path, 0, "file header: checksum mismatch");
-    }
-    return QS_OK;
-}
-
-static qs_status check_readable(const uint8_t *bytes, const char *path, qs_error *error)
-{
-    uint32_t version = qsi_get_u32(bytes + AT_VERSION);
-    uint32_t features = qsi_get_u32(bytes + AT_FEATURES);
-
-    if (version != FILE_VERSION || features != 0) {
-        return qsi_fail(error, QS_EVERSION,
-                        "%s: version %u, features %#x; this build reads version 1 without features",
-                        path, version, features);
-    }
-    return QS_OK;
 }
 
 static qs_status check_identity(const uint8_t *bytes, struct qsi_message_id id, const char *path,
@@ -170,8 +141,7 @@ qs_status qsi_message_header_check(const uint8_t *bytes, struct qsi_message_id i
     char path[QSI_MESSAGE_PATH_BYTES];
 
     qsi_message_path(path, id);
-    QS_TRY(check_whole(bytes, path, error));
-    QS_TRY(check_readable(bytes, path, error));
+    QS_TRY(qsi_file_header_check(&file_kind, bytes, AT_CRC, path, error));
     QS_TRY(check_identity(bytes, id, path, uuid, error));
     *header_out = (struct qsi_message_header){
         .salt = qsi_get_u64(bytes + AT_SALT),

@@ -47,11 +47,11 @@
 
 #include "body_ref.h"
 #include "check.h"
+#include "file_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QSI_UUID_BYTES 16
 #define QSI_MESSAGE_HEADER_BYTES 4096u
 #define QSI_BODY_HEADER_BYTES 32u
 #define QSI_BODY_ALIGNMENT 512u /* a sector that is torn or garbled is so as a whole */

@@ -28,6 +28,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
+#include "file_head.h"
 #include "message_format.h"
 #include "slice.h"
 #include "thread_safety.h"

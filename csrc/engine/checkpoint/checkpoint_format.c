@@ -2,14 +2,15 @@
 
 #include "check.h"
 #include "error.h"
+#include "file_head.h"
 #include "le.h"
 #include "name.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MAGIC "QSCHECK1"
-#define VERSION 3
+static const struct qsi_file_kind file_kind = {"QSCHECK1", "a checkpoint", 3};
+
 #define STORE_STATE_BYTES 16u
 #define KEY_FILE_BYTES 40u
 
@@ -32,8 +33,7 @@ void qsi_checkpoint_header_encode(uint8_t out[QSI_CHECKPOINT_HEADER_BYTES],
                                   const struct qsi_checkpoint_header *header)
 {
     memset(out, 0, QSI_CHECKPOINT_HEADER_BYTES);
-    memcpy(out, MAGIC, 8);
-    qsi_put_u32(out + 8, VERSION);
+    qsi_file_head_encode(out, &file_kind);
     memcpy(out + 16, header->uuid, QSI_UUID_BYTES);
     qsi_put_u64(out + 32, header->number);
     qsi_put_u64(out + 40, header->lsn);
@@ -44,14 +44,7 @@ qs_status qsi_checkpoint_header_decode(struct qsi_checkpoint_header *header_out,
                                        const char *path, const uint8_t uuid[QSI_UUID_BYTES],
                                        uint64_t number, qs_error *error)
 {
-    if (memcmp(in, MAGIC, 8) != 0) {
-        return qsi_fail_corrupt(error, path, 0, "not a checkpoint");
-    }
-    if (qsi_get_u32(in + 8) != VERSION || qsi_get_u32(in + 12) != 0) {
-        return qsi_fail(error, QS_EVERSION,
-                        "%s: version %u, features %#x; this build reads version %d without any",
-                        path, qsi_get_u32(in + 8), qsi_get_u32(in + 12), VERSION);
-    }
+    QS_TRY(qsi_file_head_check(&file_kind, in, path, error));
     if (memcmp(in + 16, uuid, QSI_UUID_BYTES) != 0 || qsi_get_u64(in + 32) != number) {
         return qsi_fail_corrupt(error, path, 16, "another checkpoint, or of another store");
     }

@@ -4,6 +4,7 @@
 #define QSI_CHECKPOINT_FORMAT_H
 
 #include "buf.h"
+#include "file_head.h"
 #include "manifest.h"
 #include "record.h"
 

@@ -74,8 +74,21 @@ static void test_error_may_quote_itself(void)
     QS_CHECK(strcmp(error.text, "again first") == 0);
 }
 
+static void test_full_disk_is_a_full_store_of_a_file(void)
+{
+    qs_error error;
+
+    QS_CHECK(qsi_fail(&error, QS_ENOSPC, "write") == QS_ENOSPC);
+    QS_CHECK(qsi_fail_file(&error, QS_ENOSPC, "index/1.seg") == QS_ESTORE_FULL);
+    QS_CHECK(error.status == QS_ESTORE_FULL && strcmp(error.text, "index/1.seg: write") == 0);
+    QS_CHECK(qsi_fail(&error, QS_EIO, "write") == QS_EIO);
+    QS_CHECK(qsi_fail_file(&error, QS_EIO, "index/1.seg") == QS_EIO);
+    QS_CHECK(error.status == QS_EIO && strcmp(error.text, "index/1.seg: write") == 0);
+}
+
 static void test_no_error_is_fine(void)
 {
+    QS_CHECK(qsi_fail_file(NULL, QS_ENOSPC, "f") == QS_ESTORE_FULL);
     QS_CHECK(qsi_fail(NULL, QS_EIO, "x") == QS_EIO);
     QS_CHECK(qsi_fail_errno(NULL, QS_EIO, EIO, "x") == QS_EIO);
     QS_CHECK(qsi_fail_corrupt(NULL, "f", 0, "x") == QS_ECORRUPT);
@@ -91,6 +104,7 @@ int main(void)
     test_prefix_keeps_the_rest();
     test_text_that_is_too_long_is_cut();
     test_error_may_quote_itself();
+    test_full_disk_is_a_full_store_of_a_file();
     test_no_error_is_fine();
     return 0;
 }
