@@ -3,30 +3,14 @@
  * those who wait.  Every message arrives once, in order, and the totals agree.
  *
  * Meant for -fsanitize=thread; files are small, so that they roll over all the time. */
-#include "../unit/engine/arrow_table.h"
-#include "../unit/engine/engine_fixture.h"
-#include "qs_test_fields.h"
+#include "concurrent_fixture.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-#define QUEUES 3
 #define SINGLE_PUBLISHERS 2
 #define PUBLISHERS (SINGLE_PUBLISHERS + 1) /* the last one publishes batches */
 #define MESSAGES 4800                      /* of each publisher */
 #define BATCH_ROWS 40
 #define LARGE_EVERY 16
 #define LARGE_BYTES 3000
-#define EMBED_BELOW 1024
-
-static const char *const queue_names[QUEUES] = {"by-get", "by-batch", "by-event"};
-
-struct shared {
-    struct engine engine;
-    atomic_uint received;   /* first deliveries and redeliveries that were acked */
-    atomic_uint publishing; /* publishers at work */
-    atomic_bool done;
-};
 
 struct consumer {
     struct shared *shared;
@@ -35,14 +19,6 @@ struct consumer {
     uint32_t next[PUBLISHERS]; /* the least number that may come */
     uint32_t counts[PUBLISHERS];
 };
-
-static qs_channel *open_channel(struct shared *shared)
-{
-    qs_channel *channel;
-
-    QS_CHECK_OK(qs_channel_open(&channel, shared->engine.store, QS_ERROR));
-    return channel;
-}
 
 /* "<publisher> <number> ....": number n of a publisher goes to queue n % QUEUES. */
 static size_t write_body(char *body, int publisher, uint32_t number)
@@ -319,39 +295,6 @@ static void *read_statistics(void *argument)
 
 /* ---- all of them ---- */
 
-static pthread_t start(void *(*run)(void *), void *argument)
-{
-    pthread_t thread;
-
-    QS_CHECK(pthread_create(&thread, NULL, run, argument) == 0);
-    return thread;
-}
-
-/* limited: their deliveries are written before anybody has the message. */
-static void declare_queues(struct shared *shared, bool limited)
-{
-    struct qs_test_fields fields = {.used = 0};
-    qs_declare_ok ok;
-
-    qs_test_put_long(&fields, "x-delivery-limit", 100);
-    for (int i = 0; i < QUEUES; i++) {
-        QS_CHECK_OK(qs_channel_queue_declare(
-            shared->engine.channel, text(queue_names[i]), QS_DURABLE,
-            limited ? qs_test_fields_slice(&fields) : NONE, &ok, QS_ERROR));
-    }
-}
-
-static void start_store(struct shared *shared, bool limited)
-{
-    memset(shared, 0, sizeof *shared);
-    engine_init(&shared->engine, ON_DISK);
-    shared->engine.options.journal_file_bytes = 128u << 10;
-    shared->engine.options.message_file_bytes = 64u << 10;
-    shared->engine.options.embed_below = EMBED_BELOW;
-    engine_open(&shared->engine);
-    declare_queues(shared, limited);
-}
-
 static void check_totals(struct shared *shared)
 {
     qs_stats stats = stats_of(&shared->engine);
@@ -407,134 +350,9 @@ static void test_every_message_arrives_once_among_many_threads(bool limited)
     engine_stop(&shared.engine);
 }
 
-/* ---- committing ---- */
-
-#define COMMITTERS 4
-#define COMMITS 60
-
-static void *publish_and_wait(void *argument)
-{
-    struct shared *shared = argument;
-    qs_channel *channel = open_channel(shared);
-
-    for (int i = 0; i < COMMITS; i++) {
-        qs_receipt receipt;
-
-        QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[0]), PERSISTENT,
-                                       text("waited for"), 0, &receipt, QS_ERROR));
-        QS_CHECK_OK(qs_store_wait_durable(shared->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
-    }
-    qs_channel_close(channel);
-    return NULL;
-}
-
-static void *commit_transactions(void *argument)
-{
-    struct shared *shared = argument;
-    qs_channel *channel = open_channel(shared);
-
-    QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
-    for (int i = 0; i < COMMITS; i++) {
-        qs_receipt receipt;
-        bool repeated;
-
-        for (int k = 0; k < 2; k++) {
-            QS_CHECK_OK(qs_channel_publish(channel, NONE, text(queue_names[k]), PERSISTENT,
-                                           text("together"), 0, &receipt, QS_ERROR));
-        }
-        QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, &repeated, QS_ERROR));
-    }
-    qs_channel_close(channel);
-    return NULL;
-}
-
-static void test_waiters_share_commits(void)
-{
-    static struct shared shared;
-    pthread_t threads[COMMITTERS + 1];
-
-    start_store(&shared, false);
-    for (int i = 0; i < COMMITTERS; i++) {
-        threads[i] = start(publish_and_wait, &shared);
-    }
-    threads[COMMITTERS] = start(commit_transactions, &shared);
-    for (int i = 0; i <= COMMITTERS; i++) {
-        QS_CHECK(pthread_join(threads[i], NULL) == 0);
-    }
-    check_counts(&shared.engine, queue_names[0], (COMMITTERS + 1) * COMMITS, 0);
-    check_counts(&shared.engine, queue_names[1], COMMITS, 0);
-    engine_stop(&shared.engine);
-}
-
-/* ---- closing ---- */
-
-#define WAITERS 3
-
-struct waiter {
-    struct shared *shared;
-    int kind;
-    pthread_barrier_t *ready;
-};
-
-static void *wait_for_ever(void *argument)
-{
-    struct waiter *waiter = argument;
-    qs_channel *channel = open_channel(waiter->shared);
-    struct received received;
-    qs_event event;
-    qs_status status;
-    char tag[256];
-
-    if (waiter->kind == 0) {
-        QS_CHECK_OK(
-            qs_channel_consume(channel, text(queue_names[0]), NONE, 0, NONE, tag, QS_ERROR));
-    }
-    pthread_barrier_wait(waiter->ready);
-    if (waiter->kind == 1) {
-        status = qs_channel_get_batch(channel, text(queue_names[1]), 10, 1000, 0, QS_FOREVER,
-                                      &received.schema, &received.array, QS_ERROR);
-    } else {
-        status =
-            qs_channel_next_event(channel, waiter->kind == 0 ? QS_EVENT_DELIVERY : QS_EVENT_ACK,
-                                  QS_FOREVER, &event, QS_ERROR);
-    }
-    QS_CHECK(status == QS_ESTORE_CLOSED);
-    QS_CHECK_STATUS(QS_ESTORE_CLOSED, qs_channel_confirm_select(channel, QS_ERROR));
-    qs_channel_close(channel);
-    return NULL;
-}
-
-static void test_close_wakes_those_who_wait(void)
-{
-    static struct shared shared;
-    struct waiter waiters[WAITERS];
-    pthread_t threads[WAITERS];
-    pthread_barrier_t ready;
-
-    for (int turn = 0; turn < 5; turn++) {
-        start_store(&shared, false);
-        QS_CHECK(pthread_barrier_init(&ready, NULL, WAITERS + 1) == 0);
-        for (int i = 0; i < WAITERS; i++) {
-            waiters[i] = (struct waiter){&shared, i, &ready};
-            threads[i] = start(wait_for_ever, &waiters[i]);
-        }
-        pthread_barrier_wait(&ready);
-        /* Whether they wait by now or not: what they are told is the same. */
-        QS_CHECK_OK(qs_store_close(shared.engine.store, QS_ERROR));
-        for (int i = 0; i < WAITERS; i++) {
-            QS_CHECK(pthread_join(threads[i], NULL) == 0);
-        }
-        qs_channel_close(shared.engine.channel);
-        pthread_barrier_destroy(&ready);
-        engine_fini(&shared.engine);
-    }
-}
-
 int main(void)
 {
     test_every_message_arrives_once_among_many_threads(false);
     test_every_message_arrives_once_among_many_threads(true);
-    test_waiters_share_commits();
-    test_close_wakes_those_who_wait();
     return 0;
 }

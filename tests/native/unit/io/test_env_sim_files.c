@@ -1,21 +1,10 @@
 /* Power cuts and the contents of files: what can be left of writes that were not synced, sector by
  * sector; and that what was synced is always there.  Random cuts are taken many times, to see that
  * every outcome which must be possible comes up, and none of the others. */
-#include "qs_test_alloc.h"
-#include "sim_fixture.h"
-#include "splitmix.h"
+#include "sim_run.h"
 
 #define CUT_COUNT 2000
 #define SECTOR 512u
-
-static uint64_t seed;
-
-static void run(void (*test)(void))
-{
-    sim_set_up(seed);
-    test();
-    sim_tear_down();
-}
 
 static void test_synced_name_with_unsynced_data_keeps_the_name_only(void)
 {
@@ -212,8 +201,6 @@ static void test_sizes_are_pending_until_sync(void)
     sim->close(sim, file);
 }
 
-/* -- against a model -------------------------------------------------------------------------- */
-
 #define MODEL_FILES 3
 #define MODEL_BYTES 20000
 
@@ -223,6 +210,7 @@ struct model {
 };
 
 static struct model written[MODEL_FILES];
+
 static struct model synced[MODEL_FILES];
 
 static void change_some(uint64_t *random, qs_file *file, struct model *now, struct model *durable)
@@ -289,8 +277,6 @@ static void test_keep_all_is_what_was_written_and_drop_all_what_was_synced(void)
     }
 }
 
-/* -- the cut as a whole ----------------------------------------------------------------------- */
-
 static void test_equal_seeds_give_equal_disks_and_others_differ(void)
 {
     static uint8_t first[CONTENT_BYTES_MAX];
@@ -317,204 +303,6 @@ static void test_equal_seeds_give_equal_disks_and_others_differ(void)
     sim->close(sim, file);
 }
 
-static void test_cut_leaves_the_sim_unharmed(void)
-{
-    qs_file *file = sim_create("a");
-    qs_env *disk;
-    qs_dir *dir;
-    qs_file *copy;
-    qs_part part = {"XX", 2};
-    size_t count;
-    bool created;
-    uint64_t steps;
-
-    sim_sync_dir();
-    sim_write(file, "data", 4, 0);
-    steps = qsi_env_sim_steps(sim);
-    disk = sim_cut(QSI_CUT_KEEP_ALL, seed);
-    QS_CHECK_OK(disk->dir_open_root(disk, ROOT, false, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(disk->open(disk, dir, "a", QS_OPEN_WRITE, &copy, QS_ERROR));
-    QS_CHECK_OK(disk->write(disk, copy, &part, 1, 1, &count, QS_ERROR));
-    disk->close(disk, copy);
-    disk->dir_close(disk, dir);
-    QS_CHECK(disk_has(disk, "a", "dXXa"));
-    qsi_env_mem_destroy(disk);
-    QS_CHECK(qsi_env_sim_steps(sim) == steps);
-    QS_CHECK(cut_has(QSI_CUT_KEEP_ALL, seed, "a", "data"));
-    QS_CHECK(cut_has(QSI_CUT_DROP_ALL, seed, "a", ""));
-    sim->close(sim, file);
-}
-
-static uint64_t allocations_of_a_cut(void)
-{
-    struct qs_test_alloc state;
-
-    qs_test_alloc_install(&state);
-    qsi_env_mem_destroy(sim_cut(QSI_CUT_RANDOM, seed));
-    QS_CHECK(state.alive == 0);
-    qs_allocator_set(NULL);
-    return state.calls;
-}
-
-static void test_cut_costs_the_same_for_large_files(void)
-{
-    qs_file *file = sim_create("a");
-    uint64_t before;
-
-    sim_fill(file, 'A', 1, 0);
-    sim_sync(file);
-    sim_sync_dir();
-    before = allocations_of_a_cut();
-    for (uint64_t i = 0; i < 100; i++) {
-        sim_fill(file, 'A', CONTENT_BYTES_MAX, i * CONTENT_BYTES_MAX);
-    }
-    sim_sync(file);
-    QS_CHECK(allocations_of_a_cut() == before);
-    sim->close(sim, file);
-}
-
-static void test_cut_without_memory_leaks_nothing(void)
-{
-    struct qs_test_alloc state;
-    qs_file *file = sim_create("a");
-    uint64_t n = 0;
-
-    sim_sync_dir();
-    sim_write(file, "data", 4, 0);
-    qs_test_alloc_install(&state);
-    do {
-        qs_env *disk;
-
-        qs_test_alloc_arm(&state, ++n, false);
-        disk = qsi_env_sim_cut(sim, QSI_CUT_RANDOM, seed);
-        QS_CHECK((disk == NULL) == state.has_failed);
-        qsi_env_mem_destroy(disk);
-        QS_CHECK(state.alive == 0);
-    } while (state.has_failed);
-    qs_allocator_set(NULL);
-    sim->close(sim, file);
-}
-
-static void test_sim_goes_on_from_a_cut_disk(void)
-{
-    qs_file *file = sim_create("a");
-    qs_env *disk;
-    bool created;
-
-    sim_write(file, "one", 3, 0);
-    sim_sync(file);
-    sim_sync_dir();
-    sim->close(sim, file);
-    disk = sim_cut(QSI_CUT_KEEP_ALL, seed);
-    sim_tear_down();
-
-    sim = qsi_env_sim_from_mem(disk, seed);
-    QS_CHECK(sim != NULL && qsi_env_sim_steps(sim) == 0);
-    QS_CHECK(cut_has(QSI_CUT_DROP_ALL, seed, "a", "one"));
-    QS_CHECK_OK(sim->dir_open_root(sim, ROOT, true, &root, &created, QS_ERROR));
-    QS_CHECK(!created);
-    file = sim_open("a", QS_OPEN_WRITE);
-    sim_write(file, "two", 3, 0);
-    QS_CHECK(cut_has(QSI_CUT_DROP_ALL, seed, "a", "one"));
-    QS_CHECK(cut_has(QSI_CUT_KEEP_ALL, seed, "a", "two"));
-    sim->close(sim, file);
-}
-
-/* -- steps, losses, locks --------------------------------------------------------------------- */
-
-struct hook_log {
-    uint64_t count;
-    uint64_t next;
-    bool had_data;
-};
-
-static void log_step(void *context, uint64_t step)
-{
-    struct hook_log *log = context;
-
-    QS_CHECK(step == log->next && step == qsi_env_sim_steps(sim));
-    log->next++;
-    log->count++;
-    log->had_data = cut_has(QSI_CUT_KEEP_ALL, seed, "a", "data");
-}
-
-static void test_hook_sees_the_disk_before_each_step(void)
-{
-    struct hook_log log = {.next = qsi_env_sim_steps(sim)};
-    qs_file *file;
-
-    qsi_env_sim_on_step(sim, log_step, &log);
-    file = sim_create("a");
-    QS_CHECK(log.count == 1 && !log.had_data);
-    sim_write(file, "data", 4, 0);
-    QS_CHECK(log.count == 2 && !log.had_data);
-    sim_sync(file);
-    QS_CHECK(log.count == 3 && log.had_data);
-    sim_sync_dir();
-    QS_CHECK_OK(sim->allocate(sim, file, 100, QS_ERROR));
-    QS_CHECK_OK(sim->truncate(sim, file, 4, QS_ERROR));
-    QS_CHECK_OK(sim->rename(sim, root, "a", "b", QS_ERROR));
-    QS_CHECK_OK(sim->remove(sim, root, "b", QS_ERROR));
-    QS_CHECK(log.count == 8 && !log.had_data);
-    sim_write(file, "", 0, 0);
-    QS_CHECK_OK(sim->allocate(sim, file, 1, QS_ERROR));
-    QS_CHECK_STATUS(QS_ENOENT, sim->remove(sim, root, "b", QS_ERROR));
-    QS_CHECK(log.count == 8);
-    qsi_env_sim_on_step(sim, NULL, NULL);
-    sim_sync(file);
-    QS_CHECK(log.count == 8);
-    sim->close(sim, file);
-}
-
-static void test_lost_writes_never_become_durable_and_later_ones_do(void)
-{
-    qs_file *file = sim_create("a");
-
-    sim_write(file, "....", 4, 0);
-    sim_sync(file);
-    sim_sync_dir();
-    sim_write(file, "AB", 2, 0);
-    qsi_env_sim_lose_file(sim, file);
-    sim_write(file, "C", 1, 2);
-    sim_sync(file);
-    QS_CHECK(cut_has(QSI_CUT_KEEP_ALL, seed, "a", "ABC."));
-    QS_CHECK(cut_has(QSI_CUT_DROP_ALL, seed, "a", "..C."));
-    QS_CHECK(cut_has(QSI_CUT_RANDOM, seed, "a", "..C."));
-    sim->close(sim, file);
-}
-
-static void test_lock_does_not_outlive_a_cut(void)
-{
-    qs_file *lock;
-    qs_file *second;
-    qs_env *disk;
-    qs_dir *dir;
-    uint64_t pid;
-    bool created;
-
-    QS_CHECK_OK(sim->lock(sim, root, "LOCK", &lock, &pid, QS_ERROR));
-    QS_CHECK_STATUS(QS_ESTORE_LOCKED, sim->lock(sim, root, "LOCK", &second, &pid, QS_ERROR));
-    disk = sim_cut(QSI_CUT_KEEP_ALL, seed);
-    QS_CHECK_OK(disk->dir_open_root(disk, ROOT, false, &dir, &created, QS_ERROR));
-    QS_CHECK_OK(disk->lock(disk, dir, "LOCK", &second, &pid, QS_ERROR));
-    disk->close(disk, second);
-    disk->dir_close(disk, dir);
-    qsi_env_mem_destroy(disk);
-    sim->close(sim, lock);
-}
-
-static void test_clock_moves_when_told_and_a_cut_keeps_it(void)
-{
-    uint64_t start = sim->monotonic_ns(sim);
-    qs_env *disk;
-
-    qsi_env_sim_advance(sim, 1000000);
-    QS_CHECK(sim->monotonic_ns(sim) == start + 1001000);
-    disk = sim_cut(QSI_CUT_DROP_ALL, seed);
-    QS_CHECK(disk->monotonic_ns(disk) == start + 1002000);
-    qsi_env_mem_destroy(disk);
-}
-
 int main(int argc, char **argv)
 {
     seed = qs_test_seed(argc, argv);
@@ -525,13 +313,5 @@ int main(int argc, char **argv)
     run(test_sizes_are_pending_until_sync);
     run(test_keep_all_is_what_was_written_and_drop_all_what_was_synced);
     run(test_equal_seeds_give_equal_disks_and_others_differ);
-    run(test_cut_leaves_the_sim_unharmed);
-    run(test_cut_costs_the_same_for_large_files);
-    run(test_cut_without_memory_leaks_nothing);
-    run(test_sim_goes_on_from_a_cut_disk);
-    run(test_hook_sees_the_disk_before_each_step);
-    run(test_lost_writes_never_become_durable_and_later_ones_do);
-    run(test_lock_does_not_outlive_a_cut);
-    run(test_clock_moves_when_told_and_a_cut_keeps_it);
     return 0;
 }

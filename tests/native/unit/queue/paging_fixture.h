@@ -2,7 +2,7 @@
 #ifndef PAGING_FIXTURE_H
 #define PAGING_FIXTURE_H
 
-#include "queue_fixture.h"
+#include "queue_jobs_fixture.h"
 #include "queue_settle.h"
 #include "queue_take.h"
 

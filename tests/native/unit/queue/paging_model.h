@@ -2,7 +2,7 @@
 #ifndef PAGING_MODEL_H
 #define PAGING_MODEL_H
 
-#include "queue_fixture.h"
+#include "queue_jobs_fixture.h"
 
 #define MODEL_MAX 4000
 #define BODIES_MAX 4000
