@@ -222,7 +222,7 @@ static void make_disk(void)
 
 static void begin(struct trial *trial)
 {
-    qs_env *mem = qsi_env_mem_clone(disk.mem, 1);
+    qs_env *mem = qsi_env_mem_clone(disk.mem, 2); /* other salts than the disk has already */
 
     QS_CHECK(mem != NULL);
     trial->sim = qsi_env_sim_from_mem(mem, 1);
