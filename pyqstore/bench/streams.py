@@ -1,37 +1,61 @@
-"""Streams beside queues, and queues that are read from the page cache.
+"""Streams beside queues and beside pread, and queues that are read from the page cache.
 
-Batches published to a stream and to a queue, and the bytes of a row in their files.  A queue of
-bodies of 100 B and of 1 KiB that was paged out, with a budget of 64 MiB: a round takes turns, the
-files are read with pread, then a quarter of the queue is received and acknowledged.
+Batches published to a stream and to a queue, and the bytes of a row in their files.  Streams that
+are read, warm and cold, beside pread of their files; a publisher with and without readers at the
+end; finding an offset or a time; opening many segments.  A queue of bodies of 100 B and of 1 KiB
+that was paged out, with a budget of 64 MiB: a round takes turns, the files are read with pread,
+then a quarter of the queue is received and acknowledged.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 from ..fields import FieldValue
-from . import child
+from . import child, streams_loads
 from .backlogs import Subject
 from .child import Figures
 from .floor import size
 from .loads import batch_of, expect, publish_batches, rows_of
 from .plots import MIB, Plot
-from .runs import Case, Options, Result, Sample, Value
+from .runs import Case, Options, Result, Sample, Spread, Value
 from .stores import disk_bytes, opened_store, prepared
 
 TITLE = "Streams, and what is read from the page cache"
 PUBLISH = "Publishing record batches to a stream and to a queue"
 TO_QUEUE, TO_STREAM = "to a queue", "to a stream"
 DRAIN = "Draining a paged queue from the page cache"
+READ = "Reading a stream from its files"
+TAIL = "A publisher and 8 readers at the end of its stream"
+LOOK_UP = "Finding an offset or a time"
+OPEN = "Opening a stream of many segments"
 RATIO = "drain_to_pread_ratio"
 _BACKLOGS = {100: 4_000_000, 1024: 500_000}
 _TURNS = 4
+_READ = 2_000_000
+_TAIL = 400_000
+_LOOK_UP = 1_000_000
+_BODY_BYTES = 100
 _PUBLISHED = {100: 1_000_000, 1024: 150_000}
+# Of each metric the goal, and whether less is better.
+GOALS: dict[str, tuple[float, bool]] = {
+    "warm_read_to_pread_ratio": (0.7, False),
+    "warm_all_read_to_pread_ratio": (0.7, False),
+    "cold_read_to_pread_ratio": (0.9, False),
+    "file_bytes_per_row": (108, True),
+    "disk_of_100_readers_to_1": (1.0, True),
+    "publish_with_8_readers_to_none": (0.8, False),
+    "blocks_read_for_each": (2, True),
+    "blocks_read_at_most": (2, True),
+    "open_ms_for_1000_segments": (1, True),
+    RATIO: (0.4, False),
+}
+_TO_QUEUE_GOAL = 0.9
 _ARGUMENTS: dict[str, dict[str, FieldValue]] = {TO_QUEUE: {}, TO_STREAM: {"x-queue-type": "stream"}}
 
 PLOTS = [
@@ -58,7 +82,32 @@ def cases(options: Options) -> list[Case]:
         parameters = _sizes(messages, body_bytes)
         run = partial(_run_drain, messages, body_bytes)
         found.append(Case("drain", run, parameters, group=DRAIN))
+    return found + _stream_cases(options)
+
+
+def _stream_cases(options: Options) -> list[Case]:
+    messages = options.count(_READ, 1000), options.count(_LOOK_UP, 1000), options.count(_TAIL, 1000)
+    segments = options.count(streams_loads.SEGMENTS, 10)
+    loads: list[tuple[str, str, Callable[..., Figures], int]] = [
+        ("read", READ, streams_loads.read, messages[0]),
+        ("look up", LOOK_UP, streams_loads.look_up, messages[1]),
+        ("publish", TAIL, streams_loads.tail, messages[2]),
+    ]
+    found = []
+    for name, group, load, count in loads:
+        run = partial(_run_load, load, {"messages": count}, count)
+        found.append(Case(name, run, _sizes(count, _BODY_BYTES), group=group))
+    run = partial(_run_load, streams_loads.open_segments, {"segments": segments}, 0)
+    found.append(Case("open", run, {"body_bytes": _BODY_BYTES}, group=OPEN))
     return found
+
+
+def _run_load(
+    load: Callable[..., Figures], counts: dict[str, int], messages: int, directory: Path
+) -> Sample:
+    path = directory / "store"
+    figures = child.call(load, path=path, body_bytes=_BODY_BYTES, **counts)
+    return Sample(figures.pop("seconds"), messages, messages * _BODY_BYTES, figures=figures)
 
 
 def _sizes(messages: int, body_bytes: int) -> dict[str, Value]:
@@ -142,15 +191,50 @@ def _stretches(descriptor: int) -> list[tuple[int, int]]:
     return found
 
 
-def notes(_results: list[Result]) -> list[str]:
-    """What the numbers are."""
+def notes(results: list[Result]) -> list[str]:
+    """What the numbers are, and each goal beside what came."""
     sizes = " and ".join(map(size, _BACKLOGS))
     return [
         "Publishing to a stream is held against publishing to a queue in the same round; rows are"
         " in files after a checkpoint.",
-        f"Bodies of {sizes}. Nothing comes from the device: a round writes the files that it reads,"
-        " and less than memory holds.",
-        "The ratio is of bytes in files a second, without holes: what a drain takes of them, with"
-        " get_batch and an ack for each batch, over what pread gives of the same files a moment"
-        " before; the median of four turns.",
+        f"Bodies of {sizes} in queues. Nothing comes from the device but what is read cold: a round"
+        " writes the files that it reads, and less than memory holds.",
+        "The ratio of a drain is of bytes in files a second, without holes: what a drain takes of"
+        " them, with get_batch and an ack for each batch, over what pread gives of the same files a"
+        " moment before; the median of four turns.",
+        "Reading takes turns with pread of the same files, a MiB at a time into one buffer: warm by"
+        " the thread's own time, cold by the clock after the pages were forgotten. Warm: offset,"
+        " timestamp and body; warm_all: every column.",
+        *_against_goals(results),
     ]
+
+
+def _against_goals(results: list[Result]) -> list[str]:
+    found: list[str] = []
+    for result in results:
+        parameters = result.case.parameters
+        of = f"{result.case.name}, {parameters['body_bytes']} B"
+        for name, (goal, less) in GOALS.items():
+            spread = result.metric(name)
+            if name == "file_bytes_per_row" and not _is_of_streams(result.case):
+                continue
+            if spread is not None:
+                found.append(_beside(of, name, spread, goal, less))
+        if parameters.get("to") == TO_STREAM and result.ratio_to_floor is not None:
+            found.append(_beside(of, "over a queue", result.ratio_to_floor, _TO_QUEUE_GOAL, False))
+    return found
+
+
+def _is_of_streams(case: Case) -> bool:
+    """Whether its rows are of a stream, and of the size that the goal for its files is of."""
+    is_queue = case.group == DRAIN or case.parameters.get("to") == TO_QUEUE
+    return not is_queue and case.parameters["body_bytes"] == _BODY_BYTES
+
+
+def _beside(of: str, name: str, spread: Spread, goal: float, less: bool) -> str:
+    met = spread.median <= goal if less else spread.median >= goal
+    bound = "at most" if less else "at least"
+    return (
+        f"{of}: {name} {spread.median:.3g} ({spread.low:.3g} to {spread.high:.3g}),"
+        f" goal {bound} {goal:g}: {'met' if met else 'not met'}."
+    )

@@ -6,7 +6,7 @@ from .contract import Rival
 from .jetstream import JetStream
 from .kafka import Kafka
 from .lmdb_table import Lmdb
-from .ours import Pyqstore
+from .ours import Pyqstore, PyqstoreStream
 from .persist_queues import PersistFiles, PersistSqlite
 from .rabbitmq import RabbitMq
 from .rabbitmq_stream import RabbitMqStream
@@ -19,6 +19,7 @@ def known() -> dict[str, Rival]:
     """Each of them by name, new and not started."""
     rivals: list[Rival] = [
         Pyqstore(),
+        PyqstoreStream(),
         RabbitMq("RabbitMQ classic v1", {"x-queue-type": "classic", "x-queue-version": 1}),
         RabbitMq("RabbitMQ classic v2", {"x-queue-type": "classic", "x-queue-version": 2}),
         RabbitMq("RabbitMQ quorum", {"x-queue-type": "quorum"}),

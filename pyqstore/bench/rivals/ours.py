@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 import pyqstore
 
+from ...fields import FieldValue
 from ..runs import timed
 from .contract import ANSWER_SECONDS, BATCH, Rival, package_version
 
@@ -24,6 +25,7 @@ class Pyqstore(Rival):
     """
 
     name = "pyqstore"
+    _arguments: Mapping[str, FieldValue] = {}
 
     def __init__(self) -> None:
         self._store: pyqstore.Store | None = None
@@ -37,7 +39,7 @@ class Pyqstore(Rival):
     def start(self, directory: Path) -> None:
         self._store = pyqstore.open(directory / "store.qs")
         self._channel = self._store.channel()
-        self._channel.queue_declare(QUEUE, durable=True)
+        self._channel.queue_declare(QUEUE, durable=True, arguments=self._arguments)
         self._channel.confirm_select()
 
     def publish_and_wait(self, body: bytes, count: int) -> list[float]:
@@ -77,3 +79,26 @@ class Pyqstore(Rival):
     def _confirmed(self) -> None:
         if not self._channel.wait_for_confirms(ANSWER_SECONDS):
             raise RuntimeError("a message was refused")
+
+
+class PyqstoreStream(Pyqstore):
+    """A stream: published to like the queue, and read by offset in record batches."""
+
+    name = "pyqstore stream"
+    is_stream = True
+    _arguments: Mapping[str, FieldValue] = {"x-queue-type": "stream"}
+
+    def start(self, directory: Path) -> None:
+        super().start(directory)
+        self._next = 0
+
+    def consume(self, count: int) -> list[bytes]:
+        assert self._store is not None
+        bodies: list[bytes] = []
+        end = self._next + count
+        for rows in self._store.stream(QUEUE).read(self._next, end, columns=["body"]):
+            bodies += rows.column("body").to_pylist()
+        if len(bodies) < count:
+            raise RuntimeError(f"{len(bodies)} messages came and no more, of {count}")
+        self._next = end
+        return bodies
