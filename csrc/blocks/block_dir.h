@@ -28,6 +28,11 @@ qs_status qsi_block_damaged(qs_error *error, const struct qsi_block_dir *blocks,
 qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                          uint32_t flags, qs_file **handle_out, qs_error *error) QS_MUST_CHECK;
 
+/* All of them: QS_ECORRUPT if the file ends before. */
+qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                            qs_file *handle, void *data, size_t bytes, uint64_t at,
+                            qs_error *error) QS_MUST_CHECK;
+
 /* What the functions of block_read.h do, with a handle. */
 qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                          qs_file *handle, const struct qsi_block_entry *entry,

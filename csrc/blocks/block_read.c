@@ -1,4 +1,4 @@
-/* Reading blocks, their dictionaries, and the index of a file. */
+/* Reading blocks and their dictionaries: checked before anything of them is used. */
 #include "block_read.h"
 
 #include "qstore/codec.h"
@@ -14,128 +14,14 @@
 #define DICTIONARY_READ_BYTES 4096u /* what is read before it is known how long it is */
 #define PART_BYTES (256u << 10)     /* of a block that are read at once */
 
-/* ---- views ---- */
-
-struct qsi_block_view qsi_block_view_ref(const struct qsi_block_view *view)
-{
-    struct qsi_block_view copy = *view;
-
-    qsi_chunk_ref(copy.chunk);
-    return copy;
-}
-
-void qsi_block_view_fini(struct qsi_block_view *view)
-{
-    qsi_chunk_unref(view->chunk);
-    memset(view, 0, sizeof *view);
-}
-
-static uint32_t run_row(const struct qsi_block_view *view, uint32_t run)
-{
-    return qsi_get_u32(view->times + QSI_BLOCK_TIME_RUN_BYTES * (size_t)run);
-}
-
-static uint64_t run_time(const struct qsi_block_view *view, uint32_t run)
-{
-    return view->first_time_us +
-           qsi_get_u32(view->times + QSI_BLOCK_TIME_RUN_BYTES * (size_t)run + 4);
-}
-
-static uint64_t row_time(const struct qsi_block_view *view, uint32_t row)
-{
-    return view->first_time_us + qsi_get_u32(view->times + QSI_BLOCK_ROW_TIME_BYTES * (size_t)row);
-}
-
-/* The last run that begins at or before row. */
-static uint32_t run_of(const struct qsi_block_view *view, uint32_t row)
-{
-    uint32_t low = 0, high = view->time_count;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (run_row(view, middle) <= row) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row)
-{
-    QS_DCHECK(row < view->rows);
-    switch (view->time_kind) {
-    case QSI_BLOCK_ONE_TIME:
-        return view->first_time_us;
-    case QSI_BLOCK_TIME_RUNS:
-        return run_time(view, run_of(view, row));
-    default:
-        return row_time(view, row);
-    }
-}
-
-static void fill_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
-                       int64_t *times_out)
-{
-    uint32_t row = from, run = run_of(view, from);
-
-    while (row < from + count) {
-        uint32_t end = run + 1 < view->time_count ? run_row(view, run + 1) : view->rows;
-        int64_t time_us = (int64_t)run_time(view, run);
-        for (; row < end && row < from + count; row++) {
-            times_out[row - from] = time_us;
-        }
-        run += 1;
-    }
-}
-
-void qsi_block_view_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
-                          int64_t *times_out)
-{
-    QS_ASSERT(from <= view->rows && count <= view->rows - from);
-    if (view->time_kind == QSI_BLOCK_TIME_RUNS) {
-        fill_times(view, from, count, times_out);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        times_out[i] = (int64_t)(view->time_kind == QSI_BLOCK_ONE_TIME ? view->first_time_us
-                                                                       : row_time(view, from + i));
-    }
-}
-
-uint32_t qsi_block_view_row_at(const struct qsi_block_view *view, uint64_t time_us)
-{
-    bool by_row = view->time_kind == QSI_BLOCK_ROW_TIMES;
-    uint32_t low = 0, high = view->time_count;
-
-    if (time_us <= view->first_time_us) {
-        return 0;
-    }
-    if (time_us > view->last_time_us) {
-        return view->rows;
-    }
-    while (low < high) { /* the first entry that is not before time_us; there is one */
-        uint32_t middle = low + (high - low) / 2;
-        if ((by_row ? row_time(view, middle) : run_time(view, middle)) < time_us) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return by_row ? low : run_row(view, low);
-}
-
 void qsi_block_dictionary_fini(struct qsi_block_dictionary *dictionary)
 {
     qsi_chunk_unref(dictionary->chunk);
     memset(dictionary, 0, sizeof *dictionary);
 }
 
-/* ---- reading ---- */
-
-static qs_status read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                         qs_file *handle, void *data, size_t bytes, uint64_t at, qs_error *error)
+qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                            qs_file *handle, void *data, size_t bytes, uint64_t at, qs_error *error)
 {
     size_t read = 0;
     qs_status status = qsi_file_read(blocks->env, handle, data, bytes, at, &read, error);
@@ -201,7 +87,7 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
     bool matches = true;
 
     qsi_block_file_path(path, blocks, file);
-    QS_TRY(read_at(blocks, file, handle, block, read, entry->at, error));
+    QS_TRY(qsi_block_read_at(blocks, file, handle, block, read, entry->at, error));
     QS_TRY(decode_head(blocks, file, entry, block, path, head_out, error));
     for (;;) {
         uint32_t part = entry->bytes - read < PART_BYTES ? entry->bytes - read : PART_BYTES;
@@ -210,7 +96,8 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
         if (part == 0) {
             break;
         }
-        QS_TRY(read_at(blocks, file, handle, block + read, part, entry->at + read, error));
+        QS_TRY(
+            qsi_block_read_at(blocks, file, handle, block + read, part, entry->at + read, error));
         read += part;
     }
     if (!matches || crc != head_out->content_crc) {
@@ -293,8 +180,8 @@ static qs_status read_rest(const struct qsi_block_dir *blocks, const struct qsi_
     memcpy(larger->data, (*chunk_io)->data, read);
     qsi_chunk_unref(*chunk_io);
     *chunk_io = larger;
-    return read_at(blocks, file, handle, larger->data + read, wanted - read, head->at + read,
-                   error);
+    return qsi_block_read_at(blocks, file, handle, larger->data + read, wanted - read,
+                             head->at + read, error);
 }
 
 static qs_status check_dictionary(const struct qsi_block_dir *blocks,
@@ -327,7 +214,7 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
         return qsi_block_fail(error, qsi_fail(error, QS_ENOMEM, "a dictionary"), blocks, file);
     }
     qsi_block_file_path(path, blocks, file);
-    status = read_at(blocks, file, handle, chunk->data, read, entry->at, error);
+    status = qsi_block_read_at(blocks, file, handle, chunk->data, read, entry->at, error);
     if (status == QS_OK) {
         status = decode_head(blocks, file, entry, chunk->data, path, &head, error);
     }
@@ -351,94 +238,6 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
     };
     qsi_messages_view(&dictionary_out->messages, chunk->data + QSI_BLOCK_HEAD_BYTES);
     return QS_OK;
-}
-
-/* ---- the index ---- */
-
-qs_status qsi_block_check_count(const struct qsi_block_dir *blocks,
-                                const struct qsi_block_file *file, qs_error *error)
-{
-    uint64_t room = file->end > QSI_BLOCK_FILE_HEADER_BYTES
-                        ? (file->end - QSI_BLOCK_FILE_HEADER_BYTES) / QSI_BLOCK_HEAD_BYTES
-                        : 0;
-
-    if (file->block_count == 0 || file->block_count > room ||
-        file->last_at < QSI_BLOCK_FILE_HEADER_BYTES || file->last_at >= file->end ||
-        (file->sealed && file->end - file->last_at != qsi_block_footer_bytes(file->block_count))) {
-        return qsi_block_damaged(error, blocks, file, file->last_at,
-                                 "no file has that many blocks there");
-    }
-    return QS_OK;
-}
-
-static qs_status load_footer(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                             qs_file *handle, struct qsi_block_entry *entries_out, qs_error *error)
-{
-    size_t bytes = (size_t)qsi_block_footer_bytes(file->block_count);
-    uint8_t *footer = qsi_alloc(bytes);
-    char path[QSI_BLOCK_PATH_BYTES];
-    qs_status status;
-
-    if (footer == NULL) {
-        return qsi_block_fail(error, qsi_fail(error, QS_ENOMEM, "footer"), blocks, file);
-    }
-    qsi_block_file_path(path, blocks, file);
-    status = read_at(blocks, file, handle, footer, bytes, file->last_at, error);
-    if (status == QS_OK) {
-        status = qsi_block_footer_check(footer, file, path, error);
-    }
-    for (uint32_t i = 0; status == QS_OK && i < file->block_count; i++) {
-        qsi_block_entry_decode(&entries_out[i], footer + (size_t)i * QSI_BLOCK_ENTRY_BYTES);
-    }
-    qsi_free(footer);
-    return status;
-}
-
-/* From the last block, which is known from outside, back through all before it: what a crash left
- * between them is in nobody's way. */
-static qs_status walk_back(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                           qs_file *handle, struct qsi_block_entry *entries_out, qs_error *error)
-{
-    uint64_t at = file->last_at, end = file->end, offset_end = UINT64_MAX, time_us = UINT64_MAX;
-    char path[QSI_BLOCK_PATH_BYTES];
-
-    qsi_block_file_path(path, blocks, file);
-    for (uint32_t i = file->block_count; i-- > 0;) {
-        uint8_t bytes[QSI_BLOCK_HEAD_BYTES];
-        struct qsi_block_head head;
-        if (end - at < sizeof bytes) {
-            return qsi_block_damaged(error, blocks, file, at, "no block can be there");
-        }
-        QS_TRY(read_at(blocks, file, handle, bytes, sizeof bytes, at, error));
-        QS_TRY(qsi_block_head_decode(&head, bytes, file, at, path, error));
-        if (head.content_bytes > end - at - sizeof bytes || (head.previous == 0) != (i == 0) ||
-            (file->owner != 0 &&
-             (head.first_offset + head.rows > offset_end || head.last_time_us > time_us))) {
-            return qsi_block_damaged(error, blocks, file, at,
-                                     "block header: not the one before the next");
-        }
-        entries_out[i] = (struct qsi_block_entry){
-            .first_offset = head.first_offset,
-            .first_time_us = head.first_time_us,
-            .at = at,
-            .bytes = QSI_BLOCK_HEAD_BYTES + head.content_bytes,
-            .rows = head.rows,
-        };
-        end = at;
-        at = head.previous;
-        offset_end = head.first_offset;
-        time_us = head.first_time_us;
-    }
-    return QS_OK;
-}
-
-qs_status qsi_block_load_index(const struct qsi_block_dir *blocks,
-                               const struct qsi_block_file *file, qs_file *handle,
-                               struct qsi_block_entry *entries_out, qs_error *error)
-{
-    QS_TRY(qsi_block_check_count(blocks, file, error));
-    return file->sealed ? load_footer(blocks, file, handle, entries_out, error)
-                        : walk_back(blocks, file, handle, entries_out, error);
 }
 
 /* ---- one open file ---- */
@@ -514,40 +313,6 @@ qs_status qsi_block_reader_read_index(struct qsi_block_reader *reader,
     }
     *entries_out = entries;
     return QS_OK;
-}
-
-/* ---- look-up ---- */
-
-uint32_t qsi_block_entries_find(const struct qsi_block_entry *entries, uint32_t count,
-                                uint64_t offset)
-{
-    uint32_t low = 0, high = count;
-
-    while (low < high) { /* the first one that ends behind offset */
-        uint32_t middle = low + (high - low) / 2;
-        if (entries[middle].first_offset + entries[middle].rows <= offset) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint32_t count,
-                                     uint64_t time_us)
-{
-    uint32_t low = 0, high = count;
-
-    while (low < high) { /* the first one that begins at or behind time_us */
-        uint32_t middle = low + (high - low) / 2;
-        if (entries[middle].first_time_us < time_us) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low > 0 ? low - 1 : 0;
 }
 
 /* ---- the whole file ---- */

@@ -1,0 +1,117 @@
+/* Blocks in memory: who holds them, and the times of their rows. */
+#include "block_read.h"
+#include "block_format.h"
+#include "check.h"
+#include "le.h"
+
+#include <string.h>
+
+struct qsi_block_view qsi_block_view_ref(const struct qsi_block_view *view)
+{
+    struct qsi_block_view copy = *view;
+
+    qsi_chunk_ref(copy.chunk);
+    return copy;
+}
+
+void qsi_block_view_fini(struct qsi_block_view *view)
+{
+    qsi_chunk_unref(view->chunk);
+    memset(view, 0, sizeof *view);
+}
+
+static uint32_t run_row(const struct qsi_block_view *view, uint32_t run)
+{
+    return qsi_get_u32(view->times + QSI_BLOCK_TIME_RUN_BYTES * (size_t)run);
+}
+
+static uint64_t run_time(const struct qsi_block_view *view, uint32_t run)
+{
+    return view->first_time_us +
+           qsi_get_u32(view->times + QSI_BLOCK_TIME_RUN_BYTES * (size_t)run + 4);
+}
+
+static uint64_t row_time(const struct qsi_block_view *view, uint32_t row)
+{
+    return view->first_time_us + qsi_get_u32(view->times + QSI_BLOCK_ROW_TIME_BYTES * (size_t)row);
+}
+
+/* The last run that begins at or before row. */
+static uint32_t run_of(const struct qsi_block_view *view, uint32_t row)
+{
+    uint32_t low = 0, high = view->time_count;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (run_row(view, middle) <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row)
+{
+    QS_DCHECK(row < view->rows);
+    switch (view->time_kind) {
+    case QSI_BLOCK_ONE_TIME:
+        return view->first_time_us;
+    case QSI_BLOCK_TIME_RUNS:
+        return run_time(view, run_of(view, row));
+    default:
+        return row_time(view, row);
+    }
+}
+
+static void fill_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
+                       int64_t *times_out)
+{
+    uint32_t row = from, run = run_of(view, from);
+
+    while (row < from + count) {
+        uint32_t end = run + 1 < view->time_count ? run_row(view, run + 1) : view->rows;
+        int64_t time_us = (int64_t)run_time(view, run);
+        for (; row < end && row < from + count; row++) {
+            times_out[row - from] = time_us;
+        }
+        run += 1;
+    }
+}
+
+void qsi_block_view_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
+                          int64_t *times_out)
+{
+    QS_ASSERT(from <= view->rows && count <= view->rows - from);
+    if (view->time_kind == QSI_BLOCK_TIME_RUNS) {
+        fill_times(view, from, count, times_out);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        times_out[i] = (int64_t)(view->time_kind == QSI_BLOCK_ONE_TIME ? view->first_time_us
+                                                                       : row_time(view, from + i));
+    }
+}
+
+uint32_t qsi_block_view_row_at(const struct qsi_block_view *view, uint64_t time_us)
+{
+    bool by_row = view->time_kind == QSI_BLOCK_ROW_TIMES;
+    uint32_t low = 0, high = view->time_count;
+
+    if (time_us <= view->first_time_us) {
+        return 0;
+    }
+    if (time_us > view->last_time_us) {
+        return view->rows;
+    }
+    while (low < high) { /* the first entry that is not before time_us; there is one */
+        uint32_t middle = low + (high - low) / 2;
+        if ((by_row ? row_time(view, middle) : run_time(view, middle)) < time_us) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return by_row ? low : run_row(view, low);
+}
