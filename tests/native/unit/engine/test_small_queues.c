@@ -145,6 +145,24 @@ static void test_a_queue_that_grows_gets_files_of_its_own(void)
     engine_stop(&engine);
 }
 
+/* What was carried is more than memory may take: it is paged, queue by queue. */
+static void test_carried_queues_page_where_the_next_open_has_less_memory(void)
+{
+    struct engine engine;
+
+    start(&engine);
+    checkpoint(&engine);
+    engine_close(&engine);
+    engine.options.memory_budget = 256u << 10;
+    engine_open(&engine);
+    publish_small(&engine, MESSAGES);
+    QS_CHECK(stats_of(&engine).messages_paged_out > 0);
+    checkpoint(&engine);
+    check_after_crash(&engine, 0, MESSAGES + 1);
+    take_all(&engine, 0, MESSAGES + 1);
+    engine_stop(&engine);
+}
+
 /* Messages of one queue with properties, times and deliveries of their own. */
 static void test_messages_that_differ_are_carried_as_they_are(void)
 {
@@ -221,6 +239,7 @@ int main(void)
 {
     test_many_small_queues_share_the_checkpoints_file();
     test_a_queue_that_grows_gets_files_of_its_own();
+    test_carried_queues_page_where_the_next_open_has_less_memory();
     test_messages_that_differ_are_carried_as_they_are();
     test_a_large_checkpoint_is_not_made_each_second();
     return 0;
