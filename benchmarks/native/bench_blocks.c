@@ -5,8 +5,8 @@
  *   cache   qsi_block_cache_read of each block, as readers of streams do
  *
  * They take turns, on a file that the kernel has in memory (warm: the thread's own time, the least
- * of some turns) and on one that it has not (cold: elapsed time, their median).  Rows have 100 bytes
- * on average; with "rows" their bodies are of 20 bytes, so that what is done for a row shows.
+ * of some turns) and on one that it has not (cold: elapsed time, their median).  Rows have 100
+ * bytes on average; with "rows" their bodies are of 20 bytes, so that what is done for a row shows.
  *
  * usage: bench_blocks DIR [rounds [MiB [rows]]]; prints one JSON object a line for each round. */
 #define _GNU_SOURCE

@@ -2,11 +2,11 @@
  * (docs/FORMAT.md, "Block file").
  *
  * A block is one messages record (codec/record.h) with one destination, and when each of its rows
- * was published.  Blocks are written once and never change.  A file is told from outside: whoever
- * has it (a stream's state in a checkpoint) knows its end, its last block and its salt, and a
- * reader believes nothing else.  So what lies behind the end is dead, whatever its bytes, and a
- * write that was cut off does no harm.  Behind an end that a checkpoint names the next block begins
- * on a page of its own: no write touches a page with durable bytes.
+ * was published.  Blocks are written once and never change.  The checkpoint (a stream's state in
+ * it) says how much of a file is valid: its end, its last block and its salt; a reader believes
+ * nothing else.  So what lies behind the end is dead, whatever its bytes, and a write that was cut
+ * off does no harm.  Behind an end that a checkpoint names the next block begins on a page of its
+ * own: no write touches a page with durable bytes.
  *
  * Threads: one file is written by one thread at a time; readers, any threads at any time, of what
  * was written before they learned of it.  Nothing here syncs unless it says so. */

@@ -45,7 +45,7 @@
  *                          it, magic 4 "QSBF"
  *
  * A block's header names its file by the salt and its place by at, so no block can stand in for
- * another one; previous leads back from a block that is known from outside through all before it,
+ * another one; previous leads back from a block that the checkpoint names through all before it,
  * whatever else the file holds. */
 #ifndef QSI_BLOCK_FORMAT_H
 #define QSI_BLOCK_FORMAT_H

@@ -43,8 +43,8 @@ static qs_status load_footer(const struct qsi_block_dir *blocks, const struct qs
     return status;
 }
 
-/* From the last block, which is known from outside, back through all before it: what a crash left
- * between them is in nobody's way. */
+/* From the last block, which the checkpoint names, back through all before it: what a crash left
+ * between them is not reached. */
 static qs_status walk_back(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                            qs_file *handle, struct qsi_block_entry *entries_out, qs_error *error)
 {

@@ -108,7 +108,8 @@ static inline void qsi_messages_put_properties(uint8_t *record,
     qsi_slice_put(at + 4, properties);
 }
 /* The body of the only row.  REQUIRES properties that serve all rows, and none in the message
- * store: what a writer of rows makes of that, without its state, for which a single message would pay. */
+ * store: what a writer of rows makes of that, without its state, for which a single message would
+ * pay. */
 static inline void qsi_messages_put_only_body(uint8_t *record,
                                               const struct qsi_messages_layout *layout,
                                               struct qsi_slice body)

@@ -53,9 +53,9 @@
  *   heap               envelopes and bodies; dense: from the next multiple of 4096, packed:
  *   right behind the slots
  *
- * A slot's identity is salt, queue id and sequence, 8 bytes each: no slot and no body can stand
- * in for another one.  Nothing in a file decides how much of it is read: heap_end and the place
- * of the state come from outside. */
+ * A slot's identity is salt, queue id and sequence, 8 bytes each: no slot and no body can stand in
+ * for another one.  Nothing in a file decides how much of it is read: the checkpoint says heap_end
+ * and the place of the state. */
 #ifndef QSI_SEGMENT_FORMAT_H
 #define QSI_SEGMENT_FORMAT_H
 

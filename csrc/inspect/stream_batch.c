@@ -128,7 +128,8 @@ static qs_status take_rows(struct reading *reading, const struct qsi_stream_batc
     return QS_OK;
 }
 
-/* How many of the rows from row on, count at most, have bytes_max bytes together; one in any case. */
+/* How many of the rows from row on, count at most, have bytes_max bytes together; one in any
+ * case. */
 static uint32_t fitting(const struct qsi_messages *view, uint32_t row, uint32_t count,
                         uint64_t bytes_max)
 {

@@ -23,7 +23,7 @@
 struct qsi_journal_header {
     uint8_t uuid[QSI_UUID_BYTES]; /* of the store */
     uint32_t number;
-    /* of every block in this file; known from outside: the file before, or the manifest */
+    /* of every block in this file; the file before says it, or the manifest */
     uint64_t salt;
     uint64_t next_salt; /* of the file that the session goes on in */
     uint64_t base_lsn;  /* of the first block */

@@ -32,8 +32,8 @@
  *    20  zeros         4
  *    24  key               padded with zeros to a multiple of 8
  *
- * Which files count, and the CRC of each header, are told from outside; the later one counts where
- * two have a key. */
+ * Which files count, and the CRC of each header, is said by the checkpoint; the later one counts
+ * where two have a key. */
 #ifndef QSI_KEY_FORMAT_H
 #define QSI_KEY_FORMAT_H
 
@@ -75,7 +75,7 @@ int qsi_key_compare(const struct qsi_key *left, const struct qsi_key *right);
 /* Returns the header's CRC. */
 uint32_t qsi_key_header_encode(uint8_t out[QSI_KEY_PAGE_BYTES], const struct qsi_key_header *header,
                                const uint8_t uuid[QSI_UUID_BYTES]);
-/* header_crc, number: from outside.  QS_ECORRUPT, QS_EVERSION. */
+/* header_crc, number: as the checkpoint says.  QS_ECORRUPT, QS_EVERSION. */
 qs_status qsi_key_header_decode(struct qsi_key_header *header_out, const uint8_t *in,
                                 uint64_t number, uint32_t header_crc,
                                 const uint8_t uuid[QSI_UUID_BYTES], qs_error *error) QS_MUST_CHECK;

@@ -271,8 +271,8 @@ void qsi_message_store_space(struct qsi_message_store *store, struct qsi_message
 /* Bytes of records written by this session, headers and padding included. */
 uint64_t qsi_message_store_bytes_written(struct qsi_message_store *store);
 
-/* Debug builds: asserts, without the owner's lock or with it, that reference counts, files and lists
- * agree.  In release builds it is nothing. */
+/* Debug builds: asserts, without the owner's lock or with it, that reference counts, files and
+ * lists agree.  In release builds it is nothing. */
 #ifdef NDEBUG
 #define qsi_message_store_check_counts(store) ((void)(store))
 #else

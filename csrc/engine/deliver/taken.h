@@ -26,8 +26,8 @@ struct qsi_taken_batch {
     uint64_t message_count;
     uint64_t body_bytes;
     uint32_t columns; /* of a stream: QSI_ARROW_HAS_* */
-    /* Not NULL: they are rows of one record in this chunk, whose bodies stay there.  The batch holds
-     * the chunk until whoever gets it is done with it. */
+    /* Not NULL: they are rows of one record in this chunk, whose bodies stay there.  The batch
+     * holds the chunk until whoever gets it is done with it. */
     struct qsi_chunk *lender;
     enum qsi_arrow_shape shape; /* browsed: "sequence", "unacked", "delayed", not "delivery_tag" */
 };

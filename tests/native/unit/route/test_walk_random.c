@@ -1,5 +1,5 @@
-/* Routes through several exchanges, in graphs made up by chance: they agree with a search that looks
- * at every binding.  The seed is printed and is the first argument. */
+/* Routes through several exchanges, in graphs made up by chance: they agree with a search that
+ * looks at every binding.  The seed is printed and is the first argument. */
 #include "walk_fixture.h"
 
 #define EXCHANGE_COUNT 6

@@ -340,7 +340,7 @@ struct shared_world {
     bool is_over;
 };
 
-/* From the first message to the last one, as the writer goes on; what was trimmed is passed over. */
+/* From the first message to the last one, as the writer goes on, without what was trimmed. */
 static void *run_reader(void *argument)
 {
     struct shared_world *shared = argument;
