@@ -1,8 +1,8 @@
 /* MANIFEST: what a store is and where its journal begins (docs/FORMAT.md, "MANIFEST").
  *
  * Each open of a store writes its journal under a session of its own, with a new salt and in a new
- * file.  The manifest lists the sessions, so the salt that a reader expects of a file comes from
- * outside that file, and the end of a session that was cut off is written down, once, before
+ * file.  The manifest lists the sessions, so the salt that a reader expects of a file is not
+ * that file's own word, and the end of a session that was cut off is written down, once, before
  * anything is journalled behind it.
  *
  * Sessions are counted: a journal file tells the number of its session, so that a MANIFEST which is

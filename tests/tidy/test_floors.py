@@ -1,6 +1,8 @@
 """What `./dev lint` finds when something in csrc/ looks up, and that pictures are kept."""
 
+import dataclasses
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -106,3 +108,14 @@ def test_a_picture_that_is_not_drawn_from_the_sources_is_found(tree: Path) -> No
     failed = check(tree)
     assert failed.returncode == 1
     assert failed.stderr == "docs/pictures/way.svg is not what tools/graph.py draws: run it\n"
+
+
+def test_documented_figures_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    now = dataclasses.astuple(importlib.import_module("figures").bounded())
+    text = (ROOT / "docs/DECISIONS.md").read_text()
+    table = text[text.index("## Figures") :]
+    bounds = re.findall(r"\| at (most|least) ([\d.]+) \|$", table, re.M)
+    assert len(bounds) == len(now)
+    for (kind, bound), figure in zip(bounds, now, strict=True):
+        assert figure <= float(bound) if kind == "most" else figure >= float(bound), table

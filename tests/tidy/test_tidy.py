@@ -130,6 +130,73 @@ def test_codec_floor_has_no_mutable_statics(build: Path) -> None:
     assert mutable <= allowed
 
 
+# Functions that no other file of the product calls, and why they are there after all.
+UNCALLED = {
+    # The power cuts of the tests work on the disk that is beneath ":memory:" (tests/native/sim).
+    "qsi_image_assign",
+    "qsi_image_pages",
+    "qsi_ram_clear_names",
+    "qsi_ram_node_of_dir",
+    "qsi_ram_node_of_file",
+    "qsi_ram_parent_of_dir",
+    # Reading a block file without the cache: what its tests and benchmark hold the cache against.
+    "qsi_block_cache_counts",
+    "qsi_block_reader_close",
+    "qsi_block_reader_open",
+    "qsi_block_reader_read",
+    "qsi_block_reader_read_dictionary",
+    "qsi_block_reader_read_index",
+    # Batches that are large enough to be written into a stream's file by their publisher.
+    "qsi_block_next_place",
+    "qsi_stream_adopt_block",
+    "qsi_stream_reserve_block",
+    # Where a consumer of a stream begins (x-stream-offset).
+    "qsi_stream_start_parse",
+    # Tests look at one row where readers take a batch.
+    "qsi_stream_batch_time",
+}
+
+
+def linked(archive: Path) -> Iterator[tuple[str, str, bool]]:
+    """The object, the name, and whether it is defined there, of each symbol that files share."""
+    for line in run("nm", "-A", "--format=posix", archive).splitlines():
+        found = re.match(r"\S*\[(.+)\]: (qsi?_\w+) ([TU])\b", line)
+        if found:
+            yield found[1], found[2], found[3] == "T"
+
+
+def uncalled(archives: list[Path], used_inside: set[str]) -> set[str]:
+    """The functions of the floors that no other object calls and that are not public."""
+    defined: dict[str, str] = {}
+    called: set[str] = set()
+    for archive in archives:
+        for where_it_is, name, is_defined in linked(archive):
+            if is_defined:
+                defined[name] = where_it_is
+            else:
+                called.add(name)
+    assert len(defined) > 1000
+    return defined.keys() - called - public() - used_inside
+
+
+def test_every_function_that_files_share_is_called_by_another_file(build: Path) -> None:
+    # Or by its own, and then a test looks at it: that is why it is not static.
+    of_tests = {
+        name
+        for path in (ROOT / "tests/native").rglob("*.[ch]")
+        for name in re.findall(r"\bqsi_\w+", code(path))
+    }
+    used_inside = set()
+    for path in SOURCES:
+        words = re.findall(r"\bqsi_\w+(?=\()", code(path)) if path.suffix == ".c" else []
+        used_inside |= {name for name in words if words.count(name) > 1}
+    archives = sorted((build / "csrc").glob("libqs_*.a"))
+    dead = uncalled(archives, used_inside & of_tests)
+    assert sorted(dead - UNCALLED) == []
+    everywhere = {name for path in SOURCES for name in re.findall(r"\bqsi_\w+", code(path))}
+    assert sorted(UNCALLED - everywhere) == [], "gone: take them out of the list"
+
+
 # What is banned: where it may be after all, and what to use instead.
 BANNED = [
     (
