@@ -1,4 +1,4 @@
-/* Missing memory: each call without its n-th allocation does all or nothing, and the store goes on. */
+/* Missing memory: each call without its n-th allocation does all or nothing; the store goes on. */
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
