@@ -1,6 +1,6 @@
 /* Blocks in memory: who holds them, and the times of their rows. */
-#include "block_read.h"
 #include "block_format.h"
+#include "block_read.h"
 #include "check.h"
 #include "le.h"
 
