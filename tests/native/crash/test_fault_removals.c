@@ -221,7 +221,7 @@ static void begin(struct trial *trial)
 {
     static const struct removal_options options = {.generations = 1};
     struct removal_run *run = &trial->run;
-    qs_env *mem = qsi_env_mem_clone(trial->disk, 1);
+    qs_env *mem = qsi_env_mem_clone(trial->disk, 2);
 
     QS_CHECK(mem != NULL);
     memset(run, 0, sizeof *run);
@@ -229,7 +229,7 @@ static void begin(struct trial *trial)
     run->report = trial->report;
     run->store_options = options_of(trial->operation);
     crash_model_init(&run->shell);
-    run->sim = qsi_env_sim_from_mem(mem, 1);
+    run->sim = qsi_env_sim_from_mem(mem, 2);
     trial->faulty = qsi_env_fault_create(run->sim);
     QS_CHECK(run->sim != NULL && trial->faulty != NULL);
     crash_env_init(&run->env, trial->faulty, CRASH_NO_BUG);

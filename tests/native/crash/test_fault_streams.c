@@ -225,7 +225,7 @@ static void begin(struct trial *trial)
     qs_env *mem = qsi_env_mem_clone(disk.mem, 2); /* other salts than the disk has already */
 
     QS_CHECK(mem != NULL);
-    trial->sim = qsi_env_sim_from_mem(mem, 1);
+    trial->sim = qsi_env_sim_from_mem(mem, 2);
     trial->faulty = qsi_env_fault_create(trial->sim);
     QS_CHECK(trial->sim != NULL && trial->faulty != NULL);
     crash_env_init(&trial->env, trial->faulty, CRASH_NO_BUG);

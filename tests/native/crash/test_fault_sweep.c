@@ -45,10 +45,10 @@ static void begin(struct trial *trial)
     const struct disk *disk = &disks[start == ON_OPEN_STORE         ? ON_CLOSED_STORE
                                      : start == ON_OPEN_PAGED_STORE ? ON_CRASHED_PAGED_STORE
                                                                     : start];
-    qs_env *mem = qsi_env_mem_clone(disk->mem, 1);
+    qs_env *mem = qsi_env_mem_clone(disk->mem, 2);
 
     QS_CHECK(mem != NULL);
-    trial->sim = qsi_env_sim_from_mem(mem, 1);
+    trial->sim = qsi_env_sim_from_mem(mem, 2);
     trial->faulty = qsi_env_fault_create(trial->sim);
     QS_CHECK(trial->sim != NULL && trial->faulty != NULL);
     crash_env_init(&trial->env, trial->faulty, CRASH_NO_BUG);

@@ -171,8 +171,7 @@ static void read_stream(struct reading *reading, struct log_model *model, qs_sto
     bool gap = false;
     qs_status status;
 
-    QS_CHECK_OK(
-        qs_stream_reader_open(&reader, store, log_stream_name(stream), &read, QS_ERROR));
+    QS_CHECK_OK(qs_stream_reader_open(&reader, store, log_stream_name(stream), &read, QS_ERROR));
     do {
         status = qs_stream_reader_next(reader, 100, UINT64_MAX, 0, &schema, &array, QS_ERROR);
         for (int64_t i = 0; status == QS_OK && i < array.length; i++) {
@@ -220,9 +219,8 @@ static void read_all(struct reading *reading, struct log_model *model, qs_env *m
 static void try_damage(struct subject *subject, const char *name, enum damage damage,
                        uint64_t offset, uint8_t byte, bool verifies, struct outcomes *outcomes)
 {
-    struct reading reading = {.report = {.told_max = outcomes->violations < 5 ? 3 : 0,
-                                         .step = offset,
-                                         .cut = name}};
+    struct reading reading = {
+        .report = {.told_max = outcomes->violations < 5 ? 3 : 0, .step = offset, .cut = name}};
     qs_env *env = qsi_env_mem_clone(subject->mem, 2);
 
     do_damage(env, name, damage, offset, byte);

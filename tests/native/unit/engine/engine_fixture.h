@@ -113,8 +113,10 @@ static inline void engine_stop(struct engine *engine)
  * stays in *dead_out, to be closed before its environment. */
 static inline void engine_crash(struct engine *engine, struct engine *dead_out)
 {
+    static uint64_t seed = 1; /* another one each time: salts of sessions never repeat */
+
     *dead_out = *engine;
-    engine->memory = qsi_env_mem_clone(dead_out->memory, 2);
+    engine->memory = qsi_env_mem_clone(dead_out->memory, ++seed);
     QS_CHECK(engine->memory != NULL);
     engine->env = engine->memory;
     engine_open(engine);
