@@ -1,8 +1,8 @@
 /* What readers share.
  *
- * Three shelves, of blocks, of indexes and of open files; each finds an item by its key and gives
- * up the one that was used longest ago when it holds too much, first of those that were asked for
- * once.  Nothing is read with the mutex held. */
+ * Three LRU lists, of blocks, of indexes and of open files; each finds an item by its key and
+ * evicts the one that was used longest ago when it holds too much, first of those that were asked
+ * for once.  Nothing is read with the mutex held. */
 #include "block_cache.h"
 
 #include "alloc.h"
@@ -31,18 +31,17 @@ qs_status qsi_block_cache_create(struct qsi_block_cache **cache_out, struct qsi_
     cache->budget = options->budget != NULL ? qsi_budget_ref(options->budget) : NULL;
     qsi_mutex_init(&cache->mutex);
     qsi_cond_init(&cache->loaded);
-    for (int kind = 0; kind < QSI_SHELF_COUNT; kind++) {
-        qsi_list_init(&cache->shelves[kind].items);
-        qsi_list_init(&cache->shelves[kind].passing);
-        cache->shelves[kind].passing_max = UINT64_MAX;
+    for (int kind = 0; kind < QSI_LRU_COUNT; kind++) {
+        qsi_list_init(&cache->lrus[kind].items);
+        qsi_list_init(&cache->lrus[kind].passing);
+        cache->lrus[kind].passing_max = UINT64_MAX;
     }
-    cache->shelves[QSI_SHELF_BLOCKS].weight_max =
+    cache->lrus[QSI_LRU_BLOCKS].weight_max =
         options->bytes_max != 0 ? options->bytes_max : BYTES_MAX_DEFAULT;
-    cache->shelves[QSI_SHELF_BLOCKS].passing_max =
-        cache->shelves[QSI_SHELF_BLOCKS].weight_max / PASSING_PART;
-    cache->shelves[QSI_SHELF_INDEXES].weight_max =
+    cache->lrus[QSI_LRU_BLOCKS].passing_max = cache->lrus[QSI_LRU_BLOCKS].weight_max / PASSING_PART;
+    cache->lrus[QSI_LRU_INDEXES].weight_max =
         options->index_bytes_max != 0 ? options->index_bytes_max : INDEX_BYTES_MAX_DEFAULT;
-    cache->shelves[QSI_SHELF_HANDLES].weight_max =
+    cache->lrus[QSI_LRU_HANDLES].weight_max =
         options->handle_max != 0 ? options->handle_max : HANDLES_DEFAULT;
     return QS_OK;
 }
@@ -53,11 +52,11 @@ void qsi_block_cache_destroy(struct qsi_block_cache *cache)
         return;
     }
     qsi_block_cache_is_private(cache);
-    for (int kind = 0; kind < QSI_SHELF_COUNT; kind++) {
-        qsi_cache_shrink(cache, (enum qsi_cache_shelf_kind)kind, 0);
-        QS_ASSERT(qsi_list_is_empty(&cache->shelves[kind].items) &&
-                  qsi_list_is_empty(&cache->shelves[kind].passing));
-        qsi_map_fini(&cache->shelves[kind].map);
+    for (int kind = 0; kind < QSI_LRU_COUNT; kind++) {
+        qsi_cache_shrink(cache, (enum qsi_cache_lru_kind)kind, 0);
+        QS_ASSERT(qsi_list_is_empty(&cache->lrus[kind].items) &&
+                  qsi_list_is_empty(&cache->lrus[kind].passing));
+        qsi_map_fini(&cache->lrus[kind].map);
     }
     qsi_cache_drop_spares(cache);
     qsi_cond_fini(&cache->loaded);
@@ -81,7 +80,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
 
     qsi_cache_key(key, file, 0);
     *item_out = NULL;
-    item = qsi_cache_find(cache, QSI_SHELF_HANDLES, key, &is_new);
+    item = qsi_cache_find(cache, QSI_LRU_HANDLES, key, &is_new);
     if (item == NULL) {
         return qsi_block_fail(error, qsi_fail(error, QS_ENOMEM, "open files"), cache->blocks, file);
     }
@@ -95,7 +94,7 @@ static qs_status take_handle(struct qsi_block_cache *cache, const struct qsi_blo
     qsi_block_cache_lock(cache);
     item->handle = handle;
     item->users += status == QS_OK ? 1 : 0; /* the caller, besides who loads it */
-    qsi_cache_end_loading(cache, QSI_SHELF_HANDLES, item, 1, status == QS_OK);
+    qsi_cache_end_loading(cache, QSI_LRU_HANDLES, item, 1, status == QS_OK);
     *item_out = status == QS_OK ? item : NULL;
     return status;
 }
@@ -107,7 +106,7 @@ static void drop_handle(struct qsi_block_cache *cache, struct qsi_cached_item *i
     if (item->is_forgotten && item->users == 0) {
         qsi_cache_free_item(cache, item);
     } else if (!item->is_forgotten) {
-        qsi_cache_shrink(cache, QSI_SHELF_HANDLES, cache->shelves[QSI_SHELF_HANDLES].weight_max);
+        qsi_cache_shrink(cache, QSI_LRU_HANDLES, cache->lrus[QSI_LRU_HANDLES].weight_max);
     }
 }
 
@@ -150,8 +149,8 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
 
     qsi_cache_key(key, file, entry->at);
     qsi_block_cache_lock(cache);
-    item = qsi_cache_find(cache, QSI_SHELF_BLOCKS, key, &is_new);
-    if (item == NULL) { /* without the shelf, then */
+    item = qsi_cache_find(cache, QSI_LRU_BLOCKS, key, &is_new);
+    if (item == NULL) { /* without the cache, then */
         status = load_block(cache, file, entry, view_out, error);
     } else if (!is_new) {
         cache->counts.hits += 1;
@@ -161,7 +160,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
         if (status == QS_OK) {
             item->view = qsi_block_view_ref(view_out);
         }
-        qsi_cache_end_loading(cache, QSI_SHELF_BLOCKS, item,
+        qsi_cache_end_loading(cache, QSI_LRU_BLOCKS, item,
                               status == QS_OK ? view_out->chunk->capacity : 0, status == QS_OK);
     }
     qsi_block_cache_unlock(cache);
@@ -193,7 +192,7 @@ qs_status qsi_block_cache_read_dictionary(struct qsi_block_cache *cache,
 
     qsi_cache_key(key, file, entry->at);
     qsi_block_cache_lock(cache);
-    item = qsi_map_get(&cache->shelves[QSI_SHELF_BLOCKS].map, key, QSI_CACHE_KEY_BYTES);
+    item = qsi_map_get(&cache->lrus[QSI_LRU_BLOCKS].map, key, QSI_CACHE_KEY_BYTES);
     if (item != NULL && !item->is_loading) {
         fill_dictionary(dictionary_out, &item->view);
         qsi_block_cache_unlock(cache);
@@ -285,7 +284,7 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
 
     qsi_cache_key(key, file, file->last_at); /* a file that grows has another one then */
     qsi_block_cache_lock(cache);
-    item = qsi_cache_find(cache, QSI_SHELF_INDEXES, key, &is_new);
+    item = qsi_cache_find(cache, QSI_LRU_INDEXES, key, &is_new);
     if (item == NULL) {
         status = load_index(cache, file, index_out, error);
     } else if (!is_new) {
@@ -295,7 +294,7 @@ qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
         if (status == QS_OK) {
             item->index = qsi_block_index_ref(*index_out);
         }
-        qsi_cache_end_loading(cache, QSI_SHELF_INDEXES, item,
+        qsi_cache_end_loading(cache, QSI_LRU_INDEXES, item,
                               status == QS_OK ? index_bytes(*index_out) : 0, status == QS_OK);
     }
     qsi_block_cache_unlock(cache);
@@ -318,6 +317,6 @@ void qsi_block_cache_counts(struct qsi_block_cache *cache, struct qsi_block_cach
 {
     qsi_block_cache_lock(cache);
     *out = cache->counts;
-    out->bytes = cache->shelves[QSI_SHELF_BLOCKS].weight;
+    out->bytes = cache->lrus[QSI_LRU_BLOCKS].weight;
     qsi_block_cache_unlock(cache);
 }

@@ -1,4 +1,4 @@
-/* The shelves of the cache: what is on them, found by its key and given up by its age.  All of it
+/* The LRU lists of the cache: what is in them, found by its key and evicted by its age.  All of it
  * REQUIRES the cache's mutex. */
 #ifndef QSI_BLOCK_CACHE_INTERNAL_H
 #define QSI_BLOCK_CACHE_INTERNAL_H
@@ -14,25 +14,20 @@
 #define QSI_CACHE_SPARES 4u
 #define QSI_CACHE_SPARE_PART 4u /* of the cache may be spare chunks, besides what it holds */
 
-enum qsi_cache_shelf_kind {
-    QSI_SHELF_BLOCKS,
-    QSI_SHELF_INDEXES,
-    QSI_SHELF_HANDLES,
-    QSI_SHELF_COUNT
-};
+enum qsi_cache_lru_kind { QSI_LRU_BLOCKS, QSI_LRU_INDEXES, QSI_LRU_HANDLES, QSI_LRU_COUNT };
 
 QSI_LOCK_CLASS(qsi_block_cache_mutex); /* struct qsi_block_cache.mutex */
 #define GUARDED QSI_GUARDED_BY(qsi_block_cache_mutex)
 
 /* What it holds does not change once it is loaded, and is read without the mutex by its users. */
 struct qsi_cached_item {
-    struct qsi_list in_shelf GUARDED; /* in `items` or `passing` */
+    struct qsi_list in_lru GUARDED; /* in `items` or `passing` */
     uint8_t key[QSI_CACHE_KEY_BYTES];
     uint64_t weight GUARDED; /* bytes; of a handle 1 */
     uint32_t users GUARDED;  /* of a handle: reads under way */
     bool is_loading GUARDED;
-    bool is_passing GUARDED;   /* nobody asked for it again */
-    bool is_forgotten GUARDED; /* not on the shelf any more: its last user frees it */
+    bool is_passing GUARDED;   /* it was asked for once */
+    bool is_forgotten GUARDED; /* not in the list any more: its last user frees it */
     struct qsi_block_view view;
     struct qsi_block_index *index;
     qs_file *handle;
@@ -40,7 +35,7 @@ struct qsi_cached_item {
 
 /* What was asked for once is given up sooner: a reader that is alone comes by each block once, and
  * a few chunks that it fills again and again stay in the processor's cache. */
-struct qsi_cache_shelf {
+struct qsi_cache_lru {
     struct qsi_map map GUARDED;                     /* key to item */
     struct qsi_list items GUARDED, passing GUARDED; /* of each the one used longest ago first */
     uint64_t weight GUARDED, weight_max;
@@ -52,7 +47,7 @@ struct qsi_block_cache {
     struct qsi_budget *budget;
     struct qsi_mutex mutex;
     struct qsi_cond loaded; /* some item was read, or could not be */
-    struct qsi_cache_shelf shelves[QSI_SHELF_COUNT];
+    struct qsi_cache_lru lrus[QSI_LRU_COUNT];
     struct qsi_chunk *spare[QSI_CACHE_SPARES] GUARDED; /* or NULL */
     struct qsi_block_cache_counts counts GUARDED;
 };
@@ -89,23 +84,22 @@ static inline void qsi_cache_key(uint8_t key_out[QSI_CACHE_KEY_BYTES],
 
 /* An item that is there, or a new one, which this caller is to load: *is_new_out.  NULL: out of
  * memory.  The mutex is released while another one loads it. */
-struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
-                                       enum qsi_cache_shelf_kind kind,
+struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                                        const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out)
     QSI_REQUIRES(qsi_block_cache_mutex);
-/* By who loaded it; a failure takes it off its shelf.  Whoever waits looks again.  The item may be
- * gone afterwards. */
-void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+/* By the thread that loaded it; a failure takes it off its list.  A thread that waits looks again.
+ * The item may be gone afterwards. */
+void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                            struct qsi_cached_item *item, uint64_t weight, bool done)
     QSI_REQUIRES(qsi_block_cache_mutex);
-/* REQUIRES that it is on no shelf and nobody uses it. */
+/* REQUIRES that it is in no list and has no user. */
 void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *item)
     QSI_REQUIRES(qsi_block_cache_mutex);
-/* Gives up what was used longest ago until the shelf holds weight_max at most, first of what is
+/* Evicts what was used longest ago until the list holds weight_max at most, first of what is
  * passing; what is in use stays.  Returns how much went. */
-uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                           uint64_t weight_max) QSI_REQUIRES(qsi_block_cache_mutex);
-/* Gives up what is of the file of that key, on any shelf. */
+/* Evicts what is of the file of that key, from all lists. */
 void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES])
     QSI_REQUIRES(qsi_block_cache_mutex);
 

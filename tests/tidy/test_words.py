@@ -38,6 +38,7 @@ WORDS = {
         "a dead-lettered message",
         r"codec/(?:arrow_integers\.c|field_print\.h|properties\.h)|pyqstore/(?:fields|terminal)\.py",
     ),
+    r"_?shel(?:f|ves)": ("an LRU list", ""),
     r"\bdead dead\b": ("dead letters", ""),
     r"\bcuts? (?:a|the|its|message|journal) ?files?\b": ("to truncate", ""),
     r"\bleads none\b": ("never leads a commit", ""),

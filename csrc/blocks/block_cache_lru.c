@@ -1,7 +1,7 @@
-/* The shelves of the cache: finding items, and giving up what was used longest ago.
+/* The LRU lists of the cache: finding items, and evicting what was used longest ago.
  *
- * Invariants: an item that is being read is on its shelf and is not given up; whoever waits for it
- * looks it up anew; a chunk among the spare ones has no other reference. */
+ * Invariants: an item that is being read is in its list and is not evicted; a thread that waits for
+ * it looks it up anew; a chunk among the spare ones has no other reference. */
 #include "alloc.h"
 #include "block_cache_internal.h"
 #include "block_dir.h"
@@ -14,7 +14,7 @@
 static void keep_spare(struct qsi_block_cache *cache, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
-    uint64_t bytes_max = cache->shelves[QSI_SHELF_BLOCKS].weight_max / QSI_CACHE_SPARE_PART;
+    uint64_t bytes_max = cache->lrus[QSI_LRU_BLOCKS].weight_max / QSI_CACHE_SPARE_PART;
 
     if (__atomic_load_n(&chunk->refs, __ATOMIC_ACQUIRE) == 1 &&
         chunk->capacity <= bytes_max / QSI_CACHE_SPARES) {
@@ -58,30 +58,30 @@ void qsi_cache_free_item(struct qsi_block_cache *cache, struct qsi_cached_item *
     qsi_free(item);
 }
 
-/* Off its shelf; it is freed now, or by its last user. */
-static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+/* Off its list; it is freed now, or by its last user. */
+static void remove_item(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                         struct qsi_cached_item *item) QSI_REQUIRES(qsi_block_cache_mutex)
 {
-    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+    struct qsi_cache_lru *lru = &cache->lrus[kind];
 
-    qsi_map_remove(&shelf->map, item->key, QSI_CACHE_KEY_BYTES);
-    qsi_list_remove(&item->in_shelf);
-    shelf->weight -= item->weight;
-    shelf->passing_weight -= item->is_passing ? item->weight : 0;
+    qsi_map_remove(&lru->map, item->key, QSI_CACHE_KEY_BYTES);
+    qsi_list_remove(&item->in_lru);
+    lru->weight -= item->weight;
+    lru->passing_weight -= item->is_passing ? item->weight : 0;
     item->is_forgotten = true;
     if (item->users == 0) {
         qsi_cache_free_item(cache, item);
     }
 }
 
-static void give_up(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
-                    struct qsi_list *items, const uint64_t *weight, uint64_t weight_max)
+static void evict(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
+                  struct qsi_list *items, const uint64_t *weight, uint64_t weight_max)
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_list *node = items->next;
 
     while (*weight > weight_max && node != items) {
-        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_shelf);
+        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_lru);
         node = node->next;
         if (!item->is_loading && item->users == 0) {
             remove_item(cache, kind, item);
@@ -89,47 +89,46 @@ static void give_up(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kin
     }
 }
 
-uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+uint64_t qsi_cache_shrink(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                           uint64_t weight_max)
 {
-    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
-    uint64_t before = shelf->weight;
+    struct qsi_cache_lru *lru = &cache->lrus[kind];
+    uint64_t before = lru->weight;
 
-    give_up(cache, kind, &shelf->passing, &shelf->passing_weight, shelf->passing_max);
-    give_up(cache, kind, &shelf->passing, &shelf->weight, weight_max);
-    give_up(cache, kind, &shelf->items, &shelf->weight, weight_max);
-    return before - shelf->weight;
+    evict(cache, kind, &lru->passing, &lru->passing_weight, lru->passing_max);
+    evict(cache, kind, &lru->passing, &lru->weight, weight_max);
+    evict(cache, kind, &lru->items, &lru->weight, weight_max);
+    return before - lru->weight;
 }
 
-static void use_again(struct qsi_cache_shelf *shelf, struct qsi_cached_item *item)
+static void use_again(struct qsi_cache_lru *lru, struct qsi_cached_item *item)
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
     if (item->is_passing) {
         item->is_passing = false;
-        shelf->passing_weight -= item->weight;
+        lru->passing_weight -= item->weight;
     }
-    qsi_list_remove(&item->in_shelf);
-    qsi_list_push_back(&shelf->items, &item->in_shelf);
+    qsi_list_remove(&item->in_lru);
+    qsi_list_push_back(&lru->items, &item->in_lru);
 }
 
-struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
-                                       enum qsi_cache_shelf_kind kind,
+struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                                        const uint8_t key[QSI_CACHE_KEY_BYTES], bool *is_new_out)
 {
-    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+    struct qsi_cache_lru *lru = &cache->lrus[kind];
     struct qsi_cached_item *item;
 
     *is_new_out = false;
     for (;;) {
-        item = qsi_map_get(&shelf->map, key, QSI_CACHE_KEY_BYTES);
+        item = qsi_map_get(&lru->map, key, QSI_CACHE_KEY_BYTES);
         if (item == NULL) {
             break;
         }
         if (!item->is_loading) {
-            use_again(shelf, item);
+            use_again(lru, item);
             return item;
         }
-        cache->counts.waits += kind == QSI_SHELF_BLOCKS ? 1 : 0;
+        cache->counts.waits += kind == QSI_LRU_BLOCKS ? 1 : 0;
         (void)qsi_cond_wait(&cache->loaded, &cache->mutex, QSI_WAIT_FOREVER);
     }
     item = qsi_zalloc(sizeof *item);
@@ -140,19 +139,19 @@ struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache,
     item->is_loading = true;
     item->is_passing = true;
     item->users = 1; /* who loads it */
-    if (qsi_map_put(&shelf->map, item->key, QSI_CACHE_KEY_BYTES, item) != QS_OK) {
+    if (qsi_map_put(&lru->map, item->key, QSI_CACHE_KEY_BYTES, item) != QS_OK) {
         qsi_free(item);
         return NULL;
     }
-    qsi_list_push_back(&shelf->passing, &item->in_shelf);
+    qsi_list_push_back(&lru->passing, &item->in_lru);
     *is_new_out = true;
     return item;
 }
 
-void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                            struct qsi_cached_item *item, uint64_t weight, bool done)
 {
-    struct qsi_cache_shelf *shelf = &cache->shelves[kind];
+    struct qsi_cache_lru *lru = &cache->lrus[kind];
 
     item->is_loading = false;
     item->users -= 1;
@@ -164,23 +163,23 @@ void qsi_cache_end_loading(struct qsi_block_cache *cache, enum qsi_cache_shelf_k
         remove_item(cache, kind, item);
     } else {
         item->weight = weight;
-        shelf->weight += weight;
-        shelf->passing_weight += item->is_passing ? weight : 0;
+        lru->weight += weight;
+        lru->passing_weight += item->is_passing ? weight : 0;
         item->users += 1; /* it is needed still */
-        qsi_cache_shrink(cache, kind, shelf->weight_max);
+        qsi_cache_shrink(cache, kind, lru->weight_max);
         item->users -= 1;
     }
     qsi_cond_broadcast(&cache->loaded);
 }
 
-static void forget(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind,
+static void forget(struct qsi_block_cache *cache, enum qsi_cache_lru_kind kind,
                    struct qsi_list *items, const uint8_t key[QSI_CACHE_KEY_BYTES])
     QSI_REQUIRES(qsi_block_cache_mutex)
 {
     struct qsi_list *node = items->next;
 
     while (node != items) {
-        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_shelf);
+        struct qsi_cached_item *item = QSI_LIST_OWNER(node, struct qsi_cached_item, in_lru);
         node = node->next;
         if (memcmp(item->key, key, QSI_CACHE_KEY_BYTES - 8) == 0 && !item->is_loading) {
             remove_item(cache, kind, item);
@@ -190,8 +189,8 @@ static void forget(struct qsi_block_cache *cache, enum qsi_cache_shelf_kind kind
 
 void qsi_cache_forget(struct qsi_block_cache *cache, const uint8_t key[QSI_CACHE_KEY_BYTES])
 {
-    for (int kind = 0; kind < QSI_SHELF_COUNT; kind++) {
-        forget(cache, (enum qsi_cache_shelf_kind)kind, &cache->shelves[kind].items, key);
-        forget(cache, (enum qsi_cache_shelf_kind)kind, &cache->shelves[kind].passing, key);
+    for (int kind = 0; kind < QSI_LRU_COUNT; kind++) {
+        forget(cache, (enum qsi_cache_lru_kind)kind, &cache->lrus[kind].items, key);
+        forget(cache, (enum qsi_cache_lru_kind)kind, &cache->lrus[kind].passing, key);
     }
 }
