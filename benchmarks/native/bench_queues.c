@@ -6,8 +6,8 @@
  *   checkpoint  a first one, and one after a message more for every queue
  *   disk        bytes that the store's files take, without the journal, for each byte of a body
  *   open        after an orderly close
- *   memory      resident bytes of the process for each queue: of declared ones, while all content is
- *               in memory, and of another process that opens the store
+ *   memory      resident bytes of the process for each queue: of declared ones, while all content
+ *               is in memory, and of another process that opens the store
  *
  * usage: bench_queues DIR [queues [messages [body_bytes [rounds]]]]; prints one JSON object a line
  * for each round. */
