@@ -10,8 +10,6 @@ and one more archive; test_golden.py fails until there is one.
 
 import json
 import os
-import signal
-import struct
 import sys
 import tempfile
 import time
@@ -23,117 +21,14 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from contents import SMALL, copy, drain, key_of, look, pack, plain
-from records import BLOCKS_AT, PAGE, kinds
+from contents import copy, drain, key_of, look, pack, plain
+from plans_of_files import carried, crashed, former, paged, streams, tear
+from records import kinds
+from writer import PERSISTENT, YEARS, Writer, body, write_truth
 
 import pyqstore
 
 V1 = Path(__file__).resolve().parent / "v1"
-PERSISTENT = pyqstore.Properties(delivery_mode=2)
-YEARS = 50 * 365 * 86400.0
-Truth = dict[str, list[str]]
-"""The bodies of queues, in order: how each begins."""
-
-
-def body(name: str, size: int = 0) -> bytes:
-    """A body that begins with its name; what follows is the same each time."""
-    head = name.encode() + b"|"
-    return (head * (size // len(head) + 1))[: max(size, len(head))]
-
-
-class Writer:
-    """An open store, and what the plan has put into it."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        self.path = path
-        self.options = {**SMALL, "segment_entries": 64, "sync": "none", **options}
-        self.truth: Truth = {}
-        self.streams: Truth = {}
-        self.groups: dict[str, dict[str, int]] = {}
-        self.keys: list[str] = []
-        self.forgotten: list[str] = []
-        self.open()
-
-    def open(self) -> None:
-        self.store = pyqstore.open(self.path, **self.options)
-        self.channel = self.store.channel()
-        self.channel.confirm_select()
-
-    def close(self) -> None:
-        self.channel.close()
-        self.store.close()
-
-    def reopen(self) -> None:
-        self.close()
-        self.open()
-
-    def kill(self) -> None:
-        """Ends the process where it stands."""
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def declare(self, queue: str, **arguments: Any) -> None:
-        named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        self.channel.queue_declare(queue, durable=True, arguments=named)
-        self.truth.setdefault(queue, [])
-
-    def publish(
-        self,
-        name: str,
-        size: int = 0,
-        exchange: str = "",
-        key: str = "",
-        to: list[str] | None = None,
-        delay: float | None = None,
-        **properties: Any,
-    ) -> None:
-        properties.setdefault("delivery_mode", 2)
-        self.channel.basic_publish(
-            exchange, key, body(name, size), pyqstore.Properties(**properties), delay=delay
-        )
-        for queue in [key] if to is None else to:
-            self.truth[queue].append(name)
-
-    def batch(self, names: list[str], size: int, key: str, **columns: Any) -> None:
-        """To a queue, or to what an exchange of that name leads to."""
-        self.channel.publish_batch(
-            pa.table({"body": [body(name, size) for name in names], **columns}), routing_key=key
-        )
-        self.truth[key].extend(names)
-
-    def declare_stream(self, stream: str, **arguments: int) -> pyqstore.Stream:
-        """Its truth is all that was ever published: how much of it is kept the plan waits for."""
-        declared = self.store.stream(stream, **arguments)
-        self.streams.setdefault(stream, [])
-        self.groups.setdefault(stream, {})
-        return declared
-
-    def append(self, stream: str, name: str, size: int = 0, **options: Any) -> None:
-        self.store.stream(stream).publish(body(name, size), **options)
-        self.streams[stream].append(name)
-
-    def append_batch(self, stream: str, names: list[str], size: int = 0, **columns: Any) -> None:
-        rows = pa.table({"body": [body(name, size) for name in names], **columns})
-        self.store.stream(stream).publish_batch(rows)
-        self.streams[stream].extend(names)
-
-    def commit_offset(self, stream: str, group: str, offset: int) -> None:
-        self.channel._commit_offset(stream, group, offset)
-        self.groups[stream][group] = offset
-
-    def wait_for(self, files: str) -> None:
-        """Make checkpoints until there are such files, which the pager makes in its own time."""
-        for _ in range(200):
-            self.store.checkpoint()
-            if any(self.path.glob(files)):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"no {files}")
-
-    def durable(self) -> None:
-        assert self.channel.wait_for_confirms(60)
-        self.store.sync()
-
-
 Plan = Callable[[Writer], None]
 
 
@@ -371,208 +266,6 @@ def keys(writer: Writer) -> None:
     _commit(writer, "behind the checkpoint", ["another"])
 
 
-def paged(writer: Writer) -> None:
-    """Checkpoints over segments with all columns, dense and packed; a rewritten message file."""
-    for queue in ("plain", "large", "sparse", "late", "both"):
-        writer.declare(queue)
-    writer.declare("counted", delivery_limit=9)
-    writer.declare("brief")
-    writer.declare("sized", max_length_bytes=1_000_000)
-    writer.declare("levels", max_priority=3)
-    writer.channel.exchange_declare("all", "fanout", durable=True)
-    for queue in ("plain", "both"):
-        writer.channel.queue_bind(queue, "all")
-    for number in range(150):
-        writer.publish(f"plain {number:03d}", 50, key="plain")
-        writer.publish(f"sparse {number:03d}", 200, key="sparse")
-        writer.publish(f"large {number:03d}", 6_000, key="large")
-    for number in range(40):
-        writer.publish(f"counted {number:02d}", 50, key="counted")
-        writer.publish(f"sized {number:02d}", 50, key="sized")
-        writer.publish(f"both {number:02d}", 50, exchange="all", to=["plain", "both"])
-        writer.publish(f"level {number:02d}", 50, key="levels", to=[], priority=number % 4)
-        delay = YEARS if number % 2 else None
-        writer.publish(f"late {number:02d}", 3_000, key="late", delay=delay)
-        life = 4_000 if number % 2 else None
-        writer.publish(f"brief {number:02d}", 3_000, key="brief", expiration=life)
-    writer.truth["levels"] = [
-        f"level {number:02d}"
-        for level in (3, 2, 1, 0)
-        for number in range(40)
-        if number % 4 == level
-    ]
-    writer.truth["late"] = writer.truth["late"][::2]
-    writer.truth["brief"] = writer.truth["brief"][::2]
-    writer.durable()
-    with writer.store.channel() as channel:
-        for _ in range(4):
-            channel.basic_get("counted")
-    writer.store.checkpoint()
-    for queue in ("sparse", "large"):
-        with writer.store.channel() as channel:
-            for number in range(150):
-                message = channel.basic_get(queue)
-                assert message is not None
-                if number % 9:
-                    channel.basic_ack(message.delivery_tag)
-            writer.store.sync()
-        writer.truth[queue] = writer.truth[queue][::9]
-    writer.wait_for("messages/*-0001.msg")
-    writer.publish("behind the checkpoint", key="plain")
-    writer.durable()
-
-
-def carried(writer: Writer) -> None:
-    """A checkpoint that carries its messages itself, delivered and delayed ones among them."""
-    writer.declare("a")
-    for number in range(10):
-        writer.publish(f"message {number}", 30, key="a")
-    writer.batch([f"row {row:03d}" for row in range(300)], 80, "a")
-    writer.publish("far away", key="a", to=[], delay=YEARS)
-    writer.durable()
-    with writer.store.channel() as channel:
-        taken = [channel.basic_get("a") for _ in range(4)]
-        channel.basic_ack(taken[0].delivery_tag)
-        channel.basic_nack(taken[1].delivery_tag)
-        channel.basic_nack(taken[2].delivery_tag, delay=YEARS)
-    writer.truth["a"] = [n for n in writer.truth["a"] if n not in ("message 0", "message 2")]
-    writer.store.checkpoint()
-
-
-def former(writer: Writer) -> None:
-    """A segment that goes on in another file, because its own could not be read for a while."""
-    writer.declare("a")
-    for number in range(40):
-        writer.publish(f"before {number:02d}", 3_000, key="a")
-    writer.durable()
-    writer.store.checkpoint()
-    (file,) = (writer.path / "index").glob("*.seg")
-    away = writer.path.with_suffix(".away")
-    writer.reopen()
-    with writer.store.channel() as channel:
-        taken = [channel.basic_get("a") for _ in range(3)]
-        file.rename(away)
-        for message in taken:
-            assert message is not None
-            channel.basic_ack(message.delivery_tag)
-        writer.store.sync()
-        writer.store.checkpoint()
-    writer.truth["a"] = writer.truth["a"][3:]
-    writer.close()
-    away.rename(file)
-    writer.open()
-
-
-def crashed(writer: Writer) -> None:
-    """Killed while it worked: files that end with the process, and the last commit is torn."""
-    writer.declare("a")
-    writer.declare("transient")
-    for number in range(30):
-        writer.publish(f"kept {number:02d}", 60, key="a")
-    for number in range(400):
-        writer.publish(f"transient {number}", 60, key="transient", to=[], delivery_mode=1)
-        if number % 20 == 0:
-            writer.publish(f"persistent {number:03d}", 60, key="transient")
-    writer.store.set_queue_mode("transient", "lazy")
-    writer.store.queue_status("transient")
-    writer.durable()
-    writer.publish("torn", key="a", to=[])
-    writer.durable()
-    write_truth(writer)
-    writer.kill()
-
-
-def tear(store: Path) -> None:
-    """Takes the last block of the journal back, as if its pages had not been written, and the marks
-    with it: a power cut just before the sync."""
-    path = max((store / "journal").glob("*.jnl"), key=lambda file: _last_block(file)[0])
-    _, at = _last_block(path)
-    data = bytearray(path.read_bytes())
-    data[at + 70 : at + PAGE] = bytes(PAGE - 70)
-    for mark in (PAGE, 2 * PAGE):
-        data[mark : mark + PAGE] = bytes(PAGE)
-    path.write_bytes(data)
-
-
-def _last_block(path: Path) -> tuple[int, int]:
-    """LSN and place of the last block with records that begins in a journal file."""
-    data = path.read_bytes()
-    found = (-1, 0)
-    salt = data[32:40]
-    for at in range(BLOCKS_AT, len(data) - 64, PAGE):
-        (used,) = struct.unpack_from("<I", data, at + 36)
-        if data[at : at + 4] == b"QSJB" and data[at + 24 : at + 32] == salt and used > 0:
-            found = (struct.unpack_from("<Q", data, at + 8)[0], at)
-    return found
-
-
-def streams(writer: Writer) -> None:
-    """Logs in files, in a checkpoint and in the journal; cursors, and what retention dropped."""
-    writer.declare("a")
-    writer.declare_stream("log")
-    limits = {"max_messages": 100, "segment_bytes": 1 << 16}
-    writer.declare_stream("short", **limits)
-    writer.append_batch("log", [f"batch {row:03d}" for row in range(100)], 900)
-    writer.commit_offset("log", "alone", 10)
-    writer.store.checkpoint()
-    for number in range(90):
-        writer.append("log", f"single {number:02d}", 900)  # each has a time of its own
-    writer.store.checkpoint()
-    for number in range(5):  # runs of times
-        names = [f"run {number} {row:02d}" for row in range(20)]
-        keys = [f"key.{row % 3}" for row in range(20)]
-        writer.append_batch("log", names, 900, routing_key=keys)
-    _append_special(writer, "flushed")
-    _trim(writer)
-    writer.store.checkpoint()
-    _append_special(writer, "flushed again")
-    writer.declare_stream("at once")
-    writer.append("at once", "at once", 70_000)  # one time
-    writer.declare_stream("carried")  # by the checkpoint: there is little of it
-    writer.append_batch("carried", [f"carried {row}" for row in range(3)])
-    writer.append("carried", "carried, key", key="some.key")
-    with writer.store.stream_consumer("log", group="in a transaction") as consumer:
-        assert len(consumer.poll(25)) == 25
-        with writer.store.channel() as channel, channel.transaction() as tx:
-            tx.publish("", "a", body("with an offset"), PERSISTENT)
-            tx.commit_offsets(consumer)
-    writer.truth["a"].append("with an offset")
-    writer.groups["log"]["in a transaction"] = 25
-    _trim(writer)  # ends with a checkpoint, behind which is only what it dropped
-    _append_special(writer, "in the journal")
-    writer.declare_stream("new")
-    writer.append("new", "in the journal alone")
-    writer.commit_offset("log", "alone", 150)
-    writer.commit_offset("new", "another", 1)
-    writer.publish("a message", key="a")
-    writer.durable()
-
-
-def _append_special(writer: Writer, where: str) -> None:
-    """What a stream's messages may have of their own."""
-    writer.append("log", f"{where}, plain")
-    writer.append("log", f"{where}, key", key="some.key", headers={"size": 7, "name": "n"})
-    writer.append("log", f"{where}, large", 9_000)
-    modes = pa.array([2, 1, 2, 1], pa.uint8())
-    names, ids = zip(*((f"{where}, mode {row}", f"id {row}") for row in range(4)), strict=True)
-    writer.append_batch("log", list(names), 30, delivery_mode=modes, message_id=ids)
-
-
-def _trim(writer: Writer) -> None:
-    """Segments go, in the moment after a checkpoint."""
-    stream = writer.store.stream("short")
-    first = stream.first
-    for _ in range(3):
-        at = len(writer.streams["short"])
-        writer.append_batch("short", [f"short {row:03d}" for row in range(at, at + 80)], 1_000)
-        writer.store.checkpoint()
-    for _ in range(100):
-        if stream.first == stream.next - 160:
-            break
-        time.sleep(0.05)
-    assert first < stream.first == stream.next - 160
-
-
 PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "topology": (topology, {}),
     "messages": (messages, {}),
@@ -586,18 +279,6 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "streams": (streams, {}),
     "crashed": (crashed, {"memory_budget": "256KiB"}),
 }
-
-
-def write_truth(writer: Writer) -> None:
-    """For the process that waits for this one."""
-    truth = {
-        "queues": writer.truth,
-        "streams": writer.streams,
-        "groups": writer.groups,
-        "keys": writer.keys,
-        "forgotten": writer.forgotten,
-    }
-    writer.path.with_suffix(".truth").write_text(json.dumps(truth), encoding="utf-8")
 
 
 def build(name: str, path: Path) -> dict[str, Any]:

@@ -53,3 +53,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.002)
+
+
+def rest(channel: pyqstore.Channel, queue: str) -> list[tuple[bytes, bool]]:
+    """Body and redelivered of what is ready, taken."""
+    found = []
+    while (message := channel.basic_get(queue, auto_ack=True)) is not None:
+        found.append((message.body, message.redelivered))
+    return found

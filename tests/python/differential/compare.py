@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from .broker import Broker
-from .rules import KNOWN, UNDETERMINED, Channel, Consumer, Held, Rule, World
-from .script import CHANNELS, EXCHANGES, Operation
-from .sides import POLL_SECONDS, BrokerSide, Events, Failure, Message, StoreSide
+from .broker_side import BrokerSide
+from .choices import CHANNELS, EXCHANGES
+from .rules import KNOWN, UNDETERMINED, Rule
+from .script import Operation
+from .sides import POLL_SECONDS, Events, Failure, Message
+from .store_side import StoreSide
+from .world import Channel, Consumer, Held, World
 
 RULES = (*UNDETERMINED, *KNOWN)
 PATIENCE_SECONDS = 5.0

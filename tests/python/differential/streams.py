@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .sides import BrokerSide, Events, Failure, Message, StoreSide
+from .broker_side import BrokerSide
+from .sides import Events, Failure, Message
+from .store_side import StoreSide
 
 ANSWERS = Path(__file__).with_name("streams.json")
 CHANNELS = 2

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from .broker import Broker
+from .broker_side import BrokerSide
 from .compare import same_text
-from .sides import BrokerSide, Failure, StoreSide
+from .sides import Failure
+from .store_side import StoreSide
 from .streams import ANSWERS, CHANNELS, PATIENCE_SECONDS, play, scripts
 
 SCRIPTS = scripts()
