@@ -11,13 +11,21 @@ static const struct {
     struct log_run_options options;
     uint32_t percent; /* of the states */
 } kinds[] = {
-    {"long lives", {.generations = 1, .ops = 150, .cut_percent = 8, .random_cuts = 2}, 30},
+    {"long lives", {.generations = 1, .ops = 150, .cut_percent = 8, .random_cuts = 2}, 25},
     {"short lives",
      {.generations = 5, .ops = 40, .cut_percent = 8, .random_cuts = 2, .end_steps = 300},
      30},
     {"crashes around recovery",
      {.generations = 8, .ops = 6, .cut_percent = 15, .random_cuts = 2, .end_steps = 60},
-     20},
+     15},
+    {"files that cannot be read",
+     {.generations = 4,
+      .ops = 80,
+      .cut_percent = 5,
+      .random_cuts = 2,
+      .end_steps = 500,
+      .unread_percent = 20},
+     15},
     {"failing calls",
      {.generations = 4,
       .ops = 50,
@@ -25,7 +33,7 @@ static const struct {
       .random_cuts = 2,
       .end_steps = 400,
       .has_faults = true},
-     20},
+     15},
 };
 
 int main(int argc, char **argv)

@@ -184,8 +184,11 @@ static qs_status crash_remove(qs_env *env, qs_dir *dir, const char *name, qs_err
 
 static bool crash_cannot_read(struct crash_env *crash, const char *name, uint32_t flags)
 {
+    enum crash_thing thing = crash_thing_named(name);
+
     return crash->unread_percent > 0 && (flags & QS_OPEN_WRITE) != 0 &&
-           (flags & QS_OPEN_CREATE_NEW) == 0 && crash_thing_named(name) == CRASH_SEGMENT &&
+           (flags & QS_OPEN_CREATE_NEW) == 0 &&
+           (thing == CRASH_SEGMENT || thing == CRASH_STREAM_FILE) &&
            qsi_splitmix_below(&crash->unread_random, 100) < crash->unread_percent;
 }
 

@@ -57,7 +57,7 @@ struct crash_env {
     qs_env env;
     qs_env *inner;
     enum crash_bug bug;
-    uint32_t unread_percent; /* of the segment files that are opened to be written cannot be read */
+    uint32_t unread_percent; /* of segments' files that are opened to be written cannot be read */
     uint64_t unread_random;
     uint64_t wall_shift_us; /* added to the wall clock; it may go back */
     bool is_dead;           /* the process is gone: nothing it still does reaches the disk */

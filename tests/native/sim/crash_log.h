@@ -131,7 +131,8 @@ struct log_run_options {
     uint32_t ops; /* of one generation, at most */
     uint32_t cut_percent;
     uint32_t random_cuts;
-    uint32_t end_steps; /* a generation that is cut off ends within so many steps */
+    uint32_t end_steps;      /* a generation that is cut off ends within so many steps */
+    uint32_t unread_percent; /* of the files that are to be added to cannot be read */
     bool has_faults;
 };
 

@@ -227,6 +227,8 @@ void log_run(const struct log_run_options *options, struct crash_report *report,
     run.fault = qsi_env_fault_create(run.sim);
     QS_CHECK(run.fault != NULL);
     crash_env_init(&run.env, run.fault, env_bug(options->bug));
+    run.env.unread_percent = options->unread_percent;
+    run.env.unread_random = seed;
     qsi_env_sim_on_step(run.sim, at_step, &run);
     for (; run.generation < options->generations; run.generation++) {
         choose_end(&run);

@@ -37,7 +37,8 @@ bool log_done(struct log_work *work, qs_status status, const char *what)
     if (status == QS_OK && !work->env->is_dead) {
         return true;
     }
-    if (!work->env->is_dead && !work->has_faults) {
+    if (!work->env->is_dead && !work->has_faults &&
+        (status != QS_ECORRUPT || work->env->unread_percent == 0)) {
         crash_violation(work->report, "%s on a healthy disk: %s: %s", what, qs_status_name(status),
                         qs_test_error.text);
     }
@@ -190,10 +191,16 @@ void log_sync(struct log_work *work)
     log_end_call(work, qs_store_sync(work->store, QS_ERROR), "sync");
 }
 
+/* By a file that cannot be read: the journal has everything, and it is tried again. */
+static qs_status held_up(const struct log_work *work, qs_status status)
+{
+    return status == QS_ECORRUPT && work->env->unread_percent > 0 ? QS_OK : status;
+}
+
 void log_checkpoint(struct log_work *work)
 {
     (void)log_model_begin(work->model);
-    log_end_call(work, qs_store_checkpoint(work->store, QS_ERROR), "checkpoint");
+    log_end_call(work, held_up(work, qs_store_checkpoint(work->store, QS_ERROR)), "checkpoint");
 }
 
 /* What the pager's thread would do. */
@@ -234,7 +241,7 @@ void log_flush(struct log_work *work, uint32_t streams, bool drops)
     qsi_mutex_lock(&work->store->mutex);
     status = flush_streams(work, streams, drops);
     qsi_mutex_unlock(&work->store->mutex);
-    log_end_call(work, status, "flush");
+    log_end_call(work, held_up(work, status), "flush");
 }
 
 /* And the timer's. */
