@@ -236,16 +236,31 @@ static void fini(struct reading *reading)
 
 /* ---- one batch ---- */
 
-/* Waits until the stream has what the reader wants next; QS_EEMPTY: it does not come in time. */
-static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t timeout_ns,
+/* When the call shall end; 0: it waits for nothing. */
+static uint64_t deadline_of(struct qs_store *store, uint64_t timeout_ns)
+{
+    uint64_t now = timeout_ns > 0 ? store->env->monotonic_ns(store->env) : 0;
+
+    return now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
+}
+
+static uint64_t left_until(struct qs_store *store, uint64_t deadline)
+{
+    uint64_t now = deadline > 0 ? store->env->monotonic_ns(store->env) : 0;
+
+    return now < deadline ? deadline - now : 0;
+}
+
+/* Waits until the stream has messages behind the reader's position; QS_EEMPTY: there are none in
+ * time. */
+static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t deadline,
                                    struct store_queue **queue_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = reader->store;
-    uint64_t deadline = 0;
 
     for (;;) {
-        uint64_t now;
+        uint64_t left_ns;
         const struct qsi_stream *log;
         if (store->life >= QSI_LIFE_SHUT) {
             return qsi_fail(error, QS_ESTORE_CLOSED, "closed meanwhile");
@@ -261,23 +276,20 @@ static qs_status wait_for_messages(struct qs_stream_reader *reader, uint64_t tim
         if (reader->position < qsi_stream_durable_next(store, (*queue_out)->stream)) {
             return QS_OK;
         }
-        now = timeout_ns > 0 ? store->env->monotonic_ns(store->env) : 0;
-        if (deadline == 0) {
-            deadline = now + timeout_ns < now ? UINT64_MAX : now + timeout_ns;
-        }
-        if (now >= deadline) {
+        left_ns = left_until(store, deadline);
+        if (left_ns == 0) {
             return QS_EEMPTY;
         }
         if (reader->position < log->container.next_seq) { /* it is on its way to the disk */
             qs_status status =
-                qsi_commit_wait(store, (*queue_out)->stream->marked_lsn, deadline - now, error);
+                qsi_commit_wait(store, (*queue_out)->stream->marked_lsn, left_ns, error);
             if (status != QS_OK) {
                 return status == QS_ETIMEDOUT ? QS_EEMPTY : status;
             }
             continue;
         }
         store->events.waiters += 1;
-        qsi_cond_wait(&store->events.came, &store->mutex, deadline - now);
+        qsi_cond_wait(&store->events.came, &store->mutex, left_ns);
         store->events.waiters -= 1;
     }
 }
@@ -326,13 +338,15 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
                                 struct ArrowArray *array_out, qs_error *error)
 {
     struct store_queue *queue;
-    qs_status status = QS_EEMPTY;
+    uint64_t deadline, next = 0; /* of what there was when the call began */
+    qs_status status;
 
     if (rows_max == 0) {
         return qsi_fail(error, QS_EINVAL, "a batch of 0 rows");
     }
     QS_TRY(qsi_store_enter(reader->store, error));
-    while (status == QS_EEMPTY) {
+    deadline = deadline_of(reader->store, timeout_ns);
+    do { /* what there was is looked through, what else comes only until the deadline */
         struct reading reading = {
             .reader = reader,
             .rows_left = rows_max < QSI_ARROW_ROWS_MAX ? rows_max : QSI_ARROW_ROWS_MAX,
@@ -340,12 +354,14 @@ qs_status qs_stream_reader_next(qs_stream_reader *reader, uint64_t rows_max, uin
                 bytes_max < QSI_ARROW_BODY_BYTES_MAX ? bytes_max : QSI_ARROW_BODY_BYTES_MAX,
             .taken = {.shape = QSI_ARROW_STREAM, .columns = reader->columns},
         };
-        status = wait_for_messages(reader, timeout_ns, &queue, error);
+        status = wait_for_messages(reader, deadline, &queue, error);
         if (status != QS_OK) {
             break;
         }
+        next = next != 0 ? next : qsi_stream_durable_next(reader->store, queue->stream);
         status = read_batch(&reading, queue, schema_out, array_out, error);
-    }
+    } while (status == QS_EEMPTY &&
+             (reader->position < next || left_until(reader->store, deadline) > 0));
     qsi_store_leave(reader->store);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "queue_life.h"
 #include "store_stream.h"
+#include "wake.h"
 
 #include <string.h>
 
@@ -57,17 +58,20 @@ static qs_status find_time(struct qs_store *store, struct store_queue *queue, ui
                            uint64_t *offset_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_seek seek;
+    uint32_t counted;
     qs_status status = qsi_stream_seek_begin(&seek, &queue->stream->log, time_us);
 
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
     }
     queue->jobs += 1;
+    counted = qsi_reader_begin(store); /* files that retention drops meanwhile stay so long */
     qsi_store_unlock(store);
     status = qsi_stream_seek_run(&seek, error);
     qsi_store_lock(store);
     *offset_out = seek.offset;
     qsi_stream_seek_end(&seek);
+    qsi_reader_end(store, counted);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;
@@ -79,6 +83,7 @@ static qs_status find_last(struct qs_store *store, struct store_queue *queue, ui
 {
     struct qsi_stream *log = &queue->stream->log;
     struct qsi_stream_view view;
+    uint32_t counted;
     qs_status status;
 
     *offset_out = log->container.next_seq;
@@ -90,10 +95,12 @@ static qs_status find_last(struct qs_store *store, struct store_queue *queue, ui
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
     }
     queue->jobs += 1;
+    counted = qsi_reader_begin(store);
     qsi_store_unlock(store);
     status = qsi_stream_block_start(&view, view.next - 1, offset_out, error);
     qsi_store_lock(store);
     qsi_stream_view_fini(&view);
+    qsi_reader_end(store, counted);
     queue->jobs -= 1;
     qsi_free_queue_if_done(queue);
     return status;

@@ -77,7 +77,6 @@ def test_types_of_other_clients_are_read(wire: bytes, value: Any) -> None:
         (Decimal("1.50"), Decimal("1.50")),
         (Decimal("1e-255"), Decimal("1e-255")),
     ],
-    ids=repr,
 )
 def test_kindred_values_come_back_as_the_standard_one(value: Any, same: Any) -> None:
     back = decode_table(encode_table({"a": value}))["a"]
@@ -107,7 +106,6 @@ def test_numpy_integers_are_integers() -> None:
         ({1: 2}, TypeError, "names must be str"),
         ({"n" * 256: 1}, ValueError, "256 bytes"),
     ],
-    ids=repr,
 )
 def test_refused_value_is_named_with_its_place(
     value: Any, kind: type[Exception], words: str

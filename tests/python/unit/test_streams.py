@@ -319,3 +319,23 @@ def test_the_rate_of_a_stream_that_was_opened_again_is_not_negative(path: Path) 
         for _ in range(3):
             assert store.queue_status("events").ingress_rate >= 0
             time.sleep(0.1)
+
+
+def test_a_poll_with_keys_ends_in_time_while_other_keys_are_published(
+    store: pyqstore.Store,
+) -> None:
+    stream = store.stream("events")
+    done = threading.Event()
+
+    def publish() -> None:
+        while not done.is_set():
+            stream.publish_batch(pa.table({"body": [b"x"], "routing_key": ["us.nyc"]})).wait()
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        with store.stream_consumer("events", group="g", routing_keys=["eu.#"]) as consumer:
+            assert len(consumer.poll(timeout=0.3)) == 0
+    finally:
+        done.set()
+        publisher.join()
