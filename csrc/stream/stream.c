@@ -79,13 +79,22 @@ uint32_t qsi_stream_segment_count(const struct qsi_stream *stream)
 
 bool qsi_stream_has_file(const struct qsi_stream *stream, const struct qsi_block_file *file)
 {
+    uint32_t low = stream->table_first, high = qsi_stream_table_count(stream);
+
     if (file->owner != stream->container.id) {
         return false;
     }
-    for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
-        if (stream->table->segments[i].first == file->number) {
-            return true;
+    while (low < high) { /* a file of each is asked for when a store is opened */
+        uint32_t middle = low + (high - low) / 2;
+        if (stream->table->segments[middle].first < file->number) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
+    }
+    if (low < qsi_stream_table_count(stream) &&
+        stream->table->segments[low].first == file->number) {
+        return true;
     }
     return stream->active.block_count > 0 && stream->active.first == file->number;
 }
