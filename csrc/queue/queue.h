@@ -34,8 +34,8 @@
 
 /* What the queues of a store have in common. */
 struct qsi_queue_shared {
-    struct qsi_message_store *messages; /* counts references; NULL: nobody does */
-    struct qsi_budget *budget;          /* NULL: nobody counts */
+    struct qsi_message_store *messages; /* counts references; NULL: not counted */
+    struct qsi_budget *budget;          /* NULL: not counted */
     struct qsi_index *index;            /* segments of durable queues */
     struct qsi_index *transient_index;  /* and of what ends with the process */
     uint32_t entries;                   /* sequences of a segment: a power of two, 64 at least */
@@ -46,7 +46,7 @@ struct qsi_queue_shared {
 };
 void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries);
 
-/* What queues have together that are one to whoever consumes: 256 at most. */
+/* What queues have together that are one to their consumers: 256 at most. */
 struct qsi_queue_sum {
     uint64_t ready_count;
     uint64_t ready_bytes; /* of bodies, if they count them */

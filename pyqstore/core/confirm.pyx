@@ -77,7 +77,7 @@ cdef class Confirm:
     cdef object context
     cdef list more  # (callback, context) behind the first
     cdef int state
-    cdef bint unseen  # failed, and nobody asked
+    cdef bint unseen  # failed, and not asked for
     cdef bint decided  # for Outstanding: it was taken
     cdef readonly uint64_t publish_number
     cdef public bint _asyncio_future_blocking
@@ -96,7 +96,7 @@ cdef class Confirm:
             warn(f"{self!r} was never awaited: nothing was published", RuntimeWarning,
                  stacklevel=2, source=self)
         if self.unseen:
-            report(self.loop, {"message": "a publish failed, and nobody awaited it",
+            report(self.loop, {"message": "a publish failed, and was not awaited",
                                "exception": self.answer})
 
     def get_loop(self):
@@ -171,7 +171,7 @@ cdef class Confirm:
         self.wake_soon()
 
     def set_exception(self, exception, unheard=None):
-        """For the channel: what went wrong, and ``unheard(exception)`` if whoever waits for it is
+        """For the channel: what went wrong, and ``unheard(exception)`` if the awaiting task is
         cancelled before that arrives.  InvalidStateError when it is done."""
         self.check_pending()
         self.state = CONFIRM_FAILED
@@ -225,7 +225,7 @@ cdef class Confirm:
         return 0
 
     cdef int wake(self) except -1:
-        """In the loop: whoever waits goes on."""
+        """In the loop: the awaiting task goes on."""
         cdef list rest = self.more
         cdef object callback = self.callback
         cdef object context = self.context
@@ -309,7 +309,7 @@ def start_all(list confirms not None):
 
 
 def wake_all(list confirms not None):
-    """Whoever waits for one of these, which are done, goes on: one callback of the loop for all."""
+    """The tasks that await these, which are done, go on: one callback of the loop for all."""
     cdef Py_ssize_t index = 0
     while index < len(confirms):
         index += 1
@@ -328,7 +328,7 @@ cdef int call_rest(object call, list confirms, Py_ssize_t index) except -1:
 
 
 def confirm_all(list confirms not None):
-    """These were confirmed: each gets its number, and one callback of the loop wakes all who
+    """These were confirmed: each gets its number, and one callback of the loop wakes all that
     wait."""
     cdef list waited = []
     cdef Confirm confirm
@@ -379,20 +379,20 @@ cdef class Outstanding:
         self.confirms.append(confirm)
 
     def drop(self, Confirm confirm not None):
-        """Whoever waits for this one, the last that was added, has been told: its verdict concerns
-        nobody."""
+        """The task that awaits this one, the last that was added, has been told: its verdict is of
+        no use any more."""
         cdef Py_ssize_t last = len(self.confirms) - 1
         if last >= self.first and self.confirms[last] is confirm:
             self.confirms.pop()
 
     def add_batch(self, uint64_t last, uint64_t count):
-        """Messages of which nobody waits for one alone."""
+        """Messages of a batch: none of them is awaited alone."""
         self.published = max(self.published, last)
         self.undecided += count
 
     def take(self, uint64_t number, bint multiple, uint64_t count):
         """There is a verdict about ``count`` numbers, this one and, with ``multiple``, all before
-        it: the confirms for which somebody may wait still."""
+        it: the confirms that may be awaited still."""
         cdef list taken = []
         cdef Confirm confirm
         cdef Py_ssize_t place = self.place_of(number)

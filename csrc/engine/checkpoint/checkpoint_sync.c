@@ -1,9 +1,9 @@
-/* What a checkpoint needs of files on the disk: that they are synced, and that whoever opens the
- * store next finds them.
+/* What a checkpoint needs of files on the disk: that they are synced, and that the next open of the
+ * store finds them.
  *
  * The journal has whatever was written to them since the last checkpoint, until this one counts.
  * So a file with such messages that is damaged or gone holds the checkpoint up, and with it the
- * files of the journal: nothing is lost, and only who publishes is stopped, when the journal has
+ * files of the journal: nothing is lost, and only publishers are stopped, when the journal has
  * grown to its bound (qsi_checkpoint_check_held).  It goes on when the file is back, or when
  * nothing in it is needed any more.  A sync that fails is the end of the store. */
 #include "alloc.h"

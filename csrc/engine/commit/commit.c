@@ -1,10 +1,10 @@
 /* Group commit: leader and followers.
  *
- * Whoever waits first leads: it seals what was appended, writes and syncs it without the lock,
- * and wakes the others; meanwhile the next batch fills.  A publisher that waits is never delayed
- * by a timer.  The committer thread leads when nobody waits (pipelined publishers): it looks
- * after each commit, and goes to sleep only when the store is idle, so that in steady state no
- * publisher pays for waking it.
+ * The first thread that waits leads: it seals what was appended, writes and syncs it without the
+ * lock, and wakes the others; meanwhile the next batch fills.  A publisher that waits is never
+ * delayed by a timer.  The committer thread leads when no call waits (pipelined publishers): it
+ * looks after each commit, and goes to sleep only when the store is idle, so that in steady state
+ * no publisher pays for waking it.
  *
  * Deliveries that count are written before the messages are handed out, and synced with the next
  * commit. */
@@ -28,7 +28,7 @@
 #define FILE_NAP_NS 10000000u /* between looks for a file to go on in */
 #define FILE_TRIES 100
 #define FILL_BYTES (512u << 10) /* zeros ahead of the journal in one step, */
-/* turns the leader gives to followers of the last commit who will be back */
+/* turns the leader gives to followers of the last commit that will be back */
 #define GATHER_YIELDS 16
 
 /* What is synced into a file without a name, or into a directory that was moved away, is durable
@@ -62,7 +62,7 @@ static qs_status write_journal(struct qs_store *store, qs_error *error)
     }
 }
 
-/* Gives a bigger group the chance to form: those who waited for the last commit publish again as
+/* Gives a bigger group the chance to form: threads that waited for the last commit publish again as
  * soon as they run. */
 static void gather(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
@@ -138,7 +138,7 @@ void qsi_commit_lead(struct qs_store *store)
     qsi_lead_step(&store->commit.lead, QSI_LEAD_GATHERS);
     store->commit.began_ns = 0;
     gather(store);
-    store->commit.is_awaited = false; /* whoever asked has its bytes in this one */
+    store->commit.is_awaited = false; /* what was asked for is in this one */
     if (!qsi_journal_seal(store->journal) && !qsi_commit_has_unsynced(store)) {
         qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
         return;
@@ -181,7 +181,7 @@ void qsi_commit_lead(struct qs_store *store)
         (qsi_journal_wants_fill(store->journal) && !store->commit.looks_for_quiet)) {
         qsi_cond_signal(&store->commit.chores);
     }
-    if (store->commit.fill_is_due) { /* whoever waited was told before */
+    if (store->commit.fill_is_due) { /* waiting threads were told before */
         store->commit.fill_is_due = false;
         qsi_commit_fill(store);
     }
@@ -198,7 +198,7 @@ static uint64_t time_left(struct qs_store *store, uint64_t deadline_ns)
     return now < deadline_ns ? deadline_ns - now : 0;
 }
 
-/* Whoever leads cannot stop for a deadline: one that is near leaves it to the committer. */
+/* A leader cannot stop for a deadline: one that is near leaves it to the committer. */
 static bool has_time_to_lead(struct qs_store *store, uint64_t deadline_ns)
 {
     return deadline_ns == UINT64_MAX || !store->commit.committer_running ||
@@ -259,7 +259,7 @@ static bool seal_for_write(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     return sealed;
 }
 
-/* REQUIRES nobody leading; releases it meanwhile. */
+/* REQUIRES that no thread leads; releases it meanwhile. */
 static void write_out(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     qs_error error = {0};
@@ -277,7 +277,7 @@ static void write_out(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         return;
     }
     qsi_journal_finish_write(store->journal);
-    if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+    if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }
     if (qsi_journal_wants_spare(store->journal)) {
@@ -320,7 +320,7 @@ void qsi_commit_mark(struct qs_store *store)
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     if (status != QS_OK) {
         qsi_store_fail(store, &error);
-    } else if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+    } else if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }
 }
@@ -338,7 +338,7 @@ void qsi_commit_fill(struct qs_store *store)
     qsi_watch_commit_end(store);
     qsi_lead_step(&store->commit.lead, QSI_LEAD_NONE);
     qsi_journal_note_fill(store->journal);
-    if (store->commit.durable_waiters > 0) { /* who came meanwhile found a leader */
+    if (store->commit.durable_waiters > 0) { /* threads that came meanwhile found a leader */
         qsi_cond_broadcast(&store->commit.durable);
     }
 }

@@ -15,10 +15,10 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
 /* The same as far as written: what is survives the process, and not a power cut. */
 qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES nobody who
+/* The store goes quiet: its last commit gets a proof of its own.  REQUIRES that no thread
  * leads, no failure, and something that is unmarked; releases the lock meanwhile. */
 void qsi_commit_mark(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Some zeros ahead of the journal.  REQUIRES nobody who leads, and no failure;
+/* Some zeros ahead of the journal.  REQUIRES that no thread leads, and no failure;
  * releases the lock meanwhile. */
 void qsi_commit_fill(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock meanwhile, and tells so.  Makes sure that bytes more can be accepted. */

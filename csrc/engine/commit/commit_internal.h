@@ -13,7 +13,7 @@ qs_status qsi_commit_sync(struct qs_store *store, struct qsi_dirty_set *set,
                           qs_error *error) QS_MUST_CHECK;
 /* Was something written and not synced yet? */
 bool qsi_commit_has_unsynced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* REQUIRES nobody leading; releases it meanwhile. */
+/* REQUIRES that no thread leads; releases it meanwhile. */
 void qsi_commit_lead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile. */
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,

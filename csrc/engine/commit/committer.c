@@ -1,4 +1,4 @@
-/* The threads of the commit: one leads when nobody waits, one makes files and zeros ahead of the
+/* The threads of the commit: one leads when no call waits, one makes files and zeros ahead of the
  * journal. */
 #include "check.h"
 #include "commit.h"
@@ -6,11 +6,11 @@
 #include "space.h"
 #include "store.h"
 
-/* a fresh batch is left this long to its publisher, who may be about to wait */
+/* a fresh batch is left this long to its publisher, which may be about to wait */
 #define GRACE_NS 100000u
-#define NAP_NS 200000u /* between looks while the store is busy: nobody has to wake the committer */
-#define IDLE_NS 20000000u             /* without work for so long, it sleeps until it is called */
-#define FILL_NAP_NS 1000000u          /* between steps, */
+#define NAP_NS 200000u       /* between looks while busy: no publisher has to wake the committer */
+#define IDLE_NS 20000000u    /* without work for so long, it sleeps until it is called */
+#define FILL_NAP_NS 1000000u /* between steps, */
 #define FILL_LOOK_NS 50000000u        /* and between looks whether the store is quiet: */
 #define QUIET_BYTES_PER_MS (4u << 10) /* it journals no more than some 4 MB/s */
 
@@ -79,7 +79,7 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet) QSI_REQUIRES(q
     uint64_t elapsed_ns = now - quiet->looked_ns;
 
     if (elapsed_ns >= FILL_LOOK_NS) {
-        /* After a long pause nobody knows how fast it grew of late. */
+        /* After a long pause it is unknown how fast it grew of late. */
         quiet->is_quiet = elapsed_ns < 4 * (uint64_t)FILL_LOOK_NS &&
                           (lsn - quiet->lsn) / (elapsed_ns / 1000000) <= QUIET_BYTES_PER_MS;
         quiet->looked_ns = now;
@@ -90,7 +90,7 @@ static bool is_quiet(struct qs_store *store, struct quiet *quiet) QSI_REQUIRES(q
 
 /* Releases the lock meanwhile.  A step of zeros ahead of the journal, if it is quiet
  * and there is space enough: on a file system that takes new blocks to overwrite old ones zeros
- * need some.  Returns when to come again.  While somebody leads, the leader does it behind the
+ * need some.  Returns when to come again.  While a thread leads, it does it behind the
  * commit. */
 static uint64_t fill_ahead(struct qs_store *store, struct quiet *quiet)
     QSI_REQUIRES(qsi_store_mutex)
@@ -129,7 +129,7 @@ static void *run_maintainer(void *argument)
             failed = qsi_message_store_maintain(store->messages, NULL) != QS_OK;
             qsi_store_lock(store);
         }
-        /* A failure is no news to anybody yet: the next commit calls again, and publishers meet
+        /* A failure is not told yet: the next commit calls again, and publishers meet
          * it themselves. */
         if (store->life < QSI_LIFE_STOPS &&
             (failed || !(qsi_journal_wants_spare(store->journal) && !store->commit.preparing &&

@@ -32,7 +32,7 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     return status;
 }
 
-/* Releases the lock meanwhile.  A small file of what is kept for those who do not publish. */
+/* Releases the lock meanwhile.  A small file of what is kept for calls that do not publish. */
 static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                      enum qsi_room_use use, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -63,7 +63,7 @@ static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_
     return status == QS_ENOSPC ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : status;
 }
 
-/* Releases the lock meanwhile.  QS_OK: look again.  QS_ENOSPC: whoever needs the room cannot
+/* Releases the lock meanwhile.  QS_OK: look again.  QS_ENOSPC: the call that needs the room cannot
  * have it. */
 static qs_status make_another_file(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                    enum qsi_room_use use, bool may_regain, qs_error *error)

@@ -1,4 +1,4 @@
-/* Space on the disk: the reserve, who may publish, and how space comes back. */
+/* Space on the disk: the reserve, whether publishers may go on, and how space comes back. */
 #include "space.h"
 
 #include "check.h"
@@ -196,8 +196,8 @@ static void restore(struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_spa
         fill_reserve(store, bytes);
     }
     if (space->reserve_bytes >= space->whole_bytes) {
-        /* So that it is there after a power cut.  If that fails, it will be found out by who
-         * needs it. */
+        /* So that it is there after a power cut.  If that fails, it will be found out by the call
+         * that needs it. */
         (void)!qsi_file_sync_new(store->env, space->reserve, NULL);
         qsi_message_store_leave_free(store->messages, space->whole_bytes);
         set_whole(store, true);
@@ -428,7 +428,7 @@ bool qsi_space_regain(struct qs_store *store)
             return false;
         }
         qsi_cond_wait(&store->commit.prepared, &store->mutex, TRY_NS - (now - space->tried_at_ns));
-        return true; /* somebody else may have tried meanwhile: to be looked at again */
+        return true; /* another thread may have tried meanwhile: to be looked at again */
     }
     space->tried_at_ns = now;
     space->tried_changes = changes(store);

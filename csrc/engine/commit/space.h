@@ -1,10 +1,10 @@
-/* Space on the disk: what publishers leave to everybody else.
+/* Space on the disk: what publishers leave to other calls.
  *
- * Two things keep a full store from being stuck.  A file, RESERVE, holds blocks that nobody
- * uses; whoever settles, removes, makes a checkpoint, closes or opens on a full disk gives them
- * up, and publishers are refused until they are back.  And publishers are refused before the
- * disk is full: what is free must do for a checkpoint, which writes what only the journal has to
- * segments, since only a checkpoint brings the space of consumed messages back.
+ * Two things keep a full store from being stuck.  A file, RESERVE, holds blocks in reserve; a call
+ * that settles, removes, makes a checkpoint, closes or opens on a full disk gives them up, and
+ * publishers are refused until they are back.  And publishers are refused before the disk is full:
+ * what is free must do for a checkpoint, which writes what only the journal has to segments, since
+ * only a checkpoint brings the space of consumed messages back.
  *
  * What settles and finds no room even so is settled in memory alone, which a checkpoint makes
  * durable later. */
@@ -18,7 +18,7 @@
  * for the others lets them go on. */
 enum qsi_room_use {
     QSI_ROOM_PUBLISH,
-    /* publishing too, by whoever drains the removal list: it makes no checkpoint */
+    /* publishing too, by the thread that drains the removal list: it makes no checkpoint */
     QSI_ROOM_DEAD_LETTER,
     /* is always granted: without room it is done in memory alone, until the next checkpoint */
     QSI_ROOM_SETTLE,
@@ -26,7 +26,7 @@ enum qsi_room_use {
     QSI_ROOM_CHECKPOINT, /* not in the journal: what brings space back, opening and closing */
 };
 
-/* ---- opening and closing: nobody else has the store ---- */
+/* ---- opening and closing: no other thread has the store ---- */
 
 void qsi_space_init(struct qs_store *store);
 /* Before recovery, which may need the reserve that an earlier session left. */
@@ -37,7 +37,7 @@ void qsi_space_close(struct qs_store *store);
 
 /* ---- the reserve: without the lock ---- */
 
-/* Gives space up: half of the reserve to those who settle, all but a quarter to those who
+/* Gives space up: half of the reserve to calls that settle, all but a quarter to those that
  * remove, all of it to a checkpoint.  False: there is none left for them. */
 bool qsi_space_give(struct qs_store *store, enum qsi_room_use use);
 /* Is what this use must leave in the reserve?  Only then may it have what is free on the disk. */
@@ -46,7 +46,7 @@ static inline bool qsi_space_is_whole(const struct qs_store *store)
 {
     return __atomic_load_n(&store->space.is_whole, __ATOMIC_ACQUIRE);
 }
-/* Gives all of it up for a while: nobody fills it before it is taken back.  False: there is
+/* Gives all of it up for a while: it is not filled before it is taken back.  False: there is
  * nothing. */
 bool qsi_space_lend(struct qs_store *store);
 /* Whether or not it was lent; restores it. */
@@ -67,7 +67,7 @@ static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, ui
                                                       enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    /* Most of the time nobody needs to look at the disk. */
+    /* Most of the time the disk need not be looked at. */
     return qsi_space_is_whole(store) &&
                    qsi_journal_appended_lsn(store->journal) + bytes <= store->space.open_upto
                ? QS_OK
@@ -78,7 +78,7 @@ static inline QS_MUST_CHECK qs_status qsi_space_admit(struct qs_store *store, ui
 uint64_t qsi_space_file_max(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* What is free on the disk beyond what a checkpoint would write. */
 uint64_t qsi_space_beyond_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Is there space for a journal file of those who settle, without taking what a checkpoint would
+/* Is there space for a journal file of calls that settle, without taking what a checkpoint would
  * write? */
 bool qsi_space_settles_in_files(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* May messages leave memory for the disk?  What publishers bring must not use up the reserve

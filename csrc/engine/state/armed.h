@@ -20,7 +20,7 @@ void qsi_signal_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 void qsi_signal_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Something is durable, or never will be. */
 void qsi_signal_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* It was closed: whoever listens finds out. */
+/* It was closed: listeners find out. */
 void qsi_channel_signal_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

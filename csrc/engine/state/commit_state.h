@@ -46,12 +46,12 @@ static inline void qsi_sync_helper_unlock(struct sync_helper *helper)
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct qsi_commit {
     enum qsi_lead lead GUARDED;
-    bool preparing GUARDED; /* somebody makes a spare, without the lock */
+    bool preparing GUARDED; /* a thread makes a spare, without the lock */
     bool committer_sleeps GUARDED;
     /* the maintainer, to fill what is ahead of the journal with zeros, */
     bool looks_for_quiet GUARDED;
-    bool fill_is_due GUARDED; /* and would now: whoever leads does a step of it behind the commit */
-    bool is_awaited GUARDED;  /* somebody waits for a commit without leading it */
+    bool fill_is_due GUARDED; /* and would now: the leader does a step of it behind the commit */
+    bool is_awaited GUARDED;  /* a call waits for a commit without leading it */
     bool owes_sync GUARDED;   /* what was written and not synced is not deliveries alone */
     uint32_t durable_waiters GUARDED;
     uint32_t group_size GUARDED;     /* waiters that the last commit served */
@@ -81,7 +81,7 @@ struct space {
     qs_file *reserve SPACE_GUARDED;       /* NULL: it is not there, or could not be opened */
     uint64_t reserve_bytes SPACE_GUARDED; /* that the file has */
     uint64_t whole_bytes SPACE_GUARDED;   /* that it should have; written with atomics */
-    bool is_lent SPACE_GUARDED; /* a checkpoint is using it up: nobody fills it meanwhile */
+    bool is_lent SPACE_GUARDED; /* a checkpoint is using it up: it is not filled meanwhile */
     bool is_whole;              /* atomic */
     /* under the lock */
     uint64_t open_upto GUARDED;     /* an LSN: up to there publishing needs no look at the disk */

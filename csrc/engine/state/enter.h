@@ -39,7 +39,7 @@ static inline bool qsi_has_removals(const struct qs_store *store) QSI_REQUIRES(q
            store->removals.fresh.bytes > 0 || !qsi_list_is_empty(&store->removals.trimming) ||
            (store->removals.stuck.bytes > 0 && !store->removals.has_timer);
 }
-/* QS_EWOULDBLOCK for a caller who must not wait: asked before the lock is let go. */
+/* QS_EWOULDBLOCK for a caller that must not wait: asked before the lock is let go. */
 static inline qs_status qsi_check_may_wait(enum qsi_wait wait)
 {
     return wait == QSI_MUST_NOT_WAIT ? QS_EWOULDBLOCK : QS_OK;

@@ -1,5 +1,5 @@
 /* The states of a store that more than one thread steps through, all of them under the lock: its
- * life, who leads the journal, who flushes, and the checkpoint under way. */
+ * life, which thread leads the journal, which flushes, and the checkpoint under way. */
 #ifndef QSI_PHASES_H
 #define QSI_PHASES_H
 
@@ -50,7 +50,7 @@ static inline void qsi_lead_step(enum qsi_lead *lead, enum qsi_lead next)
     QSI_STATE_STEP(lead, next, follows);
 }
 
-/* Who moves content of queues to the disk: one at a time. */
+/* Which thread moves content of queues to the disk: one at a time. */
 enum qsi_flush_state {
     QSI_FLUSH_NONE,
     QSI_FLUSH_PAGES,    /* a queue's next messages to their segment */

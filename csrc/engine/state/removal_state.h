@@ -15,16 +15,16 @@ struct removals {
     /* they are unacked there; not among the store's channels */
     struct qs_channel *internal_channel;
     struct qsi_buf leaving; /* struct removal: removed first */
-    /* what is before it has left; changed by who drains the removal list alone */
+    /* what is before it has left; changed by the thread that drains the list alone */
     size_t leaving_at;
     struct qsi_buf fresh;     /* the same: what came since */
     struct qsi_buf stuck;     /* the same: what could not leave, to be tried again */
     uint64_t tried_at_us;     /* when it was tried last */
     struct qsi_list trimming; /* queues with too many messages */
     struct qsi_list timed;    /* queues that the timer looks after */
-    bool is_busy;             /* somebody drains the removal list */
+    bool is_busy;             /* a thread drains the removal list */
     struct qsi_cond due;      /* for the timer */
-    struct qsi_cond quiet;    /* nobody drains the removal list any more */
+    struct qsi_cond quiet;    /* no thread drains the removal list any more */
     uint64_t wakes_at_us;     /* when the timer comes next */
     uint64_t retain_at_us;    /* when streams are to be looked at again */
     bool is_woken;            /* since the timer looked, something is due earlier */

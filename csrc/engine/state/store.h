@@ -92,13 +92,13 @@ struct qsi_checkpoints {
 
 /* Threads and event loops that wait for messages, confirms and the like. */
 struct qsi_events {
-    struct qsi_cond came; /* a message or a confirm for somebody who waits */
-    uint64_t count;       /* announced: who looked before one of them looks again before it waits */
+    struct qsi_cond came; /* a message or a confirm for a thread that waits */
+    uint64_t count;       /* announced: a thread that looked before looks again before it waits */
     uint32_t waiters;
-    uint32_t deferred_waiters;          /* of those: who left a message to another consumer */
+    uint32_t deferred_waiters;          /* of those: that left a message to another consumer */
     uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
-    struct qsi_list armed_for_changes;  /* of those: whatever happens, to whomever */
-    struct qsi_list armed_for_confirms; /* of those: who have published what is not durable yet */
+    struct qsi_list armed_for_changes;  /* of those: whatever happens, to any channel */
+    struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */
 };
 
 /* What the open found. */
@@ -113,7 +113,7 @@ struct qsi_recovery {
     bool has_lost_records; /* perhaps declarations of queues among them: salvage only */
 };
 
-/* Who writes the manifest has its mutex, and takes no other. */
+/* The thread that writes the manifest has its mutex, and takes no other. */
 QSI_LOCK_CLASS(qsi_manifest_mutex);
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 

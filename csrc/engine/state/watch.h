@@ -1,7 +1,7 @@
 /* What no call tells: commits that stall, a clock that is set, a full disk, checkpoints, failure.
  *
- * Whoever meets something notes it under the lock.  The timer tells it, without a lock, to the
- * host's function (qs_options.note): no thread that others wait for ever calls the host. */
+ * A thread that meets something notes it under the lock.  The timer tells it, without a lock, to
+ * the host's function (qs_options.note): no thread that others wait for ever calls the host. */
 #ifndef QSI_WATCH_H
 #define QSI_WATCH_H
 
@@ -22,14 +22,14 @@ struct qsi_watch {
     } checkpoint; /* the last one; number 0: none yet */
 };
 
-/* Releases the lock while somebody is told. */
+/* Releases the lock while the listener is told. */
 void qsi_watch_tell(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long it may sleep: what goes on is told in time. */
 uint64_t qsi_watch_again_us(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* How long the commit under way has been at the disk; 0: none is. */
 uint64_t qsi_commit_running_ns(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
-/* By the leader.  A stall that ends before anybody told of it counts all the same. */
+/* By the leader.  A stall that ends before it was told counts all the same. */
 void qsi_watch_commit_end(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
     QSI_REQUIRES(qsi_store_mutex);

@@ -61,9 +61,8 @@ typedef struct qs_options {
     uint32_t segment_entries;
     /* Of journal after which a checkpoint is made; 0: only when asked for; 256 MiB. */
     uint64_t checkpoint_bytes;
-    /* A checkpoint is made at the latest after this time; 0: by size alone; 60 s.  Where many small
-     * queues make it long, and little was journalled since the last one, after sixteen times that.
-     * */
+    /* A checkpoint is made at the latest after this time; 0: by size alone; 60 s.  After sixteen
+     * times that, where many small queues make it long and little was journalled since the last. */
     uint32_t checkpoint_interval_ms;
     /* Wait this long for a larger group of messages to commit; 0. */
     uint32_t commit_delay_us;
