@@ -64,9 +64,12 @@ static uint32_t fitting(struct get_batch *get, const struct qsi_stretch *stretch
     return count;
 }
 
-/* Notes the stretch, divided where its messages look different. */
-static qs_status note_taken(struct get_batch *get, const struct qsi_stretch *stretch,
-                            uint64_t first_tag) QSI_REQUIRES(qsi_store_mutex)
+/* Notes the stretch, divided where its messages look different.  Not inlined: its loop takes a step
+ * for each message, and needs the registers (10 instructions a message, measured). */
+static __attribute__((noinline)) qs_status note_taken(struct get_batch *get,
+                                                      const struct qsi_stretch *stretch,
+                                                      uint64_t first_tag)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_run *run = stretch->run;
     const struct qsi_segment *segment = stretch->segment;
