@@ -34,7 +34,8 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
     return bytes < store->space.carried_max ? bytes : store->space.carried_max;
 }
 
-/* Of small queues it carries what memory holds, unless space is short. */
+/* Of small queues it carries what memory holds.  Where space is short as well: files of their own
+ * would take more, and the room that publishers leave for a checkpoint is counted with those. */
 static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = checkpoint->store;
@@ -43,8 +44,7 @@ static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mu
     uint64_t most = store->options.memory_budget;
 
     most = most > store->options.checkpoint_bytes ? most : store->options.checkpoint_bytes;
-    most = most < SMALL_BYTES_MAX ? most : SMALL_BYTES_MAX;
-    carried->small_bytes_max = most < store->space.carried_max ? most : store->space.carried_max;
+    carried->small_bytes_max = most < SMALL_BYTES_MAX ? most : SMALL_BYTES_MAX;
     carried->small_max = share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
 }
 
