@@ -112,21 +112,10 @@ qs_status qsi_arrow_builder_reserve(struct qsi_arrow_builder *builder, uint64_t 
 
 /* ---- rows ---- */
 
-static void put_codes(int32_t *codes, uint64_t first, uint64_t count, int32_t code)
-{
-    for (uint64_t i = 0; codes != NULL && i < count; i++) {
-        codes[first + i] = code;
-    }
-}
-
+/* What a batch of deliveries, or one that was browsed, has besides.  REQUIRES room. */
 static void put_states(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                        uint64_t count)
 {
-    uint32_t *delivery_counts = builder->delivery_counts + builder->rows;
-
-    for (uint64_t i = 0; i < count; i++) {
-        delivery_counts[i] = run->delivery_count;
-    }
     if (run->redelivered) {
         qsi_arrow_set_bits(builder->redelivered, builder->rows, count);
     }
@@ -138,20 +127,49 @@ static void put_states(struct qsi_arrow_builder *builder, const struct qsi_arrow
     }
 }
 
-/* What a run tells about each of its rows.  REQUIRES room. */
+/* What a run tells about each of its rows, of deliveries in one pass.  REQUIRES room. */
+static void put_delivered(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
+                          uint64_t count)
+{
+    uint64_t *tags = builder->tags + builder->rows;
+    uint32_t *delivery_counts = builder->delivery_counts + builder->rows;
+    int32_t *exchanges = builder->codes[QSI_ARROW_EXCHANGE] + builder->rows;
+    int32_t *routing_keys = builder->codes[QSI_ARROW_ROUTING_KEY] + builder->rows;
+
+    for (uint64_t i = 0; i < count; i++) {
+        tags[i] = run->first_tag + i;
+        delivery_counts[i] = run->delivery_count;
+        exchanges[i] = run->exchange_code;
+        routing_keys[i] = run->routing_key_code;
+    }
+    put_states(builder, run, count);
+}
+
+static void put_codes(int32_t *codes, uint64_t first, uint64_t count, int32_t code)
+{
+    if (codes == NULL) {
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        codes[first + i] = code;
+    }
+}
+
 static void put_run(struct qsi_arrow_builder *builder, const struct qsi_arrow_run *run,
                     uint64_t count)
 {
     uint64_t *tags = builder->tags + builder->rows;
+    uint64_t first = run->first_tag;
 
+    if (builder->shape != QSI_ARROW_STREAM) {
+        put_delivered(builder, run, count);
+        return;
+    }
     for (uint64_t i = 0; i < count; i++) {
-        tags[i] = run->first_tag + i;
+        tags[i] = first + i;
     }
     put_codes(builder->codes[QSI_ARROW_EXCHANGE], builder->rows, count, run->exchange_code);
     put_codes(builder->codes[QSI_ARROW_ROUTING_KEY], builder->rows, count, run->routing_key_code);
-    if (builder->shape != QSI_ARROW_STREAM) {
-        put_states(builder, run, count);
-    }
 }
 
 static void put_body_ends(int32_t *restrict ends, const uint8_t *restrict offsets, uint64_t count,
