@@ -15,6 +15,7 @@ struct qsi_budget *qsi_budget_create(void)
 
 struct qsi_budget *qsi_budget_ref(struct qsi_budget *budget)
 {
+    QS_DCHECK(__atomic_load_n(&budget->refs, __ATOMIC_RELAXED) > 0);
     __atomic_fetch_add(&budget->refs, 1, __ATOMIC_RELAXED);
     return budget;
 }

@@ -33,6 +33,7 @@ static qs_status grow(struct qsi_buf *buf, size_t needed)
     size_t capacity = grown_capacity(buf->capacity, needed);
     uint8_t *data = qsi_realloc(buf->data, capacity);
 
+    QS_DCHECK(needed > buf->capacity || buf->data == NULL);
     if (data == NULL) {
         return QS_ENOMEM;
     }

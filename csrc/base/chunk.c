@@ -34,6 +34,7 @@ struct qsi_chunk *qsi_chunk_create(size_t capacity)
 
 void qsi_chunk_populate(struct qsi_chunk *chunk)
 {
+    QS_DCHECK(chunk->refs == 1);
 #ifdef MADV_POPULATE_WRITE
     uintptr_t begin = ((uintptr_t)chunk->data + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
     uintptr_t end = ((uintptr_t)chunk->data + chunk->capacity) & ~(uintptr_t)(PAGE_BYTES - 1);
@@ -76,6 +77,7 @@ void qsi_chunk_unref(struct qsi_chunk *chunk)
     }
     before = __atomic_fetch_sub(&chunk->refs, 1, __ATOMIC_ACQ_REL);
     QS_ASSERT(before > 0);
+    QS_DCHECK(before > 1 || chunk->used <= chunk->capacity);
     if (before == 1) {
         qsi_chunk_uncharge(chunk);
         qsi_free(chunk);
@@ -84,6 +86,7 @@ void qsi_chunk_unref(struct qsi_chunk *chunk)
 
 void qsi_chunk_charge(struct qsi_chunk *chunk, struct qsi_budget *budget)
 {
+    QS_DCHECK(budget != NULL && chunk->refs > 0);
     QS_ASSERT(chunk->budget == NULL);
     chunk->budget = qsi_budget_ref(budget);
     qsi_budget_add(budget, sizeof *chunk + chunk->capacity);

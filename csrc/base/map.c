@@ -33,6 +33,7 @@ static uint64_t hash_number(uint64_t number)
 
 static struct qsi_map_entry **bucket_of(const struct qsi_map *map, uint64_t hash)
 {
+    QS_DCHECK(map->bucket_count > 0 && (map->bucket_count & (map->bucket_count - 1)) == 0);
     return &map->buckets[hash & (map->bucket_count - 1)];
 }
 
@@ -68,6 +69,7 @@ static qs_status grow(struct qsi_map *map)
     size_t bucket_count = map->bucket_count != 0 ? map->bucket_count * 2 : BUCKET_COUNT_MIN;
     struct qsi_map grown = *map;
 
+    QS_DCHECK(map->count >= map->bucket_count);
     if (bucket_count > SIZE_MAX / sizeof *grown.buckets) {
         return QS_ENOMEM;
     }
@@ -150,6 +152,7 @@ static void add_to_list(struct qsi_map *map, struct qsi_map_entry *entry)
 
 static void remove_from_list(struct qsi_map *map, struct qsi_map_entry *entry)
 {
+    QS_DCHECK(map->count > 0);
     *(entry->before != NULL ? &entry->before->behind : &map->first) = entry->behind;
     *(entry->behind != NULL ? &entry->behind->before : &map->last) = entry->before;
     map->count--;

@@ -109,6 +109,7 @@ static void choose_times(const struct qsi_block_builder *builder, struct qsi_bui
 {
     size_t count = time_run_count(builder);
 
+    QS_DCHECK(count > 0 && count <= block->rows);
     if (count == 1) {
         block->time_kind = QSI_BLOCK_ONE_TIME;
         block->time_count = 0;
@@ -127,9 +128,11 @@ static void put_times(const struct qsi_block_builder *builder, const struct qsi_
     const struct time_run *runs = times_of(builder);
     size_t count = time_run_count(builder);
 
+    QS_DCHECK(count > 0 && runs[0].row == 0);
     for (size_t i = 0; i < count && block->time_kind != QSI_BLOCK_ONE_TIME; i++) {
         uint32_t delta = (uint32_t)(runs[i].time_us - block->first_time_us);
         uint32_t end = i + 1 < count ? runs[i + 1].row : block->rows;
+        QS_DCHECK(runs[i].row < end && end <= block->rows);
         if (block->time_kind == QSI_BLOCK_TIME_RUNS) {
             qsi_put_u32(out + QSI_BLOCK_TIME_RUN_BYTES * i, runs[i].row);
             qsi_put_u32(out + QSI_BLOCK_TIME_RUN_BYTES * i + 4, delta);
@@ -159,6 +162,7 @@ static qs_status finish(struct qsi_block_builder *builder, struct qsi_built_bloc
         return qsi_fail(error, QS_ENOMEM, "a block of %llu bytes", (unsigned long long)bytes);
     }
     qsi_chunk_populate(block->chunk);
+    QS_DCHECK(block->chunk->capacity >= bytes && block->chunk->capacity % QSI_BLOCK_UNIT == 0);
     block->chunk->used = block->chunk->capacity;
     block->bytes = (uint32_t)bytes;
     block->record_bytes = (uint32_t)record_bytes;

@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "block_dir.h"
+#include "check.h"
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
@@ -35,6 +36,7 @@ static qs_status create(struct qsi_block_writer *writer, qs_error *error)
     char name[QSI_BLOCK_NAME_BYTES];
     qs_status status;
 
+    QS_DCHECK(writer->handle == NULL && writer->file->end == 0);
     qsi_block_name(name, writer->file, blocks->suffix);
     status = qsi_env_open(blocks->env, blocks->dir, name, flags, &writer->handle, error);
     if (status != QS_EEXIST) {
@@ -49,6 +51,7 @@ static qs_status write_header(struct qsi_block_writer *writer, qs_error *error)
     uint8_t header[QSI_BLOCK_FILE_HEADER_BYTES];
     qs_part part = {header, sizeof header};
 
+    QS_DCHECK(writer->handle != NULL);
     QS_TRY(
         qsi_env_random(writer->blocks->env, &writer->file->salt, sizeof writer->file->salt, error));
     qsi_block_file_header_encode(header, writer->file, writer->blocks->uuid);
@@ -88,6 +91,7 @@ static qs_status open_file(struct qsi_block_writer *writer, qs_error *error)
 {
     char path[QSI_BLOCK_PATH_BYTES];
 
+    QS_DCHECK(writer->file->end > 0);
     qsi_block_file_path(path, writer->blocks, writer->file);
     return qsi_fail_unread(
         error, qsi_block_open(writer->blocks, writer->file, QS_OPEN_WRITE, &writer->handle, error),
@@ -148,6 +152,8 @@ qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built
         .time_kind = block->time_kind,
     };
 
+    QS_DCHECK(block->rows > 0 && block->bytes > QSI_BLOCK_HEAD_BYTES);
+    QS_DCHECK(block->first_time_us <= block->last_time_us);
     QS_ASSERT(!file->sealed && padded <= block->chunk->capacity);
     QS_ASSERT(file->owner == 0 || file->owner == block->owner);
     head.dictionary_crc = qs_crc32c(0, content, head.dictionary_bytes);
@@ -156,6 +162,7 @@ qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built
     qsi_block_head_encode(block->chunk->data, &head);
     QS_TRY(write_at(writer, block->chunk->data, padded, at, error));
     writer->page_aligned = false;
+    QS_DCHECK(at >= file->end && at % QSI_BLOCK_UNIT == 0);
     file->end = at + padded;
     file->last_at = at;
     file->block_count += 1;
@@ -189,6 +196,7 @@ qs_status qsi_block_writer_seal(struct qsi_block_writer *writer,
     status = write_at(writer, footer, bytes, at, error);
     qsi_free(footer);
     if (status == QS_OK) {
+        QS_DCHECK(at >= file->end);
         file->end = at + bytes;
         file->last_at = at;
         file->sealed = true;

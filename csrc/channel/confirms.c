@@ -16,6 +16,7 @@ static qs_status grow(struct qsi_number_ranges *ranges, uint64_t more)
     uint64_t capacity = ranges->capacity < 16 ? 16 : ranges->capacity * UINT64_C(2);
     struct qsi_number_range *items;
 
+    QS_DCHECK(!has_room(ranges, more));
     if (ranges->first > ranges->capacity / 2) {
         memmove(ranges->items, ranges->items + ranges->first,
                 ranges->count * sizeof *ranges->items);
@@ -31,6 +32,7 @@ static qs_status grow(struct qsi_number_ranges *ranges, uint64_t more)
     if (items == NULL) {
         return QS_ENOMEM;
     }
+    QS_DCHECK(has_room(ranges, 0));
     ranges->items = items;
     ranges->capacity = (uint32_t)capacity;
     return QS_OK;
@@ -98,6 +100,7 @@ static void join_durable(struct qsi_confirms *confirms, uint64_t durable_lsn)
     uint32_t kept = 0;
     uint32_t at = 1;
 
+    QS_DCHECK(pending->first + pending->count <= pending->capacity);
     for (; at < pending->count && items[at].lsn <= durable_lsn; at++) {
         absorb_immediate(confirms, &items[kept]);
         if (items[kept].last + 1 == items[at].first) {
@@ -140,6 +143,7 @@ uint64_t qsi_confirms_add(struct qsi_confirms *confirms, uint64_t count, uint64_
 {
     uint64_t first = confirms->last_number + 1;
 
+    QS_DCHECK(confirms->reported <= confirms->last_number);
     QS_ASSERT(count > 0);
     confirms->last_number += count;
     if (lsn == 0 && confirms->pending.count > 0) {
@@ -222,6 +226,7 @@ static void take_one(struct qsi_number_ranges *ranges, uint64_t *number_out, boo
 {
     struct qsi_number_range *range = front(ranges);
 
+    QS_DCHECK(range->first <= range->last);
     *number_out = range->first;
     *multiple_out = false;
     *count_out = 1;

@@ -11,6 +11,7 @@
 
 static struct qsi_extent *extent_at(const struct qsi_unacked *unacked, uint32_t index)
 {
+    QS_DCHECK(index < unacked->count || unacked->first + index < unacked->capacity);
     return &unacked->extents[unacked->first + index];
 }
 
@@ -25,6 +26,7 @@ qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count
     uint32_t capacity = unacked->capacity < 16 ? 16 : unacked->capacity;
     struct qsi_extent *extents;
 
+    QS_DCHECK(unacked->first + unacked->count <= unacked->capacity);
     if (unacked->first + unacked->count + extent_count <= unacked->capacity) {
         return QS_OK;
     }
@@ -71,6 +73,7 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *cont
         extends_last(last, container, stretch, first_tag, consumer)) {
         last->outstanding |= qsi_low_bits(stretch->count) << last->count;
         last->count += stretch->count;
+        QS_DCHECK(last->count <= QSI_WORD_BITS);
         return first_tag;
     }
     QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
@@ -157,6 +160,7 @@ bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t
 
 void qsi_unacked_set_pending(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
 {
+    QS_DCHECK(first_tag <= last_tag);
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
         struct qsi_extent *extent = extent_at(unacked, i);
         if (extent->first_tag > last_tag) {
@@ -171,6 +175,7 @@ void qsi_unacked_set_pending(struct qsi_unacked *unacked, uint64_t first_tag, ui
 
 void qsi_unacked_give_back(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
 {
+    QS_DCHECK(first_tag <= last_tag);
     unacked->free_from = 0;
     for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
         struct qsi_extent *extent = extent_at(unacked, i);
@@ -235,6 +240,7 @@ static void drop_empty(struct qsi_unacked *unacked)
             *extent_at(unacked, kept++) = *extent_at(unacked, i);
         }
     }
+    QS_DCHECK(kept + unacked->empty_count == unacked->count);
     unacked->count = kept;
     unacked->empty_count = 0;
 }

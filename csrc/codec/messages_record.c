@@ -114,6 +114,7 @@ static uint32_t check_short_codes(const struct qsi_messages *view)
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
     uint32_t row = 0;
 
+    QS_DCHECK(view->row_route_width == 1);
     if (view->route_count > 0x80) {
         return 0;
     }
@@ -237,6 +238,7 @@ struct qsi_body_ref qsi_messages_body_ref(const struct qsi_messages *view, uint3
 {
     struct qsi_body body;
 
+    QS_DCHECK(row < view->row_count);
     qsi_messages_read_body(view, row, &body);
     QS_ASSERT(body.kind == QSI_BODY_STORED);
     return body.ref;
@@ -246,6 +248,7 @@ uint32_t qsi_messages_body_bytes(const struct qsi_messages *view, uint32_t row)
 {
     struct qsi_body body;
 
+    QS_DCHECK(row < view->row_count);
     qsi_messages_read_body(view, row, &body);
     switch (body.kind) {
     case QSI_BODY_EMBEDDED:

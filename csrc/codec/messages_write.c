@@ -26,10 +26,12 @@ static inline void place_columns(struct qsi_messages_layout *layout, uint8_t fla
     at += qsi_stored_bytes(flags, layout->row_count) +
           qsi_body_offsets_bytes(flags, layout->row_count) + layout->bodies_bytes;
     layout->record_bytes = qsi_record_align(at);
+    QS_DCHECK(layout->record_bytes >= layout->bodies_at && layout->bodies_at > layout->routes_at);
 }
 
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error)
 {
+    QS_DCHECK(layout->row_count > 0 && layout->route_count > 0);
     layout->row_route_width = qsi_code_width(layout->route_count);
     place_columns(layout, (uint8_t)(layout->flags & ~QSI_MESSAGES_ALIGNED));
     if (layout->row_count > 1 && layout->record_bytes >= QSI_MESSAGES_ALIGN_FROM) {
@@ -59,6 +61,7 @@ static void clear_gaps(uint8_t *record, const struct qsi_messages_layout *layout
         offsets_at + qsi_body_offsets_bytes(layout->flags, layout->row_count),
     };
 
+    QS_DCHECK(layout->row_routes_at >= QSI_MESSAGES_ALIGN_TO);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         memset(record + places[i] - QSI_MESSAGES_ALIGN_TO, 0, QSI_MESSAGES_ALIGN_TO);
     }
@@ -66,6 +69,7 @@ static void clear_gaps(uint8_t *record, const struct qsi_messages_layout *layout
 
 void qsi_messages_begin(uint8_t *record, const struct qsi_messages_layout *layout)
 {
+    QS_DCHECK(layout->record_bytes <= UINT32_MAX && layout->row_count > 0);
     QS_ASSERT(layout->record_bytes % QSI_RECORD_ALIGN == 0);
     if ((layout->flags & QSI_MESSAGES_ALIGNED) != 0) {
         clear_gaps(record, layout);
@@ -92,6 +96,7 @@ void qsi_messages_put_row_routes(uint8_t *record, const struct qsi_messages_layo
 {
     uint8_t *at = record + layout->row_routes_at;
 
+    QS_DCHECK(layout->row_route_width == qsi_code_width(layout->route_count));
     switch (layout->row_route_width) {
     case 0:
         return;
@@ -132,6 +137,7 @@ uint8_t *qsi_messages_bodies_place(uint8_t *record, const struct qsi_messages_la
 
 static void mark_stored(struct qsi_messages_writer *writer)
 {
+    QS_DCHECK(writer->stored != NULL);
     writer->stored[writer->row / 8] |= (uint8_t)(1u << (writer->row % 8));
 }
 

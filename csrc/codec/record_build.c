@@ -90,6 +90,7 @@ static void put_slot(struct qsi_record_build *build, uint64_t hash, uint32_t cod
     uint32_t mask = build->slot_count - 1;
     uint32_t i = (uint32_t)hash & mask;
 
+    QS_DCHECK(build->route_count < build->slot_count && (build->slot_count & mask) == 0);
     while (build->slots[i] != NO_CODE) {
         i = (i + 1) & mask;
     }
@@ -168,6 +169,7 @@ static qs_status row_code(struct qsi_record_build *build, const struct qsi_messa
     uint32_t route = qsi_messages_row_route(view, row);
     struct qsi_route_view route_view;
 
+    QS_DCHECK(route < view->route_count && build->record == view->record);
     if (codes[route] != NO_CODE) {
         *code_out = codes[route];
         return QS_OK;
@@ -208,6 +210,7 @@ static qs_status look_at(struct qsi_record_build *build, const struct qsi_messag
 {
     struct qsi_body stored;
 
+    QS_DCHECK(row < view->row_count);
     if (QS_LIKELY(!qsi_build_reads_row(build, view, row))) {
         *row_out = (struct row){
             .properties = qsi_messages_properties(view, row),
@@ -251,6 +254,7 @@ static qs_status note_row(struct qsi_record_build *build, const struct qsi_messa
 {
     uint32_t code;
 
+    QS_DCHECK(build->codes.bytes == build->row_count * sizeof code);
     QS_TRY(row_code(build, view, row, &code));
     QS_TRY(qsi_buf_append(&build->codes, &code, sizeof code));
     if (note->was_read) {
@@ -270,6 +274,7 @@ static qs_status note_row(struct qsi_record_build *build, const struct qsi_messa
         build->has_expiration || qsi_messages_expiration(view, row) != QSI_NO_EXPIRATION;
     build->has_due = build->has_due || qsi_messages_due(view, row) != 0;
     build->has_stored = build->has_stored || (!note->was_read && qsi_messages_is_stored(view, row));
+    QS_DCHECK(code < build->route_count);
     build->row_count += 1;
     return QS_OK;
 }
@@ -297,6 +302,7 @@ static void close_stretch(struct qsi_record_build *build, uint32_t taken)
     struct qsi_row_stretch *last =
         (struct qsi_row_stretch *)(void *)build->stretches.data + count - 1;
 
+    QS_DCHECK(count > 0);
     last->count += taken;
     if (last->count == 0) {
         build->stretches.bytes -= sizeof *last;

@@ -4,6 +4,7 @@
  * channels nor queues. */
 #include "alloc.h"
 #include "armed.h"
+#include "check.h"
 #include "consume.h"
 #include "engine.h"
 #include "enter.h"
@@ -34,6 +35,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     qsi_hand_back_withheld(channel);
     qsi_bring_back_aside(channel);
     qsi_drop_consumers(channel);
+    QS_DCHECK(channel->unacked.outstanding_count == 0);
     if (!channel->connection->is_shared) {
         qsi_connection_shut(channel->connection);
     }
@@ -148,6 +150,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
 {
     struct qs_store *store = connection->store;
 
+    QS_DCHECK(!connection->closed);
     channel->store = store;
     channel->connection = connection;
     channel->event_fd = QSI_NO_EVENT_FD;
@@ -231,6 +234,7 @@ void qs_channel_close(qs_channel *channel)
     }
     unref_connection(channel->connection);
     qsi_list_remove(&channel->in_store);
+    QS_DCHECK(channel->unacked.outstanding_count == 0 && channel->unacked.withheld_count == 0);
     qsi_unacked_fini(&channel->unacked);
     qsi_confirms_fini(&channel->confirms);
     qsi_returns_fini(channel);

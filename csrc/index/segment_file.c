@@ -126,6 +126,7 @@ uint32_t qsi_bitmap_count(const uint64_t *bits, uint32_t from, uint32_t to)
 qs_status qsi_segment_buffers_init(struct qsi_segment_buffers *buffers, uint32_t entries,
                                    qs_error *error)
 {
+    QS_DCHECK(qsi_segment_entries_are_possible(entries));
     buffers->slots = qsi_alloc((size_t)entries * QSI_SLOT_BYTES);
     buffers->heap = qsi_alloc(QSI_SEGMENT_HEAP_BUFFER_BYTES);
     if (buffers->slots == NULL || buffers->heap == NULL) {

@@ -64,6 +64,7 @@ static qs_status write_header(struct qsi_segment_writer *writer, const uint64_t 
     uint8_t header[QSI_SEGMENT_HEADER_BYTES_MAX];
     const qs_part part = {header, (size_t)qsi_segment_header_bytes(index->entries)};
 
+    QS_DCHECK(writer->file->heap_end >= qsi_segment_slots_at(index->entries));
     qsi_segment_header_encode(header, writer->file, index->entries, index->uuid, present);
     QS_TRY(qsi_file_write(index->env, writer->handle, &part, 1, 0, error));
     return qsi_env_truncate(index->env, writer->handle, writer->file->heap_end, error);
@@ -76,6 +77,7 @@ static qs_status begin_new(struct qsi_segment_writer *writer, const uint64_t *pr
     struct qsi_segment_file *file = writer->file;
     uint64_t salt;
 
+    QS_DCHECK(file->heap_end == 0 && writer->handle == NULL);
     QS_TRY(qsi_env_random(writer->index->env, &salt, sizeof salt, error));
     QS_TRY(create(writer, error));
     file->salt = salt;
@@ -89,6 +91,7 @@ static qs_status begin_old(struct qsi_segment_writer *writer, qs_error *error)
 {
     struct qsi_segment_view view;
 
+    QS_DCHECK(writer->file->heap_end > 0 && writer->handle == NULL);
     QS_TRY(qsi_segment_view_open_to_write(&view, writer->index, writer->file, error));
     writer->handle = view.handle;
     view.handle = NULL;
@@ -132,6 +135,7 @@ static qs_status writer_create(struct qsi_segment_writer **writer_out, struct qs
 {
     struct qsi_segment_writer *writer = qsi_zalloc(sizeof *writer);
 
+    QS_DCHECK(index->entries > 0);
     *writer_out = writer;
     if (writer == NULL) {
         return qsi_segment_fail(error, qsi_fail(error, QS_ENOMEM, "segment writer"), file);
@@ -148,6 +152,7 @@ static void start(struct qsi_segment_writer *writer, bool page_aligned)
 {
     const struct qsi_segment_file *file = writer->file;
 
+    QS_DCHECK(file->heap_end > 0 && writer->heap_used == 0);
     writer->seed = qsi_slot_seed(file);
     writer->heap_at =
         page_aligned ? qsi_round_up(file->heap_end, QSI_SEGMENT_PAGE) : file->heap_end;
@@ -234,6 +239,7 @@ qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out
 /* Slots of a writer that failed would name what may not be there. */
 static qs_status note_failure(struct qsi_segment_writer *writer, qs_status status, qs_error *error)
 {
+    QS_DCHECK(status != QS_OK);
     writer->failed = qsi_segment_fail(error, status, writer->file);
     return writer->failed;
 }
@@ -253,6 +259,7 @@ static qs_status write_at(struct qsi_segment_writer *writer, const void *data, s
 
 static qs_status flush_heap(struct qsi_segment_writer *writer, qs_error *error)
 {
+    QS_DCHECK(writer->heap_used <= QSI_SEGMENT_HEAP_BUFFER_BYTES);
     QS_TRY(write_at(writer, writer->buffers.heap, writer->heap_used, writer->heap_at, error));
     writer->heap_at += writer->heap_used;
     writer->heap_used = 0;
@@ -262,6 +269,7 @@ static qs_status flush_heap(struct qsi_segment_writer *writer, qs_error *error)
 static qs_status append_slowly(struct qsi_segment_writer *writer, struct qsi_slice bytes,
                                qs_error *error)
 {
+    QS_DCHECK(writer->failed == QS_OK);
     QS_TRY(flush_heap(writer, error));
     if (bytes.bytes < QSI_SEGMENT_HEAP_BUFFER_BYTES) {
         memcpy(writer->buffers.heap, bytes.data, bytes.bytes);
@@ -339,6 +347,7 @@ static inline uint8_t *slot_room(struct qsi_segment_writer *writer, uint32_t slo
 
 static qs_status fail_again(struct qsi_segment_writer *writer, qs_error *error)
 {
+    QS_DCHECK(writer->failed != QS_OK);
     return qsi_segment_fail(
         error, qsi_fail(error, writer->failed, "an earlier write to the segment failed"),
         writer->file);
@@ -431,6 +440,8 @@ static qs_status write_out(struct qsi_segment_writer *writer, qs_error *error)
     uint64_t first = (uint64_t)writer->first_place * QSI_SLOT_BYTES;
     uint64_t bytes = (uint64_t)writer->end_place * QSI_SLOT_BYTES - first;
 
+    QS_DCHECK(writer->first_place <= writer->end_place);
+    QS_DCHECK(writer->end_place <= writer->file->slot_count);
     if (writer->failed != QS_OK) {
         return fail_again(writer, error);
     }
@@ -449,6 +460,7 @@ qs_status qsi_segment_writer_end(struct qsi_segment_writer *writer, qs_error *er
     }
     /* Where an aligned heap would have begun is no end if nothing was put there. */
     if (writer->has_bodies) {
+        QS_DCHECK(writer->heap_used == 0 && writer->heap_at >= writer->before.heap_end);
         writer->file->heap_end = writer->heap_at;
     }
     writer_free(writer);

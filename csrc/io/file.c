@@ -51,6 +51,7 @@ static size_t copy_slice(qs_part *slice, const struct write_place *place, size_t
     size_t skip = place->part_done;
     size_t count = 0;
 
+    QS_DCHECK(place->part_count > 0 && place->part_done < place->parts->bytes);
     for (; count < part_count && bytes_max > 0; count++) {
         size_t bytes = place->parts[count].bytes - skip;
 
@@ -71,6 +72,7 @@ static qs_status write_some(qs_env *env, qs_file *file, const struct write_place
     const qs_part *parts = place->parts;
     size_t count = place->part_count < QS_PARTS_MAX ? place->part_count : QS_PARTS_MAX;
 
+    QS_DCHECK(place->part_count > 0 && step_bytes > 0);
     if (place->part_done > 0 || step_bytes < SIZE_MAX) {
         count = copy_slice(slice, place, step_bytes);
         parts = slice;
@@ -96,6 +98,7 @@ static qs_status write_steps(qs_env *env, qs_file *file, struct write_place *pla
         if (written == 0) {
             return qsi_fail(error, QS_EIO, "write: the device took no bytes");
         }
+        QS_DCHECK(step_bytes == SIZE_MAX || written <= step_bytes);
         advance(place, written);
         if (step_bytes < SIZE_MAX && place->part_count > 0 && env->begin_sync != NULL) {
             env->begin_sync(env, file, place->offset - written, written);
@@ -219,6 +222,7 @@ qs_status qsi_file_write_zeros(qs_env *env, qs_file *file, uint64_t offset, uint
             left -= part_bytes;
         }
         QS_TRY(qsi_file_write(env, file, parts, count, offset, error));
+        QS_DCHECK(end - left > offset);
         offset = end - left;
     }
     return QS_OK;

@@ -38,6 +38,7 @@ static qs_status reserve_entries(struct qsi_entries *entries, uint32_t count)
 
 static void clear_entries(struct qsi_entries *entries)
 {
+    QS_DCHECK(entries->count <= entries->capacity);
     for (uint32_t i = 0; i < entries->count; i++) {
         qsi_chunk_unref(entries->items[i].chunk);
     }
@@ -77,6 +78,7 @@ uint64_t qsi_journal_append(struct qsi_journal *journal, struct qsi_chunk *chunk
     struct qsi_entries *open = &journal->open;
     struct qsi_entry *entry;
 
+    QS_DCHECK(record_count > 0 && open->bytes <= journal->appended_lsn - journal->written_lsn);
     QS_ASSERT(bytes > 0 && from + bytes <= chunk->used);
     if (extends_last(open, chunk, from, more)) {
         entry = &open->items[open->count - 1];
@@ -130,11 +132,13 @@ static uint32_t commit_count(const struct qsi_entries *open)
     uint64_t bytes = 0;
     uint32_t count = 0;
 
+    QS_DCHECK(open->count > 0 && !open->items[open->count - 1].more);
     while (count < open->count && bytes < COMMIT_BYTES) {
         bytes += open->items[count].bytes;
         while (open->items[count].more) {
             bytes += open->items[++count].bytes;
         }
+        QS_DCHECK(count < open->count);
         count += 1;
     }
     return count;
@@ -148,6 +152,7 @@ static void unseal_rest(struct qsi_journal *journal, uint32_t keep_count)
     struct qsi_entries *sealed = &journal->sealed;
     uint32_t count = sealed->count - keep_count;
 
+    QS_DCHECK(keep_count > 0);
     QS_DCHECK(keep_count <= sealed->count && journal->open.count == 0);
     if (count == 0 || reserve_entries(&journal->open, count) != QS_OK) {
         return;
@@ -206,6 +211,7 @@ bool qsi_journal_seal(struct qsi_journal *journal)
 
 void qsi_journal_finish(struct qsi_journal *journal)
 {
+    QS_DCHECK(journal->block_lsn >= journal->durable_lsn);
     qsi_journal_finish_write(journal);
     QS_DCHECK(journal->durable_lsn <= journal->written_lsn);
     journal->durable_lsn = journal->written_lsn;

@@ -81,6 +81,7 @@ static uint64_t spare_bytes(const struct qsi_journal *journal, uint64_t grows_fr
                      (bytes < journal->options.file_bytes / 2 ? bytes : entry_bytes) +
                      2 * QSI_JOURNAL_SLACK_BYTES;
 
+    QS_DCHECK(grows_from > 0);
     if (size > journal->options.file_bytes) {
         size = journal->options.file_bytes;
     }
@@ -96,6 +97,7 @@ static bool grows_fast(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex
     uint64_t elapsed_ms = (now - journal->last_spare_ns) / 1000000 + 1;
     uint64_t grown = journal->appended_lsn - journal->last_spare_lsn;
 
+    QS_DCHECK(now >= journal->last_spare_ns && journal->appended_lsn >= journal->last_spare_lsn);
     journal->last_spare_ns = now;
     journal->last_spare_lsn = journal->appended_lsn;
     return grown / elapsed_ms > FAST_BYTES_PER_MS;
@@ -134,6 +136,7 @@ static void insert_spare(struct qsi_spares *spares, const struct qsi_spare *spar
 {
     uint32_t at = spares->count++;
 
+    QS_DCHECK(spares->count <= spares->capacity);
     for (; at > 0 && spares->items[at - 1].number > spare->number; at--) {
         spares->items[at] = spares->items[at - 1];
     }
@@ -159,6 +162,7 @@ static qs_status reserve_spares(struct qsi_spares *spares, uint32_t count)
 qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spare,
                           uint32_t room_for)
 {
+    QS_DCHECK(room_for > 0 && spare->file != NULL);
     QS_TRY(reserve_spares(spares, room_for));
     insert_spare(spares, spare);
     return QS_OK;
@@ -204,6 +208,7 @@ static bool next_spare(struct qsi_journal *journal, struct qsi_spare *spare_out)
 {
     const struct qsi_spares *taken = &journal->taken;
 
+    QS_DCHECK(journal->taken_used <= taken->count);
     while (journal->taken_used < taken->count) {
         *spare_out = taken->items[journal->taken_used++];
         if (spare_out->number > journal->header.number) {
@@ -236,6 +241,7 @@ static qs_status make_next(struct qsi_journal *journal, struct qsi_spare *spare_
 qs_status qsi_journal_next_file(struct qsi_journal *journal, struct qsi_spare *spare_out,
                                 uint64_t entry_bytes, qs_error *error)
 {
+    QS_DCHECK(entry_bytes > 0);
     if (next_spare(journal, spare_out)) {
         return QS_OK;
     }

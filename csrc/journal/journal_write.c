@@ -42,6 +42,7 @@ static qs_status write_page(struct qsi_journal *journal, qs_file *file, uint32_t
 {
     const qs_part parts[2] = {{data, bytes}, {zeros, QSI_JOURNAL_PAGE_BYTES - bytes}};
 
+    QS_DCHECK(bytes <= QSI_JOURNAL_PAGE_BYTES && at % QSI_JOURNAL_PAGE_BYTES == 0);
     journal->written.bytes_written += QSI_JOURNAL_PAGE_BYTES;
     return name_file(number, qsi_file_write(journal->env, file, parts, 2, at, error), error);
 }
@@ -52,6 +53,8 @@ qs_status qsi_journal_begin_file(struct qsi_journal *journal, qs_error *error)
 {
     uint8_t header[QSI_JOURNAL_FIELD_BYTES];
 
+    QS_DCHECK(journal->file_bytes % QSI_BLOCK_ALIGN == 0 &&
+              journal->file_bytes > QSI_JOURNAL_HEADER_BYTES);
     journal->header.pages = (uint32_t)(journal->file_bytes / QSI_BLOCK_ALIGN);
     qsi_journal_header_encode(header, &journal->header);
     journal->write_at = QSI_JOURNAL_HEADER_BYTES;
@@ -69,6 +72,7 @@ static qs_status end_file(struct qsi_journal *journal, qs_file *file, const stru
 {
     uint8_t header[QSI_BLOCK_HEADER_BYTES];
 
+    QS_DCHECK((end->flags & QSI_BLOCK_LAST) != 0 && end->next_file > end->file_number);
     qsi_block_encode(header, end, NULL, 0);
     QS_TRY(write_page(journal, file, end->file_number, header, sizeof header, at, error));
     return sync_file(journal, file, end->file_number, error);
@@ -82,6 +86,7 @@ static void note_begun(struct qsi_journal *journal)
         .first_file = journal->header.number,
     };
 
+    QS_DCHECK(journal->header.base_lsn == journal->block_lsn);
     qsi_starts_note(&journal->begun, &start);
 }
 
@@ -109,6 +114,7 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
     journal->wants_file = true;
     QS_TRY(qsi_journal_next_file(journal, &spare, entry_bytes, error));
     journal->wants_file = false;
+    QS_DCHECK(spare.file != NULL && spare.number > journal->header.number);
     end.next_file = spare.number;
     journal->file = spare.file;
     journal->file_bytes = spare.bytes;
@@ -147,6 +153,7 @@ static struct span unit_at(const struct qsi_entries *sealed, uint32_t index)
 {
     struct span unit = {.first = index};
 
+    QS_DCHECK(index < sealed->count);
     for (uint32_t i = index; i < sealed->count; i++) {
         unit.count += 1;
         unit.bytes += sealed->items[i].bytes;
@@ -188,6 +195,7 @@ static struct span next_span(const struct qsi_journal *journal, uint32_t first)
     const struct qsi_entries *sealed = &journal->sealed;
     struct span span = {.first = first};
 
+    QS_DCHECK(first < sealed->count);
     while (first + span.count < sealed->count) {
         struct span unit = unit_at(sealed, first + span.count);
         if (!fits(journal, span.bytes + unit.bytes) ||
@@ -227,6 +235,9 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     uint64_t block_bytes = qsi_block_bytes(span->bytes);
     size_t count = 0;
 
+    QS_DCHECK(span->count > 0 && span->bytes > 0);
+    QS_DCHECK(span->first + span->count <= journal->sealed.count);
+    QS_DCHECK(fits(journal, span->bytes));
     parts[count++] = (qs_part){block_header, sizeof block_header};
     for (uint32_t i = 0; i < span->count; i++) {
         const struct qsi_entry *entry = &journal->sealed.items[span->first + i];
@@ -241,6 +252,7 @@ static qs_status write_block(struct qsi_journal *journal, const struct span *spa
     journal->written.blocks += 1;
     journal->write_at += block_bytes;
     journal->block_lsn += span->bytes;
+    QS_DCHECK(journal->write_at + QSI_BLOCK_ALIGN <= journal->file_bytes);
     return QS_OK;
 }
 
@@ -250,6 +262,7 @@ static qs_status write_mark(struct qsi_journal *journal, uint64_t durable_upto, 
 {
     uint8_t mark[QSI_JOURNAL_MARK_BYTES];
 
+    QS_DCHECK(durable_upto >= journal->marked_upto && durable_upto <= journal->block_lsn);
     qsi_journal_mark_encode(mark, journal->header.salt, durable_upto);
     QS_TRY(write_page(journal, journal->file, journal->header.number, mark, sizeof mark,
                       qsi_journal_mark_at(journal->mark_count), error));
@@ -302,6 +315,7 @@ void qsi_journal_note_fill(struct qsi_journal *journal)
     uint64_t upto =
         journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;
 
+    QS_DCHECK(upto <= journal->file_bytes);
     journal->fill_left = journal->options.sync ? journal->file_bytes - upto : 0;
 }
 
@@ -331,6 +345,7 @@ qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes, qs_error
 
 qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
 {
+    QS_DCHECK(journal->sealed.count == 0 || journal->sealed_done <= journal->sealed.count);
     journal->wants_file = false;
     while (journal->sealed_done < journal->sealed.count) {
         struct span span = next_span(journal, journal->sealed_done);
@@ -347,6 +362,7 @@ qs_status qsi_journal_write(struct qsi_journal *journal, qs_error *error)
 
 qs_status qsi_journal_sync(struct qsi_journal *journal, qs_error *error)
 {
+    QS_DCHECK(journal->sealed.count == 0 || journal->sealed_done == journal->sealed.count);
     return sync_file(journal, journal->file, journal->header.number, error);
 }
 

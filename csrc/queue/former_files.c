@@ -4,6 +4,7 @@
  * of all slots is in the new file; a file that was left is not written to, and goes with its
  * segment. */
 #include "alloc.h"
+#include "check.h"
 #include "queue_internal.h"
 
 #include <string.h>
@@ -26,9 +27,11 @@ qs_status qsi_segment_leave_file(struct qsi_segment *segment, bool of_transients
     struct qsi_former_file *former = append(segment);
     uint32_t generation = file->generation + 1;
 
+    QS_DCHECK(segment->settled != NULL);
     if (former == NULL) {
         return QS_ENOMEM;
     }
+    QS_DCHECK(file->heap_end > 0);
     *former = (struct qsi_former_file){.file = *file,
                                        .end = end,
                                        .of_transients = of_transients,
@@ -42,6 +45,7 @@ qs_status qsi_segment_leave_file(struct qsi_segment *segment, bool of_transients
         segment->durable_area = 0;
         segment->file_dirty = segment->content_dirty = false;
     }
+    QS_DCHECK(file->heap_end == 0 && file->generation == former->file.generation + 1);
     qsi_segment_dirty_state(segment);
     return QS_OK;
 }
@@ -61,6 +65,7 @@ qs_status qsi_segment_restore_former(struct qsi_segment *segment,
 const struct qsi_segment_file *qsi_segment_file_of(const struct qsi_segment *segment, uint32_t slot,
                                                    bool of_transients, uint32_t *end_io)
 {
+    QS_DCHECK(slot < *end_io);
     for (uint32_t i = 0; i < segment->former_count; i++) {
         const struct qsi_former_file *former = &segment->formers[i];
         if (former->of_transients == of_transients && slot < former->end) {

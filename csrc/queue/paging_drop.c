@@ -2,6 +2,7 @@
  * Invariants: only what the disk has goes: flushed content, states whose area tells the present
  * one; a state that changes while it is written stays dirty. */
 #include "alloc.h"
+#include "check.h"
 #include "paging.h"
 #include "queue_internal.h"
 
@@ -18,6 +19,7 @@ static uint64_t ready_in_run(const struct qsi_queue *queue, const struct qsi_run
     uint64_t end = seq + run->count;
     uint64_t ready = 0;
 
+    QS_DCHECK(run->count > 0 && end <= queue->container.next_seq);
     while (seq < end) {
         const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
         uint32_t from = (uint32_t)(seq & (entries - 1));
@@ -50,9 +52,11 @@ uint64_t qsi_queue_drop_content(struct qsi_queue *queue, uint64_t keep_count, ui
             queue->runs[queue->first_run + stays++] = run;
             continue;
         }
+        QS_DCHECK(run->first_seq + run->count <= queue->container.flushed_seq);
         dropped += run->ram_bytes;
         qsi_queue_free_run(queue, run);
     }
+    QS_DCHECK(stays <= i && i <= queue->run_count);
     qsi_queue_close_gap(queue, stays, i);
     return dropped;
 }
@@ -75,6 +79,7 @@ static bool may_drop_state(const struct qsi_queue *queue, const struct qsi_segme
 {
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
+    QS_DCHECK(segment->queue == queue);
     return segment->settled != NULL && segment->out_count == 0 && segment->busy == 0 &&
            qsi_segment_live_count(segment) > 0 && end <= queue->container.flushed_seq &&
            end <= queue->container.next_seq && !has_run(queue, segment);
@@ -151,6 +156,7 @@ static void *copy_column(const struct qsi_segment *segment, const void *column, 
     size_t slot_bytes = QSI_WORD_BITS * value_bytes;
     uint8_t *copy = qsi_alloc(words * slot_bytes);
 
+    QS_DCHECK(segment->word_base + segment->word_count <= words);
     if (copy != NULL) {
         memset(copy, fill, words * slot_bytes);
         memcpy(copy + segment->word_base * slot_bytes, column, segment->word_count * slot_bytes);
@@ -188,6 +194,7 @@ static void copy_settled(uint64_t *settled, const struct qsi_segment *segment, b
 {
     uint32_t base = segment->word_base;
 
+    QS_DCHECK(segment->settled != NULL);
     memset(settled, 0xff, base * sizeof *settled);
     memcpy(settled + base, segment->settled, segment->word_count * sizeof *settled);
     for (uint32_t at = 0; segment->transient != NULL && at < segment->word_count; at++) {
@@ -201,6 +208,7 @@ static qs_status copy_state(struct qsi_state_write *write) QSI_REQUIRES(qsi_stor
     uint32_t words = qsi_queue_words(write->queue);
     uint32_t base = segment->word_base;
 
+    QS_DCHECK(segment->settled != NULL && base + segment->word_count <= words);
     write->state.settled = qsi_zalloc(words * sizeof(uint64_t));
     write->state.seen = qsi_zalloc(words * sizeof(uint64_t));
     if (write->state.settled == NULL || write->state.seen == NULL) {
@@ -219,6 +227,7 @@ static qs_status begin_state_write(struct qsi_state_write *write, struct qsi_que
 {
     qs_status status;
 
+    QS_DCHECK(segment->queue == queue && segment->settled != NULL);
     *write = (struct qsi_state_write){
         .queue = queue,
         .segment = segment,
@@ -290,6 +299,8 @@ qs_status qsi_state_write_leave_file(struct qsi_state_write *write)
     uint32_t entries = queue->shared->entries;
     bool of_transients = write->cannot_read_transient;
 
+    QS_DCHECK(write->cannot_read || write->cannot_read_transient);
+    QS_DCHECK(segment->busy > 0);
     if ((of_transients ? segment->transient_file : segment->file).heap_end == 0) {
         return QS_ECORRUPT; /* a new one could not be made */
     }
@@ -311,6 +322,7 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
     struct qsi_queue *queue = write->queue;
     bool changed = segment->state_version != write->version;
 
+    QS_DCHECK(segment->queue == queue && segment->state_version >= write->version);
     QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (write->of_file) {
@@ -333,6 +345,7 @@ void qsi_state_write_end(struct qsi_state_write *write, bool done)
         segment->transient_file.state_area = write->transient_file.state_area;
         segment->transient_file.state_crc = write->transient_file.state_crc;
         segment->transients_dirty = changed;
+        QS_DCHECK(segment->transient_file.heap_end > 0);
     }
     free_state_write(write);
     qsi_segment_retire_if_done(queue, segment);

@@ -2,6 +2,7 @@
  * queue it copies or holds on to at begin; run looks at nothing else; end moves flushed_seq and
  * the file on, whatever was settled in between. */
 #include "alloc.h"
+#include "check.h"
 #include "envelope.h"
 #include "error.h"
 #include "paging.h"
@@ -38,6 +39,7 @@ static uint64_t flush_limit(const struct qsi_queue *queue, uint64_t from_seq, ui
     uint64_t bytes = 0;
     uint32_t count = 0;
 
+    QS_DCHECK(from_seq < end_seq && end_seq <= queue->container.next_seq);
     for (uint32_t i = qsi_queue_find_run(queue, from_seq); i < queue->run_count; i++) {
         const struct qsi_run *run = qsi_queue_run_at(queue, i);
         uint64_t run_end = run->first_seq + run->count;
@@ -61,6 +63,8 @@ static qs_status copy_run(struct qsi_flush_run *copy, const struct qsi_run *run,
     uint64_t first = run->first_seq > from_seq ? run->first_seq : from_seq;
     uint64_t end = run->first_seq + run->count < to_seq ? run->first_seq + run->count : to_seq;
 
+    QS_DCHECK(first < end && first >= segment_seq);
+    QS_DCHECK(end <= run->first_seq + run->count);
     *copy = (struct qsi_flush_run){
         .messages = run->messages,
         .first = (uint32_t)(first - segment_seq),
@@ -94,6 +98,7 @@ static qs_status note_deliveries(struct qsi_flush *flush) QSI_REQUIRES(qsi_store
     uint32_t end = flush_words(flush) * QSI_WORD_BITS;
     uint32_t covered = base + segment->word_count * QSI_WORD_BITS;
 
+    QS_DCHECK(flush->to > flush->from);
     if (segment->deliveries == NULL) {
         return QS_OK;
     }
@@ -114,6 +119,7 @@ static qs_status note_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex
     const struct qsi_segment *segment = flush->segment;
     bool mixed = queue->container.durable && segment->transient != NULL;
 
+    QS_DCHECK(segment->settled != NULL);
     flush->live = qsi_zalloc(flush_words(flush) * sizeof *flush->live);
     flush->seen = qsi_zalloc(flush_words(flush) * sizeof *flush->seen);
     if (mixed) {
@@ -146,6 +152,8 @@ static qs_status note_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex
 
 void qsi_flush_refresh(struct qsi_flush *flush)
 {
+    QS_DCHECK(flush->file.heap_end <= flush->segment->file.heap_end ||
+              flush->file.generation != flush->segment->file.generation);
     flush->file = flush->segment->file;
     flush->transient_file = flush->segment->transient_file;
     flush->page_aligned = flush->segment->page_aligned;
@@ -183,6 +191,7 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
     qs_status status;
     bool first;
 
+    QS_DCHECK(from_seq >= queue->container.flushed_seq && from_seq <= queue->container.next_seq);
     memset(flush, 0, sizeof *flush);
     first = from_seq == queue->container.flushed_seq;
     flush->segment = segment_to_flush(queue, &from_seq);
@@ -270,6 +279,8 @@ static qs_status put_message(struct flushing *flushing, const uint8_t *record, u
             : flushing->writer;
     struct qsi_body body;
 
+    QS_DCHECK(qsi_bitmap_has(flush->live, slot));
+    QS_DCHECK(writer != NULL);
     if (flushing->record != record) {
         qsi_messages_view(&flushing->view, record);
         flushing->record = record;
@@ -295,6 +306,8 @@ static qs_status put_run(struct flushing *flushing, const struct qsi_flush_run *
 {
     const uint64_t *live = flushing->flush->live;
 
+    QS_DCHECK(run->first >= flushing->flush->from);
+    QS_DCHECK(run->first + run->count <= flushing->flush->to);
     for (uint32_t i = 0; i < run->count; i++) {
         uint32_t row, slot = run->first + i;
         const uint8_t *record;
@@ -399,6 +412,7 @@ qs_status qsi_flush_leave_file(struct qsi_flush *flush)
 {
     bool of_transients = flush->cannot_read_transient;
 
+    QS_DCHECK(flush->segment->busy > 0);
     if (!flush->cannot_read && !of_transients) {
         return QS_ECORRUPT;
     }
@@ -420,6 +434,8 @@ void qsi_flush_end(struct qsi_flush *flush, bool done)
     struct qsi_queue *queue = flush->queue;
     struct qsi_segment *segment = flush->segment;
 
+    QS_DCHECK(segment == NULL || segment->queue == queue); /* NULL: it was detached */
+    QS_DCHECK(flush->end_seq <= queue->container.next_seq);
     if (segment == NULL) { /* encoded: what is carried is not flushed */
         free_flush(flush);
         return;

@@ -1,5 +1,6 @@
 /* What a job has loaded becomes the state of a segment, or a run of its queue. */
 #include "alloc.h"
+#include "check.h"
 #include "paging.h"
 #include "queue_internal.h"
 #include "queue_publish.h"
@@ -127,6 +128,7 @@ static void settle_never_given(struct qsi_page_in *page_in) QSI_REQUIRES(qsi_sto
     uint32_t entries = page_in->queue->shared->entries;
     uint32_t given_end = page_in->segment->given_end;
 
+    QS_DCHECK(given_end <= entries);
     for (uint32_t word = given_end / QSI_WORD_BITS;
          given_end > 0 && word < qsi_queue_words(page_in->queue); word++) {
         page_in->state.settled[word] |= qsi_word_range(word, given_end, entries);
@@ -138,6 +140,8 @@ qs_status qsi_page_in_install_state(struct qsi_page_in *page_in)
     struct qsi_segment *segment = page_in->segment;
     uint32_t first, end;
 
+    QS_DCHECK(segment->settled == NULL && page_in->of_state);
+    QS_DCHECK(segment->out_count == 0);
     settle_never_given(page_in);
     if (!live_words(page_in, &first, &end)) {
         return QS_ECORRUPT;
@@ -178,6 +182,7 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
     struct qsi_run *run = NULL;
     uint32_t live = 0, end = load->first + load->count;
 
+    QS_DCHECK(!page_in->of_state && segment->queue == queue);
     if (load->chunk == NULL) {
         return QS_ECORRUPT;
     }
@@ -193,6 +198,8 @@ qs_status qsi_page_in_install_content(struct qsi_page_in *page_in)
                           queue->container.durable && !page_in->of_transients));
     load->rows = NULL;
     run->first_seq = qsi_segment_first_seq(queue->shared, segment) + load->first;
+    QS_DCHECK(run->first_seq + run->count <= queue->container.next_seq);
+    QS_DCHECK(live <= run->count);
     run->live_count = live;
     run->ram_bytes = load->chunk->capacity;
     run->has_transient = false;

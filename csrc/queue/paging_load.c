@@ -20,6 +20,7 @@ static bool first_missing(const struct qsi_queue *queue, const struct qsi_segmen
     uint32_t entries = queue->shared->entries;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
 
+    QS_DCHECK(segment->settled != NULL && slot <= entries);
     while (slot < entries) {
         uint32_t word = slot / QSI_WORD_BITS;
         uint64_t ready =
@@ -55,6 +56,7 @@ uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
 {
     uint32_t slot, end;
 
+    QS_DCHECK(index <= queue->segment_count + 1);
     for (uint32_t i = index; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (segment->ready_count > 0 && segment->aside_for == NULL &&
@@ -153,6 +155,8 @@ static qs_status begin_content(struct qsi_page_in *page_in, struct qsi_queue *qu
     bool mixed = queue->container.durable &&
                  (segment->transient_file.heap_end > 0 || segment->former_count > 0);
 
+    QS_DCHECK(slot < end && end <= queue->shared->entries);
+    QS_DCHECK(segment->settled != NULL && segment->busy == 0);
     memset(page_in, 0, sizeof *page_in);
     if (wanted == NULL) {
         return QS_ENOMEM;
@@ -230,6 +234,9 @@ enum qsi_page_in_begun qsi_page_in_message(struct qsi_page_in *page_in, struct q
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
     uint32_t index = qsi_queue_find_run(queue, first_seq + slot);
 
+    QS_DCHECK(segment->queue == queue && slot < entries);
+    QS_DCHECK((qsi_segment_live(queue, segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) &
+               1) != 0);
     if (index < queue->run_count) {
         const struct qsi_run *run = qsi_queue_run_at(queue, index);
         if (run->first_seq <= first_seq + slot) {
@@ -269,6 +276,7 @@ static qs_status read_states(struct qsi_page_in *page_in, struct qsi_index *inde
 qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
                           struct qsi_index *transient_index, qs_error *error)
 {
+    QS_DCHECK(page_in->of_state || page_in->load.wanted != NULL);
     if (page_in->of_state) {
         return read_states(page_in, index, transient_index, error);
     }
@@ -285,6 +293,7 @@ void qsi_page_in_narrow(struct qsi_page_in *page_in)
     struct qsi_segment_load *load = &page_in->load;
     uint32_t slot = load->from;
 
+    QS_DCHECK(load->from < load->to);
     while (slot + 1 < load->to && !qsi_bitmap_has(load->wanted, slot)) {
         slot += 1;
     }
@@ -307,6 +316,7 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
     struct qsi_messages_writer writer;
     uint8_t *record;
 
+    QS_DCHECK(!page_in->of_state && load->chunk == NULL);
     load->first = load->from;
     load->count = load->to - load->from;
     load->count = load->count < DAMAGED_ROWS_MAX ? load->count : DAMAGED_ROWS_MAX;
@@ -348,6 +358,7 @@ qs_status qsi_page_in_end(struct qsi_page_in *page_in, bool done)
     struct qsi_segment *segment = page_in->segment;
     qs_status status = QS_OK;
 
+    QS_DCHECK(segment->queue == queue);
     QS_DCHECK(segment->busy > 0);
     segment->busy -= 1;
     if (done && qsi_segment_live_count(segment) > 0) {

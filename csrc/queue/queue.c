@@ -13,6 +13,7 @@
 void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, uint64_t id,
                     bool durable)
 {
+    QS_DCHECK(shared->entries > 0 && (shared->entries & (shared->entries - 1)) == 0);
     memset(queue, 0, sizeof *queue);
     queue->container.kind = &qsi_queue_kind;
     queue->shared = shared;
@@ -60,6 +61,7 @@ void qsi_queue_sum_more(struct qsi_queue *queue, uint64_t count)
 {
     struct qsi_queue_sum *sum = queue->sum;
 
+    QS_DCHECK(queue->ready_count >= count);
     sum->ready_count += count;
     if (queue->ready_count > 0) {
         sum->places[queue->place / QSI_WORD_BITS] |= UINT64_C(1) << (queue->place % QSI_WORD_BITS);
@@ -70,6 +72,9 @@ void qsi_queue_sum_fewer(struct qsi_queue *queue, uint64_t count)
 {
     struct qsi_queue_sum *sum = queue->sum;
 
+    QS_DCHECK((sum->places[queue->place / QSI_WORD_BITS] >> (queue->place % QSI_WORD_BITS) & 1) !=
+                  0 ||
+              count == 0);
     QS_DCHECK(sum->ready_count >= count);
     sum->ready_count -= count;
     if (queue->ready_count == 0) {
@@ -85,6 +90,8 @@ void qsi_queue_reserve_removal(struct qsi_queue *queue, struct qsi_segment *segm
 {
     uint32_t count = qsi_popcount(mask);
 
+    QS_DCHECK(mask != 0 && segment->queue == queue);
+    QS_DCHECK((qsi_segment_ready(queue, segment, word) & mask) == mask);
     QS_DCHECK(word >= segment->word_base && word - segment->word_base < segment->word_count);
     QS_DCHECK(
         ((segment->out[word - segment->word_base] | segment->settled[word - segment->word_base]) &
@@ -132,6 +139,7 @@ struct qsi_segment *qsi_queue_readable_head(struct qsi_queue *queue, struct qsi_
 static enum qsi_take find_ready(const struct qsi_queue *queue, struct qsi_segment *segment,
                                 uint64_t *ready_out) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(segment == NULL || segment->ready_count > 0 || segment->settled == NULL);
     if (segment == NULL) {
         return QSI_TAKE_EMPTY;
     }
@@ -154,6 +162,7 @@ enum qsi_take qsi_queue_take(struct qsi_queue *queue, uint32_t max_count,
     uint32_t bit, count, index;
     enum qsi_take found = find_ready(queue, segment, &ready);
 
+    QS_DCHECK(max_count > 0);
     if (found != QSI_TAKE_TAKEN) {
         return found;
     }
@@ -184,6 +193,7 @@ enum qsi_take qsi_queue_reserve_in(struct qsi_queue *queue, struct qsi_segment *
     uint32_t bit, count;
     enum qsi_take found = find_ready(queue, segment, &ready);
 
+    QS_DCHECK(max_count > 0);
     if (found != QSI_TAKE_TAKEN) {
         return found;
     }
@@ -252,6 +262,7 @@ static void make_ready(struct qsi_queue *queue, struct qsi_segment *segment, uin
 {
     uint32_t count = qsi_popcount(mask);
 
+    QS_DCHECK(segment->queue == queue && mask != 0);
     QS_DCHECK((segment->out[word - segment->word_base] & mask) == mask);
     QS_DCHECK(segment->out_count >= count && queue->out_count >= segment->out_count);
     segment->out[word - segment->word_base] &= ~mask;
@@ -267,6 +278,9 @@ void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segme
     uint32_t count = qsi_popcount(mask);
     uint32_t index = qsi_queue_segment_index(queue, segment->number);
 
+    QS_DCHECK(segment->queue == queue);
+    QS_DCHECK(segment->aside_for == NULL);
+    QS_DCHECK((qsi_segment_ready(queue, segment, word) & mask) == mask);
     segment->ready_count += count;
     qsi_queue_more_ready(queue, count);
     segment->first_word = word < segment->first_word ? word : segment->first_word;
@@ -284,6 +298,7 @@ void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint
 {
     uint64_t all = qsi_stretch_mask(stretch);
 
+    QS_DCHECK(stretch->segment->queue == queue);
     QS_ASSERT(keep_count < stretch->count);
     QS_DCHECK(queue->container.taken_count >= stretch->count - keep_count);
     queue->container.taken_count -= stretch->count - keep_count;
@@ -296,6 +311,7 @@ void qsi_queue_untake(struct qsi_queue *queue, struct qsi_stretch *stretch, uint
 
 void qsi_segment_set_aside(struct qsi_queue *queue, struct qsi_segment *segment, const void *holder)
 {
+    QS_DCHECK(segment->queue == queue && holder != NULL);
     QS_ASSERT(segment->settled == NULL && segment->out_count == 0 && segment->aside_for == NULL &&
               segment->ready_count > 0);
     segment->aside_for = holder;

@@ -19,6 +19,7 @@ static qs_status cover_expiries(struct qsi_queue *queue, struct qsi_segment *seg
 {
     size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->expiries;
 
+    QS_DCHECK(segment->settled != NULL);
     if (segment->expiries != NULL) {
         return QS_OK;
     }
@@ -36,6 +37,7 @@ static qs_status cover_sizes(struct qsi_queue *queue, struct qsi_segment *segmen
 {
     size_t bytes = (size_t)segment->word_count * QSI_WORD_BITS * sizeof *segment->sizes;
 
+    QS_DCHECK(segment->settled != NULL);
     if (segment->sizes != NULL) {
         return QS_OK;
     }
@@ -115,6 +117,7 @@ void qsi_queue_note_columns(struct qsi_queue *queue, struct qsi_segment *segment
     const uint8_t *viewed = NULL;
     struct qsi_messages view;
 
+    QS_DCHECK(row + count <= run->count && slot >= base);
     qsi_segment_dirty_state(segment);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t record_row, at = slot + i - base;
@@ -155,6 +158,7 @@ static uint64_t bytes_of(const struct qsi_segment *segment, uint32_t word, uint6
     const uint32_t *sizes = segment->sizes + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
     uint64_t bytes = 0;
 
+    QS_DCHECK(segment->sizes != NULL && word - segment->word_base < segment->word_count);
     for (; mask != 0; mask &= mask - 1) {
         bytes += sizes[__builtin_ctzll(mask)];
     }
@@ -188,6 +192,7 @@ uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
     uint32_t entries = queue->shared->entries;
     const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
 
+    QS_DCHECK(segment != NULL && segment->sizes != NULL);
     return segment->sizes[(seq & (entries - 1)) - (uint64_t)segment->word_base * QSI_WORD_BITS];
 }
 
@@ -221,6 +226,7 @@ static uint64_t expired_of(const struct qsi_queue *queue, const struct qsi_segme
         segment->expiries + (size_t)(word - segment->word_base) * QSI_WORD_BITS;
     uint64_t expired = 0;
 
+    QS_DCHECK(segment->expiries != NULL);
     for (uint64_t rest = qsi_segment_ready(queue, segment, word); rest != 0; rest &= rest - 1) {
         uint32_t bit = (uint32_t)__builtin_ctzll(rest);
         if (expiries[bit] <= now_us) {
@@ -240,6 +246,7 @@ static bool reserve_in_segment(struct qsi_queue *queue, struct qsi_segment *segm
     uint32_t end = segment->word_base + segment->word_count;
     uint32_t word = walk->word > segment->word_base ? walk->word : segment->word_base;
 
+    QS_DCHECK(segment->settled != NULL && segment->number == walk->number);
     for (; segment->expiries != NULL && word < end; word++) {
         uint64_t earliest = walk->earliest;
         uint64_t expired = expired_of(queue, segment, word, walk->now_us, &earliest);

@@ -17,6 +17,7 @@ static struct qsi_delays *create(uint32_t word_count)
     size_t slots = (size_t)word_count * QSI_WORD_BITS;
     struct qsi_delays *delays = qsi_zalloc(sizeof *delays);
 
+    QS_DCHECK(word_count > 0);
     if (delays == NULL) {
         return NULL;
     }
@@ -47,6 +48,7 @@ struct qsi_delays *qsi_delays_widen(const struct qsi_delays *delays, uint32_t ol
     struct qsi_delays *wide = create(word_count);
     size_t old_slots = (size_t)old_word_count * QSI_WORD_BITS;
 
+    QS_DCHECK(old_word_count <= word_count);
     if (wide != NULL) {
         memcpy(wide->bits, delays->bits, old_word_count * sizeof *wide->bits);
         memcpy(wide->dues, delays->dues, old_slots * sizeof *wide->dues);
@@ -97,6 +99,7 @@ static void sift_up(struct qsi_delays *delays, uint32_t at)
 {
     uint16_t slot = delays->heap[at];
 
+    QS_DCHECK(at < delays->heap_count);
     while (at > 0 && is_before(delays, slot, delays->heap[(at - 1) / 2])) {
         delays->heap[at] = delays->heap[(at - 1) / 2];
         at = (at - 1) / 2;
@@ -133,6 +136,7 @@ static void push(struct qsi_delays *delays, uint16_t slot)
 
 static void pop(struct qsi_delays *delays)
 {
+    QS_DCHECK(delays->is_ordered && delays->heap_count > 0);
     delays->heap[0] = delays->heap[--delays->heap_count];
     if (delays->heap_count > 0) {
         sift_down(delays, 0);
@@ -163,6 +167,8 @@ void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint3
     struct qsi_delays *delays = segment->delays;
     uint32_t at = word - segment->word_base, count = qsi_popcount(mask);
 
+    QS_DCHECK(delays != NULL && mask != 0);
+    QS_DCHECK(due_us != 0);
     QS_ASSERT((qsi_segment_ready(queue, segment, word) & mask) == mask);
     delays->bits[at] |= mask;
     QS_DCHECK(segment->ready_count >= count);
@@ -215,6 +221,7 @@ static void lift(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t 
 {
     uint32_t count = qsi_popcount(mask);
 
+    QS_DCHECK(segment->delays != NULL && mask != 0);
     QS_ASSERT((qsi_segment_delayed(segment, word) & mask) == mask);
     segment->delays->bits[word - segment->word_base] &= ~mask;
     QS_DCHECK(segment->delayed_count >= count);
@@ -246,6 +253,8 @@ void qsi_queue_undelay(struct qsi_queue *queue, struct qsi_segment *segment, uin
 
 uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot)
 {
+    QS_DCHECK((qsi_segment_delayed(segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) !=
+              0);
     return segment->delays->dues[slot - segment->word_base * QSI_WORD_BITS];
 }
 
@@ -271,6 +280,7 @@ static uint64_t release_in_segment(struct qsi_queue *queue, struct qsi_segment *
         count += 1;
     }
     segment->earliest_due = delays->heap_count > 0 ? delays->dues[delays->heap[0]] : QSI_NEVER;
+    QS_DCHECK(delays->heap_count == segment->delayed_count);
     if (count > 0) {
         qsi_segment_dirty_state(segment);
     }
@@ -350,6 +360,7 @@ void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segme
     uint32_t index = qsi_queue_segment_index(queue, segment->number),
              count = segment->delayed_count;
 
+    QS_DCHECK(segment->queue == queue);
     QS_ASSERT(segment->settled == NULL);
     segment->delayed_count = 0;
     segment->earliest_due = QSI_NEVER;
@@ -368,6 +379,7 @@ uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t word
 {
     uint64_t *dues = qsi_zalloc((size_t)words * QSI_WORD_BITS * sizeof *dues);
 
+    QS_DCHECK(segment->delays != NULL && segment->word_base + segment->word_count <= words);
     for (uint32_t at = 0; dues != NULL && at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
         for (uint64_t bits = segment->delays->bits[at]; bits != 0; bits &= bits - 1) {

@@ -17,6 +17,7 @@ static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_s
 {
     uint32_t slot = (segment->word_base + at) * QSI_WORD_BITS;
 
+    QS_DCHECK(at < segment->word_count);
     if (queue->counts_deliveries) {
         return segment->seen[at];
     }
@@ -26,6 +27,7 @@ static uint64_t delivered_once(const struct qsi_queue *queue, const struct qsi_s
 
 qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment)
 {
+    QS_DCHECK(segment->settled != NULL);
     if (segment->deliveries != NULL) {
         return QS_OK;
     }
@@ -46,6 +48,8 @@ qs_status qsi_segment_keep_deliveries(const struct qsi_queue *queue, struct qsi_
 static uint8_t *count_of(const struct qsi_segment *segment, uint32_t word, uint64_t mask)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(segment->deliveries != NULL && mask != 0);
+    QS_DCHECK(word - segment->word_base < segment->word_count);
     return &segment->deliveries[(word - segment->word_base) * QSI_WORD_BITS +
                                 (uint32_t)__builtin_ctzll(mask)];
 }
@@ -78,6 +82,8 @@ void qsi_segment_uncount_deliveries(struct qsi_segment *segment, uint32_t word, 
 
 void qsi_queue_count_stretch(struct qsi_queue *queue, const struct qsi_stretch *stretch)
 {
+    QS_DCHECK((stretch->segment->out[stretch->slot / QSI_WORD_BITS - stretch->segment->word_base] &
+               qsi_stretch_mask(stretch)) == qsi_stretch_mask(stretch));
     QS_ASSERT(queue->counts_deliveries && stretch->segment->deliveries != NULL);
     count(stretch->segment, stretch->slot / QSI_WORD_BITS, qsi_stretch_mask(stretch));
     qsi_segment_dirty_state(stretch->segment);
@@ -88,6 +94,7 @@ uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
 {
     uint32_t word = slot / QSI_WORD_BITS, deliveries;
 
+    QS_DCHECK(segment->settled != NULL);
     if (segment->deliveries == NULL) {
         return (uint32_t)(qsi_segment_seen_before(segment, word) >> (slot % QSI_WORD_BITS) & 1);
     }
@@ -100,6 +107,7 @@ uint32_t qsi_segment_deliveries_before(const struct qsi_queue *queue,
 void qsi_queue_requeue(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                        uint64_t mask)
 {
+    QS_DCHECK(segment->queue == queue);
     if (!queue->counts_deliveries) {
         qsi_segment_count_deliveries(queue, segment, word, mask);
         qsi_segment_dirty_state(segment);
@@ -113,6 +121,8 @@ void qsi_queue_give_back(struct qsi_queue *queue, struct qsi_segment *segment, u
     uint32_t at = word - segment->word_base;
     uint64_t seen_before;
 
+    QS_DCHECK(segment->queue == queue);
+    QS_DCHECK((segment->out[at] & mask) == mask);
     if (queue->counts_deliveries) {
         qsi_segment_uncount_deliveries(segment, word, mask);
         qsi_segment_dirty_state(segment);
@@ -129,6 +139,7 @@ static qs_status mark_segment(struct qsi_queue *queue, struct qsi_segment *segme
 {
     uint32_t base = segment->word_base * QSI_WORD_BITS;
 
+    QS_DCHECK(segment->settled != NULL);
     if (queue->counts_deliveries) {
         QS_TRY(qsi_segment_keep_deliveries(queue, segment));
     }
@@ -150,6 +161,7 @@ qs_status qsi_queue_mark_all_seen(struct qsi_queue *queue)
 {
     uint32_t entries = queue->shared->entries;
 
+    QS_DCHECK(queue->out_count == 0);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         uint64_t first = qsi_segment_first_seq(queue->shared, segment);

@@ -17,6 +17,7 @@ static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
     uint32_t entries = queue->shared->entries;
     uint64_t last = (queue->container.next_seq + count - 1) / entries;
 
+    QS_DCHECK(queue->container.durable && count > 0);
     for (uint64_t number = queue->container.next_seq / entries; number <= last; number++) {
         struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
         if (segment->transient == NULL) {
@@ -33,6 +34,7 @@ static qs_status cover_transient(struct qsi_queue *queue, uint64_t count)
 qs_status qsi_queue_reserve(struct qsi_queue *queue, uint32_t run_count, uint64_t message_count,
                             bool any_transient)
 {
+    QS_DCHECK(queue->run_count <= queue->run_capacity);
     QS_TRY(qsi_queue_reserve_runs(queue, run_count));
     QS_TRY(qsi_queue_cover_next(queue, message_count));
     QS_TRY(qsi_queue_cover_columns(queue, message_count));
@@ -48,6 +50,8 @@ static void mark_transient(struct qsi_segment *segment, uint32_t slot, const str
 {
     uint32_t before = segment->transient_count;
 
+    QS_DCHECK(slot / QSI_WORD_BITS >= segment->word_base);
+    QS_DCHECK(row + count <= run->count);
     QS_DCHECK(segment->transient != NULL);
     for (uint32_t i = 0; i < count; i++, slot++) {
         if (qsi_run_row_is_transient(run, row + i)) {
@@ -138,6 +142,8 @@ static qs_status grow_singles(struct qsi_run *run)
     uint32_t capacity = run->capacity * 2;
     uint32_t *rows = qsi_realloc(run->messages.rows, capacity * sizeof *rows);
 
+    QS_DCHECK(run->messages.single_records && run->count == run->capacity);
+    QS_DCHECK(run->capacity <= SINGLES_MAX);
     if (rows == NULL) {
         return QS_ENOMEM;
     }
@@ -201,6 +207,7 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
     uint64_t seq = queue->container.next_seq;
     struct qsi_run *run;
 
+    QS_DCHECK(record_at < chunk->used);
     if (!last_run_takes(queue, chunk, journalled)) {
         run = queue->spare;
         queue->spare = NULL;
@@ -231,6 +238,8 @@ uint64_t qsi_queue_push_message(struct qsi_queue *queue, struct qsi_chunk *chunk
 static void settle_gap(struct qsi_segment *segment, uint32_t from, uint32_t to)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(from <= to && from / QSI_WORD_BITS >= segment->word_base);
+    QS_DCHECK(qsi_bitmap_words(to) <= segment->word_base + segment->word_count);
     for (uint32_t slot = from; slot < to; slot++) {
         segment->settled[slot / QSI_WORD_BITS - segment->word_base] |= UINT64_C(1)
                                                                        << (slot % QSI_WORD_BITS);
@@ -243,6 +252,7 @@ qs_status qsi_queue_skip_to(struct qsi_queue *queue, uint64_t seq)
     uint32_t entries = queue->shared->entries;
     struct qsi_segment *segment;
 
+    QS_DCHECK(queue->container.flushed_seq <= queue->container.next_seq);
     if (seq <= queue->container.next_seq) {
         return QS_OK;
     }

@@ -23,6 +23,7 @@ qs_status qsi_queue_state_begin(struct qsi_buf *out, const struct qsi_queue_stat
     }
     QS_TRY(qsi_buf_reserve(out, bytes, &at));
     out->bytes += STATE_BYTES;
+    QS_DCHECK(state->base_seq <= state->next_seq);
     qsi_record_put_head(at, (uint32_t)bytes, QSI_RECORD_QUEUE_STATE, 0);
     qsi_put_u64(at + 8, state->queue_id);
     qsi_put_u64(at + 16, state->base_seq);
@@ -37,6 +38,7 @@ void qsi_segment_entry_put(struct qsi_buf *out, const struct qsi_segment_entry *
     const struct qsi_segment_file *file = &entry->file;
     uint8_t *at = out->data + out->bytes;
 
+    QS_DCHECK(entry->live_count > 0 && file->heap_end > 0);
     out->bytes += ENTRY_BYTES;
     qsi_put_u64(at, file->number);
     qsi_put_u64(at + 8, file->salt);
@@ -83,6 +85,7 @@ void qsi_segment_entry_decode(struct qsi_segment_entry *entry_out, const uint8_t
     const uint8_t *at = record + STATE_BYTES + (size_t)index * ENTRY_BYTES;
     uint32_t flags = qsi_get_u32(at + 44);
 
+    QS_DCHECK(index < qsi_get_u32(record + 32));
     *entry_out = (struct qsi_segment_entry){
         .file =
             {
@@ -111,6 +114,7 @@ qs_status qsi_former_file_encode(struct qsi_buf *out, const struct qsi_segment_f
 {
     uint8_t *at;
 
+    QS_DCHECK(file->heap_end > 0);
     QS_TRY(qsi_buf_reserve(out, FORMER_FILE_BYTES, &at));
     out->bytes += FORMER_FILE_BYTES;
     qsi_record_put_head(at, FORMER_FILE_BYTES, QSI_RECORD_FORMER_FILE, 0);

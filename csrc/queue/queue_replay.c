@@ -16,8 +16,11 @@ qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_s
 {
     struct qsi_segment *segment;
 
+    QS_DCHECK(restored->file->heap_end > 0);
+    QS_DCHECK(restored->ready_count + restored->delayed_count > 0);
     QS_TRY(qsi_queue_append_segment(queue, restored->file->number, &segment));
     segment->file = *restored->file;
+    QS_DCHECK(segment->settled == NULL && segment->busy == 0);
     segment->durable_area = restored->file->state_area;
     segment->named = true;
     segment->page_aligned = true;
@@ -46,6 +49,7 @@ static qs_status restore_segments(struct qsi_queue *queue, const struct qsi_queu
     uint32_t entries = queue->shared->entries;
     uint64_t next_number = 0;
 
+    QS_DCHECK(queue->segment_count == 0);
     for (uint32_t i = 0; i < state->segment_count; i++) {
         struct qsi_segment_entry entry;
         qsi_segment_entry_decode(&entry, record, i);
@@ -135,6 +139,8 @@ void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 {
     uint32_t entries = queue->shared->entries;
 
+    QS_DCHECK(queue->container.flushed_seq == queue->container.next_seq);
+    QS_DCHECK(segment == qsi_queue_last_segment(queue));
     QS_ASSERT(segment->settled == NULL && segment->number == queue->container.next_seq / entries);
     segment->given_end = (uint32_t)(queue->container.next_seq & (entries - 1));
     segment->is_damaged = true;
@@ -143,6 +149,7 @@ void qsi_queue_end_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 
 void qsi_queue_lose_segment(struct qsi_queue *queue, struct qsi_segment *segment)
 {
+    QS_DCHECK(segment->queue == queue && segment->settled == NULL);
     queue->retired_number = segment->number; /* what comes into it later gets another file */
     queue->retired_generation = segment->file.generation + 1;
     segment->file.heap_end = 0; /* so that nobody removes it */
@@ -179,6 +186,7 @@ static void replay_deliveries(struct qsi_queue *queue, struct qsi_segment *segme
                               uint32_t to, const struct qsi_settle *settle)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(segment->settled != NULL && to <= queue->shared->entries);
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
         uint32_t end = (word + 1) * QSI_WORD_BITS < to ? (word + 1) * QSI_WORD_BITS : to;
@@ -228,6 +236,7 @@ qs_status qsi_queue_replay_settle(struct qsi_queue *queue, const struct qsi_sett
     uint64_t end = settle->first_seq + settle->count;
     uint32_t i = qsi_queue_segment_index(queue, settle->first_seq / entries);
 
+    QS_DCHECK(queue->out_count == 0 && settle->count > 0);
     QS_TRY(cover_delays(queue, settle));
     while (i < queue->segment_count) {
         struct qsi_segment *segment = qsi_queue_segment_at(queue, i);

@@ -136,6 +136,7 @@ void qsi_queue_free_run(struct qsi_queue *queue, struct qsi_run *run)
 
 void qsi_queue_drop_run(struct qsi_queue *queue, uint32_t index)
 {
+    QS_DCHECK(index < queue->run_count);
     qsi_queue_free_run(queue, qsi_queue_run_at(queue, index));
     qsi_queue_close_gap(queue, index, index + 1);
 }
@@ -167,6 +168,7 @@ static bool row_ref(const struct qsi_run *run, uint32_t row, struct qsi_body_ref
     struct qsi_body body;
     uint32_t record_row;
 
+    QS_DCHECK(row < run->count);
     qsi_messages_view(&view, qsi_run_record(run, row, &record_row));
     qsi_messages_read_body(&view, record_row, &body);
     if (body.kind != QSI_BODY_STORED) {
@@ -182,6 +184,7 @@ bool qsi_run_row_is_transient(const struct qsi_run *run, uint32_t row)
     struct qsi_slice properties;
     uint32_t record_row;
 
+    QS_DCHECK(row < run->count);
     if (!run->journalled || !run->has_transient) {
         return !run->journalled;
     }
@@ -208,6 +211,7 @@ void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t 
     uint32_t slot = (uint32_t)(seq & (entries - 1));
     struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / entries);
 
+    QS_DCHECK(row < run->count);
     run->has_stored = true;
     if (segment == NULL ||
         (qsi_segment_live(queue, segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) & 1) ==
@@ -221,6 +225,7 @@ void qsi_queue_adopt_ref(struct qsi_queue *queue, struct qsi_run *run, uint32_t 
 void qsi_queue_drop_refs(struct qsi_queue *queue, const struct qsi_run *run, uint32_t first_row,
                          uint64_t mask)
 {
+    QS_DCHECK(first_row < run->count);
     if (!run->has_stored || queue->shared->messages == NULL || queue->references_gone) {
         return;
     }
@@ -268,6 +273,7 @@ bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run)
     uint32_t entries = queue->shared->entries;
     uint64_t last = (run->first_seq + run->count - 1) / entries;
 
+    QS_DCHECK(run->first_seq + run->count <= queue->container.flushed_seq);
     for (uint64_t number = run->first_seq / entries; run->has_stored && number <= last; number++) {
         struct qsi_segment *segment = qsi_queue_find_segment(queue, number);
         if (segment != NULL && qsi_segment_cover_releases(queue, segment) != QS_OK) {
@@ -280,6 +286,7 @@ bool qsi_run_may_leave(struct qsi_queue *queue, const struct qsi_run *run)
 void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                              uint64_t mask)
 {
+    QS_DCHECK(word < qsi_bitmap_words(queue->shared->entries));
     if (segment->releases == NULL || queue->shared->messages == NULL || queue->references_gone) {
         return;
     }
@@ -297,6 +304,7 @@ void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint
     uint64_t word_seq =
         qsi_segment_first_seq(queue->shared, segment) + (uint64_t)word * QSI_WORD_BITS;
 
+    QS_DCHECK(segment->settled == NULL || (mask & qsi_segment_live(queue, segment, word)) == 0);
     while (mask != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(mask);
         uint32_t index = qsi_queue_look_up_run(queue, word_seq + bit);

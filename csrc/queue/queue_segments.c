@@ -44,6 +44,7 @@ uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_se
         queue->container.next_seq > word_seq ? queue->container.next_seq - word_seq : 0;
     uint32_t slots = queue->shared->entries - first_slot;
 
+    QS_DCHECK(first_slot < queue->shared->entries);
     return qsi_low_bits(given < slots ? given : slots);
 }
 
@@ -79,6 +80,7 @@ uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t wor
     uint32_t at = word - segment->word_base;
     uint64_t seen = segment->seen[at];
 
+    QS_DCHECK(segment->settled != NULL && at < segment->word_count);
     for (uint64_t out = seen & segment->out[at]; out != 0; out &= out - 1) {
         uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(out);
         bool counted = slot < segment->seen_end ||
@@ -104,6 +106,7 @@ static void *widen_column(const void *column, size_t old_bytes, size_t bytes, in
 {
     uint8_t *wide = qsi_alloc(bytes);
 
+    QS_DCHECK(old_bytes <= bytes);
     if (wide != NULL) {
         memcpy(wide, column, old_bytes);
         memset(wide + old_bytes, fill, bytes - old_bytes);
@@ -138,6 +141,7 @@ static qs_status widen_columns(struct columns *columns, const struct qsi_segment
 {
     size_t old_slots = (size_t)old * QSI_WORD_BITS, slots = (size_t)word_count * QSI_WORD_BITS;
 
+    QS_DCHECK(word_count >= old);
     *columns = (struct columns){.bits = qsi_zalloc(3 * (size_t)word_count * sizeof(uint64_t))};
     if (segment->transient != NULL) {
         columns->transient = widen_column(segment->transient, old * sizeof(uint64_t),
@@ -193,6 +197,7 @@ static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uin
     segment->sizes = columns.sizes;
     segment->delays = columns.delays;
     segment->word_count = word_count;
+    QS_DCHECK(segment->word_base + word_count <= qsi_bitmap_words(queue->shared->entries));
     qsi_budget_add(queue->shared->budget, state_ram(segment));
     return QS_OK;
 }
@@ -224,6 +229,7 @@ void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segme
 
 void qsi_segment_drop_state(struct qsi_queue *queue, struct qsi_segment *segment)
 {
+    QS_DCHECK(segment->settled != NULL && segment->busy == 0);
     QS_ASSERT(segment->out_count == 0 && qsi_segment_is_told(segment));
     segment->paged_bytes = qsi_segment_ready_bytes(queue, segment);
     qsi_segment_free_state(queue->shared->budget, segment);
@@ -286,6 +292,7 @@ qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t us
     uint32_t capacity = *capacity_io < 8 ? 8 : *capacity_io;
     void **items = *items_io;
 
+    QS_DCHECK(*first_io + used <= *capacity_io);
     if (*first_io + used + count <= *capacity_io) {
         return QS_OK;
     }
@@ -347,6 +354,7 @@ qs_status qsi_queue_cover(struct qsi_queue *queue, uint64_t number, uint32_t fir
     struct qsi_segment *segment = qsi_queue_last_segment(queue);
     uint32_t words;
 
+    QS_DCHECK(first_slot <= end_slot && end_slot <= queue->shared->entries);
     if (segment == NULL || segment->number < number) {
         uint32_t base = first_slot / QSI_WORD_BITS;
         words = qsi_bitmap_words(end_slot) - base;
@@ -382,6 +390,7 @@ void qsi_queue_drop_reserved(struct qsi_queue *queue)
 {
     struct qsi_segment *last = qsi_queue_last_segment(queue);
 
+    QS_DCHECK(queue->scan <= queue->segment_count);
     for (; last != NULL && last->number > queue->container.next_seq / queue->shared->entries;
          last = qsi_queue_last_segment(queue)) {
         QS_ASSERT(qsi_segment_live_count(last) == 0 && last->busy == 0);
@@ -435,6 +444,8 @@ void qsi_segment_retire(struct qsi_queue *queue, struct qsi_segment *segment)
     struct qsi_queue_shared *shared = queue->shared;
     uint32_t index = qsi_queue_segment_index(queue, segment->number);
 
+    QS_DCHECK(segment->queue == queue && segment->busy == 0);
+    QS_DCHECK(qsi_segment_live_count(segment) == 0);
     QS_ASSERT(index < queue->segment_count && qsi_queue_segment_at(queue, index) == segment);
     if (index == 0) {
         queue->first_segment += 1;
@@ -475,6 +486,7 @@ void qsi_segment_retire_if_done(struct qsi_queue *queue, struct qsi_segment *seg
 {
     uint64_t end = (segment->number + 1) * queue->shared->entries;
 
+    QS_DCHECK(segment->queue == queue);
     if (qsi_segment_live_count(segment) > 0 || segment->busy > 0) {
         return;
     }

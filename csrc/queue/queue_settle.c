@@ -14,6 +14,7 @@ static void settle_word(struct qsi_queue *queue, struct qsi_segment *segment, ui
 {
     uint32_t at = word - segment->word_base;
 
+    QS_DCHECK(mask != 0 && (mask & ~qsi_segment_live(queue, segment, word)) == 0);
     QS_DCHECK(at < segment->word_count);
     QS_DCHECK(((segment->settled[at] | segment->out[at]) & mask) == 0);
     segment->settled[at] |= mask;
@@ -31,6 +32,7 @@ void qsi_queue_settle(struct qsi_queue *queue, struct qsi_segment *segment, uint
 {
     uint32_t count = qsi_popcount(mask);
 
+    QS_DCHECK(segment->queue == queue && segment->settled != NULL);
     QS_ASSERT((segment->out[word - segment->word_base] & mask) == mask);
     QS_DCHECK(segment->out_count >= count && queue->out_count >= segment->out_count);
     segment->out[word - segment->word_base] &= ~mask;
@@ -127,6 +129,7 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
 void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
                               uint32_t to)
 {
+    QS_DCHECK(segment->settled != NULL && to <= queue->shared->entries);
     while (from < to) {
         uint32_t word = from / QSI_WORD_BITS;
         uint32_t end = (word + 1) * QSI_WORD_BITS < to ? (word + 1) * QSI_WORD_BITS : to;
@@ -169,6 +172,7 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
         qsi_segment_retire_if_done(queue, segment);
     }
     qsi_queue_fewer_bytes(queue, queue->ready_bytes); /* those of states that are on the disk too */
+    QS_DCHECK(queue->ready_count == 0 && queue->delayed_count == 0);
     queue->earliest = QSI_NEVER;
     return dropped;
 }
@@ -180,6 +184,7 @@ static void drop_out_refs(struct qsi_queue *queue, struct qsi_segment *segment, 
     uint64_t word_seq =
         qsi_segment_first_seq(queue->shared, segment) + (uint64_t)word * QSI_WORD_BITS;
 
+    QS_DCHECK(segment->queue == queue && word >= segment->word_base);
     for (uint64_t out = segment->out[word - segment->word_base]; out != 0; out &= out - 1) {
         uint32_t bit = (uint32_t)__builtin_ctzll(out);
         uint32_t index = qsi_queue_look_up_run(queue, word_seq + bit);
@@ -203,5 +208,7 @@ void qsi_queue_abandon(struct qsi_queue *queue)
             drop_out_refs(queue, segment, segment->word_base + at);
         }
     }
+    QS_DCHECK(queue->ready_count == 0 && queue->delayed_count == 0);
+    QS_DCHECK(queue->aside_count == 0);
     queue->references_gone = true;
 }

@@ -4,6 +4,7 @@
  * is written afterwards: slots and bodies begin on pages of their own, states go to the other
  * area. */
 #include "alloc.h"
+#include "check.h"
 #include "error.h"
 #include "paging.h"
 #include "queue_internal.h"
@@ -62,6 +63,7 @@ static uint32_t live_below(const struct qsi_queue *queue, const struct qsi_segme
     uint64_t first_seq = qsi_queue_first_seq(queue, segment);
     uint32_t count = 0;
 
+    QS_DCHECK(segment->queue == queue);
     *delayed_out = 0;
     if (segment->settled == NULL) {
         uint32_t live = qsi_segment_live_count(segment) - segment->transient_count;
@@ -103,6 +105,7 @@ static qs_status begin_state(struct queue_snapshot *self, struct qsi_segment *se
     struct qsi_state_job *job;
     struct qsi_segment_state *state;
 
+    QS_DCHECK(segment->settled != NULL && end <= entries);
     QS_TRY(qsi_snapshot_reserve_job(&self->snapshot, QSI_SNAPSHOT_OTHERS));
     QS_TRY(qsi_state_job_begin(queue, segment, true, &job));
     qsi_snapshot_add_job(&self->snapshot, QSI_SNAPSHOT_OTHERS, &job->job);
@@ -149,6 +152,7 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
     uint32_t entries = queue->shared->entries;
     uint32_t end = below < entries ? (uint32_t)below : entries;
 
+    QS_DCHECK(qsi_queue_first_seq(queue, segment) < self->state.base_seq);
     *file = (struct qsi_snapshot_file){.is_wanted = segment->file_dirty,
                                        .has_content = segment->content_dirty};
     entry->file = segment->file;
@@ -159,6 +163,7 @@ static qs_status put_segment(struct queue_snapshot *self, struct qsi_segment *se
     entry->has_expiries = segment->expiries != NULL || segment->earliest != QSI_NEVER;
     entry->live_count = live_below(queue, segment, self->state.base_seq, &entry->delayed_count);
     entry->earliest_due = entry->delayed_count > 0 ? segment->earliest_due : 0;
+    QS_DCHECK(entry->delayed_count <= entry->live_count && entry->live_count <= entries);
     if (segment->settled == NULL && segment->transient_count > 0 && entry->delayed_count > 0) {
         /* How many of them are transient the next process finds out at once. */
         entry->earliest_due = 1;
@@ -227,6 +232,7 @@ static qs_status begin_flushes(struct queue_snapshot *self, struct qsi_carried *
         QS_TRY(status);
         qsi_snapshot_add_job(&self->snapshot, step, &job->job);
         job->flush.is_named = true;
+        QS_DCHECK(job->flush.end_seq > seq);
         seq = job->flush.end_seq;
     }
     return QS_OK;
@@ -288,6 +294,8 @@ static qs_status put_messages(struct queue_snapshot *self, struct qsi_carried *c
         self->state.base_seq = queue->container.next_seq;
     }
     self->state.next_seq = queue->container.next_seq;
+    QS_DCHECK(self->state.base_seq <= queue->container.next_seq);
+    QS_DCHECK(queue->container.flushed_seq <= self->state.base_seq);
     /* Jobs point into it: it does not move. */
     QS_TRY(qsi_buf_reserve(&self->files, queue->segment_count * sizeof(struct qsi_snapshot_file),
                            &room));
@@ -332,6 +340,7 @@ static qs_status sync_snapshot(struct qsi_snapshot *snapshot, uint32_t file, boo
     const struct qsi_queue *queue = queue_of(self);
     const struct qsi_snapshot_file *written;
 
+    QS_DCHECK(file < snapshot->file_count);
     if (file < former_count(self)) {
         const struct former_file *former = former_at(self, file);
         return former->is_dirty ? sync_file(queue, &former->file, reaches_disk, error) : QS_OK;
@@ -351,6 +360,7 @@ static qs_status leave_file(struct qsi_snapshot *snapshot, uint32_t file)
     struct qsi_segment *segment;
     uint64_t end;
 
+    QS_DCHECK(file < snapshot->file_count);
     if (file < former_count(self)) {
         return QS_ECORRUPT;
     }

@@ -43,6 +43,7 @@ static struct qsi_binding *create_binding(struct qsi_router *router, struct qsi_
     struct qsi_binding *binding = qsi_zalloc(sizeof *binding + identity_bytes);
     uint8_t *key;
 
+    QS_DCHECK(identity_bytes >= IDENTITY_FIXED_BYTES + key_bytes);
     if (binding == NULL) {
         return NULL;
     }
@@ -62,6 +63,7 @@ static struct qsi_binding *create_binding(struct qsi_router *router, struct qsi_
 
 static void count_onward(const struct qsi_binding *binding, int change)
 {
+    QS_DCHECK(change == 1 || change == -1);
     if (binding->destination->exchange != NULL) {
         binding->exchange->onward_count += (uint32_t)change;
         qsi_exchange_note_is_plain(binding->exchange);
@@ -93,6 +95,7 @@ void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *bind
     count_onward(binding, -1);
     qsi_list_remove(&binding->in_exchange);
     qsi_list_remove(&binding->in_destination);
+    QS_DCHECK(binding->identity_bytes >= IDENTITY_FIXED_BYTES);
     qsi_map_remove(&router->bindings, binding->identity, binding->identity_bytes);
     qsi_free(binding);
     router->version++;

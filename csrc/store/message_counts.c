@@ -39,6 +39,7 @@ static bool grow(uint16_t **array_io, uint32_t old_capacity, uint32_t capacity)
 {
     uint16_t *grown = qsi_realloc(*array_io, (size_t)capacity * sizeof *grown);
 
+    QS_DCHECK(capacity > old_capacity || old_capacity == 0);
     if (grown == NULL) {
         return false;
     }
@@ -77,6 +78,7 @@ static void raise_count(uint16_t *count, uint32_t by)
 static void add_durable(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
                         uint32_t count)
 {
+    QS_DCHECK(slot < counts->capacity && count > 0);
     if (counts->durable[slot] == 0) {
         counts->durable_count++;
         counts->durable_bytes += bytes;
@@ -87,6 +89,7 @@ static void add_durable(struct qsi_message_counts *counts, uint32_t slot, uint64
 /* Without memory the file stays as long as the session, whose end ends transient references. */
 static void add_transient(struct qsi_message_counts *counts, uint32_t slot, uint32_t count)
 {
+    QS_DCHECK(slot < counts->capacity && count > 0);
     if (counts->transient == NULL && !counts->is_pinned &&
         !grow(&counts->transient, 0, counts->capacity)) {
         counts->is_pinned = true;
@@ -143,10 +146,12 @@ static bool drop_count(struct qsi_message_counts *counts, uint32_t slot, uint64_
         return false;
     }
     if (!transient && array[slot] == 0) {
+        QS_DCHECK(counts->durable_count > 0);
         counts->durable_count--;
         counts->durable_bytes = minus(counts->durable_bytes, bytes);
     }
     if (!qsi_counts_is_live(counts, slot)) {
+        QS_DCHECK(counts->live_count > 0);
         counts->live_count--;
         counts->live_bytes = minus(counts->live_bytes, bytes);
     }

@@ -44,6 +44,7 @@ struct qsi_message_file *qsi_message_file_describe(struct qsi_message_id id)
 {
     struct qsi_message_file *file = qsi_zalloc(sizeof *file);
 
+    QS_DCHECK(id.number > 0);
     if (file == NULL) {
         return NULL;
     }
@@ -107,6 +108,7 @@ static qs_status open_named(struct qsi_message_store *store, struct qsi_message_
 static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *file,
                       qs_error *error)
 {
+    QS_DCHECK(file->handle != NULL && file->end == QSI_MESSAGE_HEADER_BYTES);
     qsi_message_file_is_private(file);
     QS_TRY(qsi_file_allocate(store->env, file->handle, file->bytes, error));
     QS_TRY(write_header(store, file, error));
@@ -142,6 +144,7 @@ static qs_status create(struct qsi_message_store *store, uint32_t number, uint64
     struct qsi_message_file *file;
     qs_status status;
 
+    QS_DCHECK(number > 0 && bytes > QSI_MESSAGE_HEADER_BYTES);
     *file_out = NULL;
     file = qsi_message_file_describe(id);
     /* So that a file that is made for one record has room for its counts. */
@@ -176,6 +179,7 @@ out:
 static qs_status install(struct qsi_message_store *store, struct qsi_message_file *file,
                          qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_DCHECK(file->handle != NULL && file->refs == 0);
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_message_table_add(store, file) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "table of message files");
@@ -202,6 +206,7 @@ qs_status qsi_message_file_make(struct qsi_message_store *store, uint64_t bytes,
     qsi_message_store_unlock(store);
     status = create(store, (uint32_t)number, bytes, &file, error);
     qsi_message_store_lock(store);
+    QS_DCHECK(store->is_creating);
     store->is_creating = false;
     qsi_cond_broadcast(&store->created);
     if (status != QS_OK) {

@@ -25,6 +25,7 @@ static qs_status add_existing(struct qsi_message_store *store, struct qsi_messag
 {
     struct qsi_message_file *file = qsi_message_file_describe(id);
 
+    QS_DCHECK(id.generation == 0);
     if (file == NULL || qsi_message_table_add(store, file) != QS_OK) {
         qsi_message_file_destroy(store, file);
         return QS_ENOMEM;
@@ -166,6 +167,7 @@ static uint64_t padded_bytes(uint32_t envelope_bytes, uint32_t body_bytes)
 static qs_status take_place(struct qsi_message_file *file, struct qsi_place *place, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_DCHECK(place->file == NULL && place->slot_count > 0);
     QS_ASSERT(file->end % QSI_BODY_ALIGNMENT == 0 && place->bytes <= file->bytes - file->end);
     QS_ASSERT(place->slot_count <= UINT32_MAX - file->next_slot);
     if (qsi_counts_reserve(&file->counts, file->next_slot + place->slot_count) != QS_OK) {
@@ -176,6 +178,8 @@ static qs_status take_place(struct qsi_message_file *file, struct qsi_place *pla
     place->slot = file->next_slot;
     file->end += place->bytes;
     file->next_slot += place->slot_count;
+    QS_DCHECK(file->next_slot <= file->counts.capacity);
+    QS_DCHECK(file->end <= file->bytes);
     file->place_count++;
     file->refs++;
     return QS_OK;
@@ -196,6 +200,7 @@ static qs_status advance_current(struct qsi_message_store *store, uint64_t neede
         return QS_OK;
     }
     if (store->next != NULL) {
+        QS_DCHECK(store->next->place_count == 0);
         store->current = store->next;
         store->next = NULL;
         return QS_OK;
@@ -208,6 +213,7 @@ static qs_status advance_current(struct qsi_message_store *store, uint64_t neede
 static bool has_room(const struct qsi_message_file *file, uint64_t bytes)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_DCHECK(file == NULL || file->end <= file->bytes);
     return file != NULL && bytes <= file->bytes - file->end;
 }
 
@@ -226,6 +232,7 @@ static qs_status place_alone(struct qsi_message_store *store, struct qsi_place *
 {
     struct qsi_message_file *file;
 
+    QS_DCHECK(place->bytes > store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES);
     while (store->is_creating) {
         (void)qsi_cond_wait(&store->created, &store->mutex, QSI_WAIT_FOREVER);
     }
@@ -238,6 +245,7 @@ qs_status qsi_message_place_take(struct qsi_message_store *store, struct qsi_pla
 {
     qs_status status;
 
+    QS_DCHECK(place->file == NULL && place->bytes > 0);
     qsi_message_store_lock(store);
     if (place->bytes <= store->options.file_bytes - QSI_MESSAGE_HEADER_BYTES) {
         status = place_in_current(store, place, error);
@@ -266,6 +274,7 @@ static struct qsi_message_file *end_place(struct qsi_place *place)
 {
     struct qsi_message_file *file = place->file;
 
+    QS_DCHECK(file != NULL && file->refs > 0);
     QS_ASSERT(file->place_count > 0);
     file->place_count--;
     place->file = NULL;
@@ -348,10 +357,12 @@ void qsi_message_store_release(struct qsi_message_store *store, struct qsi_dirty
     while (file != NULL) {
         struct qsi_message_file *next = file->next_taken;
 
+        QS_DCHECK(file->is_taken && file->refs > 0);
         file->is_taken = false;
         (void)qsi_message_file_unref(store, file);
         file = next;
     }
+    QS_DCHECK(store->set_is_out);
     store->set_is_out = false;
     qsi_message_store_unlock(store);
     *set = (struct qsi_dirty_set){0};

@@ -9,11 +9,13 @@
 
 qs_status qsi_message_table_add(struct qsi_message_store *store, struct qsi_message_file *file)
 {
+    QS_DCHECK(file->id.number > 0);
     return qsi_map_put_number(&store->files, file->id.number, file);
 }
 
 void qsi_message_table_remove(struct qsi_message_store *store, struct qsi_message_file *file)
 {
+    QS_DCHECK(file->place_count == 0);
     QS_ASSERT(file->refs == 0);
     if (!qsi_list_is_empty(&file->in_idle)) {
         qsi_list_remove(&file->in_idle);
@@ -51,6 +53,7 @@ static qs_file *evict(struct qsi_message_store *store) QSI_REQUIRES(qsi_message_
     qsi_list_remove(&file->in_idle);
     handle = file->handle;
     file->handle = NULL;
+    QS_DCHECK(handle != NULL && store->open_count > 0);
     store->open_count--;
     return handle;
 }
@@ -91,6 +94,7 @@ static qs_status open_handle(struct qsi_message_store *store, struct qsi_message
 static bool take_view(struct qsi_message_view *view_out, struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
+    QS_DCHECK(file->refs > 0);
     *view_out = (struct qsi_message_view){file, file->handle, file->bytes, file->header};
     return file->handle != NULL;
 }

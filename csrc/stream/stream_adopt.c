@@ -11,6 +11,7 @@ qs_status qsi_stream_reserve_block(struct qsi_stream *stream)
     uint32_t count = stream->active.block_count;
     struct qsi_block_index *index;
 
+    QS_DCHECK(!stream->is_flushing);
     if (old == NULL && count > 0) {
         return QS_OK; /* whoever needs it reads the file */
     }
@@ -47,6 +48,7 @@ uint64_t qsi_stream_adopt_block(struct qsi_stream *stream, const struct qsi_bloc
         stream->active_index->entries[active->block_count] = *entry;
     }
     active->next = seq + entry->rows;
+    QS_DCHECK(active->next > seq && file->end > file->last_at);
     active->end = file->end;
     active->last_at = file->last_at;
     active->last_time_us = last_time_us;

@@ -45,6 +45,7 @@ uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset)
 {
     uint32_t low = 0, high = stream->run_count;
 
+    QS_DCHECK(stream->first_run + stream->run_count <= stream->run_capacity);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct qsi_run *run = qsi_stream_run_at(stream, middle)->run;
@@ -131,6 +132,8 @@ qs_status qsi_stream_reserve_one(struct qsi_container *container, struct qsi_chu
 static void put_run(struct qsi_stream *stream, struct qsi_run *run, uint64_t floor_us)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(run->first_seq == stream->container.next_seq);
+    QS_DCHECK(floor_us >= stream->flushed_time_us);
     QS_ASSERT(stream->first_run + stream->run_count < stream->run_capacity);
     stream->runs[stream->first_run + stream->run_count] =
         (struct qsi_stream_run){.run = run, .floor_us = floor_us};

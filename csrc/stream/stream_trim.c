@@ -14,6 +14,7 @@ void qsi_stream_kill(struct qsi_stream *stream, const struct qsi_stream_segment 
 {
     struct qsi_block_file file = qsi_stream_file(stream->container.id, segment);
 
+    QS_DCHECK(segment->block_count > 0 && segment->end > 0);
     /* There is room for it. */
     QS_ASSERT(qsi_buf_append(&stream->shared->dead, &file, sizeof file) == QS_OK);
 }
@@ -23,6 +24,7 @@ static bool may_go(const struct qsi_stream *stream, const struct qsi_stream_segm
 {
     const struct qsi_stream_limits *limits = &stream->limits;
 
+    QS_DCHECK(bytes >= segment->end && stream->container.next_seq >= segment->next);
     return (limits->max_bytes > 0 && bytes - segment->end >= limits->max_bytes) ||
            (limits->max_age_us > 0 && now_us > limits->max_age_us &&
             segment->last_time_us < now_us - limits->max_age_us) ||
@@ -56,6 +58,7 @@ qs_status qsi_stream_trim_to(struct qsi_stream *stream, uint64_t first)
     QS_TRY(qsi_stream_reserve_dead(stream, end - stream->table_first));
     for (; stream->table_first < end; stream->table_first++) {
         const struct qsi_stream_segment *segment = &stream->table->segments[stream->table_first];
+        QS_DCHECK(stream->earlier_bytes >= segment->end && segment->next <= first);
         stream->earlier_bytes -= segment->end;
         qsi_stream_kill(stream, segment);
     }

@@ -68,6 +68,7 @@ static void gather(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t deadline;
 
+    QS_DCHECK(store->commit.lead == QSI_LEAD_GATHERS);
     if (store->options.commit_delay_us > 0) {
         deadline =
             store->env->monotonic_ns(store->env) + store->options.commit_delay_us * UINT64_C(1000);
@@ -92,6 +93,7 @@ static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t se
 {
     uint64_t now = store->env->monotonic_ns(store->env);
 
+    QS_DCHECK(now >= sealed_ns);
     store->stats.commits += 1;
     qsi_histogram_add(&store->commit.latency, now - sealed_ns);
     qsi_histogram_add(&store->commit.confirm_latency, now - began_ns);
@@ -99,6 +101,8 @@ static void record_commit(struct qs_store *store, uint64_t began_ns, uint64_t se
 
 bool qsi_commit_has_unsynced(const struct qs_store *store)
 {
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(qsi_journal_durable_lsn(store->journal) <= qsi_journal_written_lsn(store->journal));
     return qsi_journal_written_lsn(store->journal) > qsi_journal_durable_lsn(store->journal);
 }
 
@@ -147,6 +151,7 @@ void qsi_commit_lead(struct qs_store *store)
     store->commit.owes_sync = false;
     store->commit.count_bytes = 0;
     began_ns = store->commit.batch_began_ns;
+    QS_DCHECK(store->commit.lead == QSI_LEAD_COMMITS);
     qsi_message_store_dirty_take(store->messages, &set);
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
@@ -163,6 +168,7 @@ void qsi_commit_lead(struct qs_store *store)
     if (!end_write(store, status, &error)) {
         return;
     }
+    QS_DCHECK(store->commit.lead == QSI_LEAD_NONE);
     qsi_journal_finish(store->journal);
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
@@ -241,6 +247,7 @@ qs_status qsi_commit_wait(struct qs_store *store, uint64_t lsn, uint64_t timeout
             }
         }
     }
+    QS_DCHECK(status != QS_OK || qsi_journal_durable_lsn(store->journal) >= lsn);
     QS_DCHECK(store->commit.durable_waiters > 0);
     store->commit.durable_waiters -= 1;
     return status;
@@ -252,6 +259,7 @@ static bool seal_for_write(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
     uint64_t open_bytes = qsi_journal_unsealed_bytes(store->journal);
     bool sealed = qsi_journal_seal(store->journal);
 
+    QS_DCHECK(store->commit.lead == QSI_LEAD_NONE);
     if (open_bytes - qsi_journal_unsealed_bytes(store->journal) != store->commit.count_bytes) {
         store->commit.owes_sync = store->commit.owes_sync || sealed;
     }
@@ -300,6 +308,7 @@ qs_status qsi_commit_write(struct qs_store *store, uint64_t lsn, qs_error *error
             write_out(store);
         }
     }
+    QS_DCHECK(qsi_journal_written_lsn(store->journal) >= lsn);
     qsi_commit_kick(store);
     return QS_OK;
 }

@@ -154,6 +154,7 @@ qs_status qsi_commit_start_threads(struct qs_store *store, qs_error *error)
                             error));
     store->commit.helper.running = true;
     QS_TRY(qsi_thread_start(&store->commit.committer, "qs-commit", run_committer, store, error));
+    QS_DCHECK(store->commit.helper.running);
     store->commit.committer_running = true;
     QS_TRY(
         qsi_thread_start(&store->commit.maintainer, "qs-maintain", run_maintainer, store, error));

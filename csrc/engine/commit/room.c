@@ -15,6 +15,7 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     struct qsi_spare spare;
     qs_status status;
 
+    QS_DCHECK(!store->commit.preparing);
     QS_ASSERT_HELD(&store->mutex);
     store->commit.preparing = true;
     qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
@@ -27,6 +28,7 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
             qsi_fail(error, status, "journal file");
         }
     }
+    QS_DCHECK(store->commit.preparing);
     store->commit.preparing = false;
     qsi_cond_broadcast(&store->commit.prepared);
     return status;
@@ -126,6 +128,7 @@ qs_status qsi_commit_make_room(struct qs_store *store, uint64_t bytes, uint64_t 
             *released_out = true;
             continue;
         }
+        QS_DCHECK(durable <= appended);
         if (qsi_journal_has_room(store->journal, bytes, entry_bytes)) {
             return QS_OK;
         }
@@ -162,8 +165,10 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
     uint64_t arena_bytes = store->options.journal_file_bytes / 4;
     struct qsi_chunk *chunk;
 
+    QS_DCHECK(bytes > 0);
     QS_ASSERT_HELD(&store->mutex);
     if (*arena != NULL && (*arena)->capacity - (*arena)->used >= bytes) {
+        QS_DCHECK((*arena)->used <= (*arena)->capacity);
         *chunk_out = *arena;
         return QS_OK;
     }
@@ -183,6 +188,8 @@ qs_status qsi_arena_place(struct qs_store *store, bool journalled, uint64_t byte
 uint64_t qsi_store_append(struct qs_store *store, struct qsi_chunk *chunk, uint64_t from,
                           uint64_t bytes, uint32_t record_count, bool more)
 {
+    QS_DCHECK(bytes > 0 && record_count > 0);
+    QS_DCHECK(!store->options.read_only);
     QS_ASSERT_HELD(&store->mutex);
     if (qsi_journal_unsealed_bytes(store->journal) == 0) {
         store->commit.batch_began_ns = store->env->monotonic_ns(store->env);

@@ -75,6 +75,7 @@ static qs_status name_consumer(struct store_consumer *consumer, struct qsi_slice
     char made_up[32];
     uint8_t *at;
 
+    QS_DCHECK(consumer->names == NULL);
     if (tag.bytes == 0) {
         tag = make_up_tag(consumer->channel, made_up);
     }
@@ -122,6 +123,7 @@ void qsi_consumer_line_up(struct store_queue *queue, struct store_consumer *cons
 static void join_queue(struct store_queue *queue, struct store_consumer *consumer, bool exclusive)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(!queue->exclusive_consumer && !queue->deleted);
     consumer->queue = queue;
     qsi_consumer_line_up(queue, consumer);
     queue->consumer_count += 1;
@@ -193,6 +195,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
 {
     struct qs_store *store = consumer->channel->store;
 
+    QS_DCHECK(consumer->queue == queue && queue->consumer_count > 0);
     consumer->queue = NULL;
     qsi_list_remove(&consumer->in_queue);
     queue->consumer_count -= 1;
@@ -201,6 +204,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
         queue->active =
             queue->consumer_count > 0 ? qsi_consumer_in_queue(queue->consumers.next) : NULL;
     }
+    QS_DCHECK(qsi_list_is_empty(&queue->consumers) == (queue->consumer_count == 0));
     note_consumers(queue);
     qsi_note_use(store, queue);
     if (queue->consumer_count > 0) {
@@ -221,6 +225,7 @@ static void free_consumer_if_done(struct store_consumer *consumer) QSI_REQUIRES(
 
 void qsi_drop_consumer(struct store_consumer *consumer)
 {
+    QS_DCHECK(!consumer->is_gone);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     qsi_list_remove(&consumer->in_channel);
     if (consumer->queue != NULL) {
@@ -232,6 +237,7 @@ void qsi_drop_consumer(struct store_consumer *consumer)
 
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
 {
+    QS_DCHECK(consumer->no_ack || consumer->channel->consumed_count >= count);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     QS_DCHECK(consumer->unacked_count >= count);
     consumer->unacked_count -= count;

@@ -83,6 +83,7 @@ qs_status qsi_deliveries_screen(struct qs_store *store, struct store_queue *queu
         qsi_container_untake(&queue->container, stretch, 0);
         return qsi_fail(error, QS_ENOMEM, "delivery");
     }
+    QS_DCHECK(stretch->count > 0);
     worn = first_alike(queue, stretch, true);
     if (worn > 0) {
         if (worn < stretch->count) {
@@ -105,6 +106,7 @@ qs_status qsi_deliveries_reserve_worn_out(struct qs_store *store, struct store_q
     struct qsi_stretch stretch;
     uint32_t worn;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (;;) {
         if (qsi_reserve_removals(store, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "messages that were delivered too often");
@@ -138,6 +140,7 @@ static uint64_t append(struct qs_store *store, const struct store_queue *queue,
     uint64_t left = qsi_segment_journalled(segment, word, mask);
     uint32_t record_count = 0;
 
+    QS_DCHECK(chunk != NULL && mask != 0);
     while (left != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(left);
         struct qsi_settle settle = {
@@ -171,6 +174,7 @@ void qsi_deliveries_count(struct qs_channel *channel, struct store_queue *queue,
     lsn = append(store, queue, stretch->segment, stretch->slot / QSI_WORD_BITS,
                  qsi_stretch_mask(stretch), QSI_SETTLE_DELIVER);
     if (lsn > 0) {
+        QS_DCHECK(lsn > before);
         store->commit.count_bytes += lsn - before;
         channel->counted_lsn = lsn;
     }
@@ -180,6 +184,7 @@ qs_status qsi_deliveries_write_now(struct qs_channel *channel, qs_error *error)
 {
     uint64_t lsn = channel->counted_lsn;
 
+    QS_DCHECK(lsn <= qsi_journal_appended_lsn(channel->store->journal));
     QS_ASSERT_HELD(&channel->store->mutex);
     channel->counted_lsn = 0;
     return qsi_commit_write(channel->store, lsn, error);

@@ -6,6 +6,7 @@
 #include "returns.h"
 
 #include "alloc.h"
+#include "check.h"
 #include "enter.h"
 #include "error.h"
 #include "store.h"
@@ -123,7 +124,9 @@ static struct returned_message *unlink_first(struct qs_store *store, struct qsi_
     struct returned_message *returned =
         QSI_LIST_OWNER(returns->next, struct returned_message, in_channel);
 
+    QS_DCHECK(!qsi_list_is_empty(returns));
     qsi_list_remove(&returned->in_channel);
+    QS_DCHECK(returned->chunk->capacity <= __atomic_load_n(&store->return_bytes, __ATOMIC_RELAXED));
     __atomic_fetch_sub(&store->return_bytes, returned->chunk->capacity, __ATOMIC_RELAXED);
     return returned;
 }

@@ -28,6 +28,7 @@ static void flush_range(struct settling *settling)
 {
     uint32_t bytes;
 
+    QS_DCHECK(settling->range.count == 0 || settling->chunk != NULL);
     if (settling->range.count == 0) {
         return;
     }
@@ -54,6 +55,7 @@ static void record_range(struct settling *settling, const struct store_queue *qu
     struct qsi_settle *range = &settling->range;
     uint64_t queue_id = queue->container.id;
 
+    QS_DCHECK(count > 0 && settling->chunk != NULL);
     if (range->count > 0 && range->queue_id == queue_id &&
         range->first_seq + range->count == first_seq && range->count + count > range->count) {
         range->count += count;
@@ -74,6 +76,7 @@ static void record_extent(struct settling *settling, const struct store_queue *q
 {
     uint64_t first_seq = qsi_queue_first_seq(&queue->core, extent->segment) + extent->first_slot;
 
+    QS_DCHECK((tags & ~qsi_low_bits(extent->count)) == 0);
     while (tags != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(tags);
         uint32_t count = qsi_ones_from(tags, bit);
@@ -89,6 +92,7 @@ static uint64_t worn_out(const struct store_queue *queue, const struct qsi_exten
 {
     uint64_t worn = 0;
 
+    QS_DCHECK((tags & ~qsi_low_bits(extent->count)) == 0);
     for (uint64_t rest = tags; rest != 0; rest &= rest - 1) {
         uint32_t slot = extent->first_slot + (uint32_t)__builtin_ctzll(rest);
         if (qsi_is_worn_out(queue, extent->segment, slot)) {
@@ -149,6 +153,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     uint64_t mask;
     uint32_t count;
 
+    QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
     }
@@ -158,6 +163,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     }
     mask = qsi_extent_mask(extent, tags);
     count = qsi_popcount(tags);
+    QS_DCHECK(qsi_popcount(mask) == count);
     if (settling->chunk != NULL && (queue->flags & QS_DURABLE) != 0 && !queue->deleted &&
         !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
         uint64_t journalled =
@@ -183,6 +189,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
 uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                           uint8_t kind)
 {
+    QS_ASSERT_HELD(&channel->store->mutex);
     return qsi_settle_record_bytes(kind) *
            qsi_unacked_stretches(&channel->unacked, first_tag, last_tag, qsi_settle_requeues(kind));
 }
@@ -312,6 +319,7 @@ qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, u
 static void make_room_of_withheld(void *context, const struct qsi_extent *extent, uint64_t tags)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
     (void)context;
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
@@ -332,6 +340,7 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     struct store_queue *queue = qsi_queue_of_container(extent->container);
     uint64_t mask = qsi_extent_mask(extent, tags);
 
+    QS_DCHECK(tags != 0 && (tags & (extent->outstanding | extent->withheld)) == 0);
     if (queue->deleted) {
         qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
         qsi_free_queue_if_done(queue);

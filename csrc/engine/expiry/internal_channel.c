@@ -1,6 +1,7 @@
 /* The internal channel, which has the messages that leave, opened, after a recovery,
  * and closed. */
 #include "alloc.h"
+#include "check.h"
 #include "clock.h"
 #include "deliveries.h"
 #include "error.h"

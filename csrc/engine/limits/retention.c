@@ -2,6 +2,7 @@
  *
  * Only what the last checkpoint names as flushed is dropped.  So a replay, which begins with that
  * checkpoint, has in files whatever the journal says was dropped. */
+#include "check.h"
 #include "clock.h"
 #include "commit.h"
 #include "limits.h"
@@ -36,6 +37,7 @@ void qsi_retain_streams(struct qs_store *store)
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
     uint64_t now_us = qsi_clock_us(store);
 
+    QS_ASSERT_HELD(&store->mutex);
     while (store->stream_count > 0 && !store->failed &&
            qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct store_queue *queue = cursor.value;

@@ -1,6 +1,7 @@
 /* Space on the disk that is not needed any more: references of settled messages are released, and
  * files of segments that ended go. */
 #include "alloc.h"
+#include "check.h"
 #include "error.h"
 #include "pager.h"
 #include "queue_life.h"

@@ -1,6 +1,7 @@
 /* States of segments, read at once and under the lock: at open, when nobody else has the store. */
 #include "states.h"
 
+#include "check.h"
 #include "error.h"
 #include "pager.h"
 #include "paging.h"
@@ -13,6 +14,7 @@ qs_status qsi_load_segment_state(struct qs_store *store, struct store_queue *que
     uint64_t number = segment->number;
     qs_status status = qsi_page_in_state(&job, segment);
 
+    QS_ASSERT_HELD(&store->mutex);
     if (status != QS_OK) {
         return qsi_fail(error, status, "state of a segment");
     }
@@ -37,6 +39,7 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
 {
     struct qsi_segment *segment;
 
+    QS_ASSERT_HELD(&store->mutex);
     while ((segment = qsi_queue_needs_state(&queue->core, settle)) != NULL) {
         QS_TRY(qsi_load_segment_state(store, queue, segment, error));
     }
@@ -45,6 +48,7 @@ qs_status qsi_load_states(struct qs_store *store, struct store_queue *queue,
 
 qs_status qsi_load_all_states(struct qs_store *store, struct store_queue *queue, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < qsi_queue_segment_count(&queue->core); i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(&queue->core, i);
         qs_status status =
@@ -60,6 +64,7 @@ qs_status qsi_load_head(struct qs_store *store, struct store_queue *queue, qs_er
 {
     const struct qsi_queue *core = &queue->core;
 
+    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = qsi_queue_first_ready_segment(core); i < qsi_queue_segment_count(core); i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (segment->ready_count > 0) {

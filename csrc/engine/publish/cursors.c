@@ -4,6 +4,7 @@
 
 #include "qstore/stream.h"
 
+#include "check.h"
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
@@ -35,6 +36,7 @@ qs_status qsi_tx_cursors_reserve(struct qs_channel *channel, qs_error *error)
 {
     struct qsi_cursor_record cursor;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     for (size_t at = 0; at < channel->tx_cursors.bytes;) {
         const uint8_t *record = record_at(channel, at, &cursor);
         struct store_stream *stream = find_stream(channel->store, cursor.stream_id);
@@ -51,6 +53,7 @@ uint32_t qsi_tx_cursors_put(struct qs_channel *channel, struct qsi_chunk *tail)
     struct qsi_cursor_record cursor;
     uint32_t count = 0;
 
+    QS_ASSERT_HELD(&channel->store->mutex);
     for (size_t at = 0; at < channel->tx_cursors.bytes; count++) {
         const uint8_t *record = record_at(channel, at, &cursor);
         uint32_t bytes = qsi_record_length(record);

@@ -18,6 +18,7 @@
 
 struct pending_record *qsi_pending_records_add(struct pending_records *pending_records)
 {
+    QS_DCHECK(pending_records->count <= pending_records->capacity);
     if (pending_records->count == pending_records->capacity) {
         uint32_t capacity = pending_records->capacity == 0 ? 4 : pending_records->capacity * 2;
         struct pending_record *grown =
@@ -36,6 +37,7 @@ qs_status qsi_pending_record_create(struct pending_record *pending_record,
                                     const struct qsi_messages_layout *layout, uint32_t place_count,
                                     struct qsi_budget *budget)
 {
+    QS_DCHECK(pending_record->chunk == NULL && layout->row_count > 0);
     pending_record->row_count = layout->row_count;
     pending_record->has_expiration = (layout->flags & QSI_MESSAGES_HAS_EXPIRATION) != 0;
     pending_record->has_due = (layout->flags & QSI_MESSAGES_HAS_DUE) != 0;
@@ -60,6 +62,7 @@ qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint
     uint32_t index = pending_record->destination_count;
     struct pending_destination *destination = &pending_record->destinations[index];
 
+    QS_DCHECK(row_count > 0 && row_count <= pending_record->row_count);
     QS_TRY(qsi_run_create(&destination->run, pending_record->chunk, 0, row_count, rows,
                           pending_record->journalled && journalled));
     destination->queue_id = queue_id;
@@ -73,6 +76,7 @@ qs_status qsi_pending_record_lead_to(struct pending_record *pending_record, uint
 void qsi_pending_records_note_bytes(struct pending_records *pending_records,
                                     const struct pending_record *pending_record)
 {
+    QS_DCHECK(pending_record->chunk->used > 0);
     if (pending_record->journalled) {
         pending_records->journal_bytes += pending_record->chunk->used;
         pending_records->entry_bytes_max =
@@ -122,6 +126,7 @@ static qs_status reserve_destination(const struct pending_record *pending_record
     const struct qsi_run *run = destination->run;
     uint64_t count = qsi_arrivals_find(arrivals, destination->queue_id)->messages;
 
+    QS_DCHECK(queue != NULL && queue->container.id == destination->queue_id);
     QS_DCHECK(count >= run->count);
     QS_TRY(qsi_container_reserve(queue->messages, run_count, count,
                                  !run->journalled || run->has_transient));
@@ -223,6 +228,7 @@ static void mark_bodies(struct qs_store *store, const struct pending_record *pen
 static uint64_t append(struct qs_store *store, const struct pending_record *pending_record,
                        bool more) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(pending_record->journalled);
     mark_bodies(store, pending_record);
     return qsi_store_append(store, pending_record->chunk, 0, pending_record->chunk->used, 1, more);
 }

@@ -25,6 +25,7 @@ static void encode(const struct publishing *publishing, uint8_t *record)
     const struct qsi_messages_layout *layout = &publishing->layout;
     uint64_t route_at = 0;
 
+    QS_DCHECK(publishing->layout.row_count == 1);
     qsi_messages_begin(record, layout);
     qsi_messages_put_route(record, layout, 0, &route_at, publishing->exchange,
                            publishing->routing.key, NULL, layout->destination_count);
@@ -200,6 +201,7 @@ qs_status qsi_publishing_accept(struct publishing *publishing, struct refusals *
         return qsi_fail(error, QS_ENOMEM, "confirms");
     }
     QS_TRY(reserve(publishing, journalled, &chunk, error));
+    QS_DCHECK(chunk->capacity - chunk->used >= publishing->layout.record_bytes);
     from = chunk->used;
     encode(publishing, chunk->data + from);
     chunk->used += publishing->layout.record_bytes;

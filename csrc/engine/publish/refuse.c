@@ -92,6 +92,7 @@ static uint32_t record_end(struct refusals *refusals, const struct store_queue *
                                 .kind = QSI_SETTLE_ACK};
     struct qsi_chunk *settles = refusals->settles;
 
+    QS_DCHECK(count > 0 && count <= pushed->count);
     if (!pushed->journalled) {
         return 0;
     }
@@ -131,6 +132,7 @@ uint32_t qsi_refusals_take(struct refusals *refusals, struct qs_store *store,
     struct qsi_stretch stretch;
     uint32_t records;
 
+    QS_DCHECK(refused <= pushed->count);
     QS_ASSERT_HELD(&store->mutex);
     if (refused == 0) {
         return 0;
@@ -157,6 +159,7 @@ void qsi_refusals_tell_rows(const struct refusals *refusals, qs_receipt *receipt
 {
     uint32_t told = 0;
 
+    QS_DCHECK(refusals->count <= refusals->row_count);
     receipt->refused_count = refusals->count;
     for (uint64_t row = 0; row < refusals->row_count && told < QS_RECEIPT_ROWS; row++) {
         if ((refusals->rows[row / 64] >> (row % 64) & 1) != 0) {
@@ -180,6 +183,7 @@ static bool would_be_over(const struct store_queue *queue, const struct arrivals
     uint64_t count = qsi_ready_count(queue);
     uint64_t bytes = by_bytes ? qsi_ready_bytes(queue) : 0;
 
+    QS_DCHECK(queue->parent == NULL);
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
         const struct arrival *arrival =
             qsi_arrivals_find(arrivals, qsi_core_at(queue, i)->container.id);

@@ -271,6 +271,7 @@ static bool remove_old_checkpoint(void *context, const char *name) QSI_REQUIRES(
 qs_status qsi_note_leftovers(struct qs_store *store, struct qsi_leftovers *leftovers_out,
                              qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_index_note_others(store->index, is_named, store, &leftovers_out->segments, error));
     return store->streams.blocks == NULL
                ? QS_OK
@@ -291,6 +292,7 @@ qs_status qsi_remove_leftovers(struct qs_store *store, const struct qsi_leftover
     struct old_checkpoints old = {store, QS_OK};
     uint64_t removed;
 
+    QS_ASSERT_HELD(&store->mutex);
     QS_TRY(qsi_index_remove_others(store->transient_index, keep_none, NULL, &removed, error));
     if (store->options.recovery == QS_RECOVERY_SALVAGE) {
         return QS_OK;

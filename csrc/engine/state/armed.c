@@ -7,6 +7,7 @@
  * asked: messages ask the consumers of their queue, a commit those who wait for confirms. */
 #include "armed.h"
 
+#include "check.h"
 #include "enter.h"
 #include "error.h"
 #include "event_fd.h"
@@ -43,6 +44,7 @@ static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex
 
 void qsi_channel_signal(struct qs_channel *channel)
 {
+    QS_DCHECK(channel->event_fd != QSI_NO_EVENT_FD);
     QS_ASSERT_HELD(&channel->store->mutex);
     clear_kinds(channel);
     qsi_event_fd_signal(channel->event_fd);
@@ -52,6 +54,7 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
 {
     struct qs_store *store = channel->store;
 
+    QS_DCHECK(kinds != 0 && !channel->closed);
     QS_ASSERT_HELD(&channel->store->mutex);
     if (channel->event_fd == QSI_NO_EVENT_FD) {
         return qsi_fail(error, QS_EINVAL, "QS_EVENT_ARM without a qs_channel_event_fd");
@@ -84,7 +87,9 @@ bool qsi_channel_disarm(struct qs_channel *channel)
     clear_kinds(channel);
     channel->is_armed = false;
     channel->waits = false;
+    QS_DCHECK(store->events.waiters > 0);
     store->events.waiters -= 1;
+    QS_DCHECK(store->events.deferred_waiters > 0 || !channel->deferred);
     store->events.deferred_waiters -= channel->deferred ? 1 : 0;
     return true;
 }
@@ -102,6 +107,7 @@ void qsi_signal_if_due(struct qs_channel *channel)
 {
     struct qs_store *store = channel->store;
 
+    QS_DCHECK(channel->armed_kinds == 0 || channel->is_armed);
     QS_ASSERT_HELD(&channel->store->mutex);
     if ((channel->armed_kinds & QS_EVENT_CHANGE) != 0 ||
         qsi_has_event(channel, channel->armed_kinds)) {

@@ -12,6 +12,7 @@ static uint32_t find_index(const struct store_priorities *priorities, uint8_t pr
 {
     uint32_t low = 0, high = priorities->count;
 
+    QS_DCHECK(priorities->count > 0);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (priorities->queues[middle]->priority > priority) {
@@ -74,6 +75,7 @@ struct store_queue *qsi_find_subqueue(struct store_queue *queue, uint8_t priorit
     uint8_t clamped = clamp(queue, priority);
     struct store_queue *found = queue->priorities->queues[find_index(queue->priorities, clamped)];
 
+    QS_DCHECK(queue->priorities != NULL);
     return found->priority == clamped ? found : NULL;
 }
 
@@ -83,11 +85,13 @@ static qs_status make_subqueue(struct qs_store *store, struct store_queue *queue
     struct store_priorities *priorities = queue->priorities;
     uint32_t index = find_index(priorities, priority);
 
+    QS_DCHECK(priorities != NULL && priority > 0);
     QS_TRY(qsi_create_subqueue(store, queue, priority, subqueue_out));
     qsi_queue_join(&(*subqueue_out)->core, &priorities->sum, priority);
     memmove(priorities->queues + index + 1, priorities->queues + index,
             (priorities->count - index) * sizeof(struct store_queue *));
     priorities->queues[index] = *subqueue_out;
+    QS_DCHECK(index == 0 || priorities->queues[index - 1]->priority > priority);
     priorities->count += 1;
     QS_ASSERT(priorities->count <= queue->policy.priority_max + UINT32_C(1));
     return QS_OK;

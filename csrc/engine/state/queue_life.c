@@ -61,6 +61,7 @@ qs_status qsi_require_queue(struct qs_channel *channel, struct qsi_slice name,
 qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
                           struct store_queue **queue_out, qs_error *error)
 {
+    QS_ASSERT_HELD(&store->mutex);
     *queue_out = qsi_find_queue(store, name);
     if (*queue_out == NULL) {
         return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store", QSI_NAME(name));
@@ -99,6 +100,7 @@ void qsi_begin_rates(struct qs_store *store, struct store_queue *queue)
 
 void qsi_free_queue(struct store_queue *queue)
 {
+    QS_DCHECK(queue->jobs == 0 && queue->consumer_count == 0);
     qsi_list_remove(&queue->in_owner);
     qsi_list_remove(&queue->in_deleted);
     qsi_list_remove(&queue->in_ahead);
@@ -113,6 +115,7 @@ void qsi_free_queue(struct store_queue *queue)
 /* The queue itself, and room for all the others. */
 static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(queue->priorities == NULL && queue->parent == NULL);
     if (!queue->policy.has_priorities) {
         return QS_OK;
     }
@@ -133,6 +136,7 @@ static qs_status begin_priorities(struct store_queue *queue) QSI_REQUIRES(qsi_st
 static qs_status make_stream(struct qs_store *store, struct store_queue *queue, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_DCHECK(queue->stream == NULL);
     QS_TRY(qsi_queue_policy_parse(&queue->policy, QSI_SLICE_NULL, queue->name, error));
     queue->stream = qsi_store_stream_create(&store->streams, queue->container.id, queue->arguments);
     if (queue->stream == NULL) {
@@ -304,6 +308,7 @@ static void abandon_priorities(struct qs_store *store, struct store_queue *queue
 void qsi_drop_queue(struct qs_store *store, struct store_queue *queue,
                     enum qsi_auto_delete auto_delete)
 {
+    QS_ASSERT_HELD(&store->mutex);
     cancel_consumers(queue);
     qsi_router_remove_destination(&store->router, &queue->destination, auto_delete);
     abandon_priorities(store, queue);

@@ -3,6 +3,7 @@
 #include "turns.h"
 
 #include "armed.h"
+#include "check.h"
 #include "priorities.h"
 #include "thread_safety.h"
 
@@ -33,6 +34,7 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
     uint64_t left = qsi_ready_count(queue);
     bool is_scarce = left <= consumer->channel->store->events.waiters;
 
+    QS_DCHECK(queue != NULL && !queue->deleted);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
     if (queue->active == consumer) {
         return true;
