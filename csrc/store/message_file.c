@@ -108,8 +108,8 @@ static qs_status open_named(struct qsi_message_store *store, struct qsi_message_
 static qs_status fill(struct qsi_message_store *store, struct qsi_message_file *file,
                       qs_error *error)
 {
-    QS_DCHECK(file->handle != NULL && file->end == QSI_MESSAGE_HEADER_BYTES);
     qsi_message_file_is_private(file);
+    QS_DCHECK(file->handle != NULL && file->end == QSI_MESSAGE_HEADER_BYTES);
     QS_TRY(qsi_file_allocate(store->env, file->handle, file->bytes, error));
     QS_TRY(write_header(store, file, error));
     QS_TRY(qsi_file_sync_new(store->env, file->handle, error));

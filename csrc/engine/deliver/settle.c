@@ -106,6 +106,7 @@ static uint64_t worn_out(const struct store_queue *queue, const struct qsi_exten
  * often.  Returns those for which there was memory: all, if room was reserved. */
 static uint64_t take_for_removal(struct settling *settling, const struct qsi_extent *extent,
                                  uint64_t tags, enum qsi_reason reason)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = settling->channel->store;
     uint64_t removed = 0;

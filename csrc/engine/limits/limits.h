@@ -26,7 +26,8 @@ struct removal {
 qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count) QS_MUST_CHECK;
 /* Messages of the queue that are out already are on their way. */
 void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
-                     const struct qsi_stretch *stretch, enum qsi_reason reason);
+                     const struct qsi_stretch *stretch, enum qsi_reason reason)
+    QSI_REQUIRES(qsi_store_mutex);
 /* More messages of the priority are ready than before: some may be too many, or expire. */
 void qsi_note_growth(struct qs_store *store, struct store_queue *subqueue)
     QSI_REQUIRES(qsi_store_mutex);
