@@ -114,6 +114,10 @@ cdef extern from "qstore/qstore.h" nogil:
         c_bool exclusive
         c_bool auto_delete
         c_bool lazy
+        c_bool stream
+        uint64_t first
+        uint64_t next
+        uint64_t segments
     qs_status qs_store_queue_status(qs_store *store, qs_slice queue, qs_queue_status *status_out,
                                     qs_error *error)
     qs_status qs_store_set_queue_mode(qs_store *store, qs_slice queue, c_bool lazy, qs_error *error)

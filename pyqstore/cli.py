@@ -23,18 +23,24 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from . import _core
 from . import store as _store
 from .errors import Error, NotFound, StoreCorrupt
+from .figures import QueueStatus
 from .message import Message
 from .peeking import peeks
 from .properties import _NAMES
+from .stream import microseconds_of
 from .terminal import EXIT_DAMAGE, EXIT_FAILED, Paper, visible, visible_json
 
 __all__ = ["main"]
 
 _COUNTS = ("ready", "unacked", "delayed")
 _STATES = ("alpha", "beta", "gamma", "delta")
-_FOLDERS = ("journal", "checkpoint", "index", "transient", "messages")
+_OFFSETS = ("first", "next", "segments")
+_FOLDERS = ("journal", "checkpoint", "index", "transient", "messages", "streams")
+_POSITION_MAX = 2**64 - 1
+_KINDS = ("lazy", "stream")
 _BENCH_NEEDS = ("jinja2", "matplotlib", "psutil")
 _EPILOG = """Exit status: 0 done; 1 the store is damaged; 2 wrong arguments; 3 anything else (no
 store, open elsewhere, no such queue, an input/output error).
@@ -53,6 +59,33 @@ def _usage() -> Iterator[None]:
     except click.ClickException as error:
         error.message = "\n".join(map(visible, error.message.split("\n")))  # type: ignore[misc]
         raise
+
+
+class Place(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """An offset, or a time."""
+
+    name = "OFFSET|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime.datetime:
+        try:
+            place = place_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return place
+
+
+def place_of(text: str) -> int | datetime.datetime:
+    """ValueError: it is neither."""
+    try:
+        if not text.isdecimal():
+            return datetime.datetime.fromisoformat(text)
+        if int(text) < _POSITION_MAX:
+            return int(text)
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r} is neither an offset nor a time such as 2026-01-31T12:00")
 
 
 class Commands(click.Group):
@@ -95,16 +128,20 @@ def inspect(directory: Path, as_json: bool) -> None:
     table = _table("queue", *_COUNTS, *_STATES, "RAM", "disk")
     for name, status in queues.items():
         table.add_row(
-            visible(name) + (" (lazy)" if status["lazy"] else ""),
+            visible(name) + next((f" ({kind})" for kind in _KINDS if status[kind]), ""),
             *(str(status[f"messages_{key}"]) for key in _COUNTS),
             *(str(status[key]) for key in _STATES),
             _size(status["ram_bytes"]),
             _size(status["disk_bytes"]),
         )
+    streams = _table("stream", *_OFFSETS)
+    for name, status in queues.items():
+        if status["stream"]:
+            streams.add_row(visible(name), *(str(status[key]) for key in _OFFSETS))
     files = _table("directory", "files", "bytes")
     for name in _FOLDERS:
         files.add_row(name, str(report["files"][name]), _size(report["bytes"][name]))
-    _print(table, files)
+    _print(table, *([streams] if streams.row_count else []), files)
 
 
 @main.command()
@@ -141,9 +178,20 @@ def verify(directory: Path, as_json: bool) -> None:
 @_directory
 @click.argument("queue")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--from", "start", type=Place(), help="Of a stream: the first offset, or a time.")
+@click.option("--to", "stop", type=Place(), help="Of a stream: the offset, or time, to end before.")
 @click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
-def dump(directory: Path, queue: str, limit: int | None) -> None:
+def dump(
+    directory: Path,
+    queue: str,
+    limit: int | None,
+    start: int | datetime.datetime | None,
+    stop: int | datetime.datetime | None,
+) -> None:
     """Print a queue's messages as JSON lines, first to last, "unacked" or "delayed" where they are.
+
+    Those of a stream have their "offset". A time is ISO 8601 (2026-01-31T12:00), and local without
+    a zone.
 
     The body is "body", or "body_base64" when it is not UTF-8.  Nothing is delivered, and nothing in
     the store changes.  A damaged message is left out, and named on stderr with file and offset;
@@ -158,13 +206,17 @@ def dump(directory: Path, queue: str, limit: int | None) -> None:
 
     with _opened(directory) as store:
         status = store.queue_status(queue)
+        begin, end = _range(store, queue, status, start, stop)
         count = sum(int(status[f"messages_{key}"]) for key in _COUNTS)
+        count = count if not status.stream else max(0, min(end, status.next) - begin)
         count = count if limit is None else min(limit, count)
         with _progress(f"dumping {queue}", in_bytes=False) as progress:
-            for number, (message, state) in enumerate(peeks(store, queue, complain)):
-                if limit is not None and number >= limit:
+            for number, (message, state) in enumerate(peeks(store, queue, complain, begin)):
+                if (limit is not None and number >= limit) or message.delivery_tag >= end:
                     break
                 line = _message(message) | ({} if state == "ready" else {state: True})
+                if status.stream:
+                    line = {"offset": message.delivery_tag} | line
                 sys.stdout.write(visible_json(json.dumps(line, default=_plain)) + "\n")
                 if number % 1000 == 0:
                     progress(number, count)
@@ -280,8 +332,31 @@ def _queue(store: _store.Store, name: str) -> dict[str, Any]:
     return store.queue_status(name).to_dict()
 
 
+def _range(
+    store: _store.Store,
+    name: str,
+    status: QueueStatus,
+    start: int | datetime.datetime | None,
+    stop: int | datetime.datetime | None,
+) -> tuple[int, int]:
+    """Positions: the first, and behind the last."""
+    if not status.stream and (start is not None or stop is not None):
+        raise ValueError(f"queue {name!r} is no stream: --from and --to are about offsets")
+    return _offset(store, name, start, status.first), _offset(store, name, stop, _POSITION_MAX)
+
+
+def _offset(
+    store: _store.Store, name: str, place: int | datetime.datetime | None, otherwise: int
+) -> int:
+    if isinstance(place, datetime.datetime):
+        return int(_core.stream_offset_at(store, name, microseconds_of(place)))
+    return otherwise if place is None else place
+
+
 def _count(folder: Path) -> tuple[int, int]:
     """Files in a folder, and the bytes they take on the disk."""
+    if not folder.is_dir():  # a store without streams was made before there were any
+        return 0, 0
     sizes = [entry.stat().st_blocks * 512 for entry in os.scandir(folder) if entry.is_file()]
     return len(sizes), sum(sizes)
 

@@ -91,6 +91,10 @@ class QueueStatus(Figures):
     exclusive: bool
     auto_delete: bool
     lazy: bool
+    stream: bool
+    first: int
+    next: int
+    segments: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

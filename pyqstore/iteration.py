@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
 from .errors import Error
+from .fields import FieldValue
 from .message import Message
 
 __all__ = ["Messages"]
@@ -21,7 +22,15 @@ class _Channel(Protocol):
     def closed(self) -> bool: ...
     @property
     def _consumers(self) -> Container[str]: ...
-    def basic_consume(self, queue: str, /, *, auto_ack: bool) -> str: ...
+    def basic_consume(
+        self,
+        queue: str,
+        /,
+        *,
+        auto_ack: bool,
+        consumer_tag: str,
+        arguments: Mapping[str, FieldValue] | None,
+    ) -> str: ...
     def basic_cancel(self, consumer_tag: str, /) -> object: ...
     def _next_delivery(self, tag: str, timeout: float | None, /) -> Message | None: ...
     def _settle_range(self, first_tag: int, last_tag: int, requeue: bool, /) -> None: ...
@@ -35,13 +44,31 @@ class Messages(Iterator[Message]):
     it, unless a variable keeps it.
     """
 
-    __slots__ = ("_auto_ack", "_channel", "_in_hand", "_is_over", "_queue", "_tag", "_timeout")
+    __slots__ = (
+        "_arguments",
+        "_auto_ack",
+        "_channel",
+        "_in_hand",
+        "_is_over",
+        "_name",
+        "_queue",
+        "_tag",
+        "_timeout",
+    )
 
     def __init__(
-        self, channel: _Channel, queue: str, auto_ack: bool, timeout: float | None
+        self,
+        channel: _Channel,
+        queue: str,
+        auto_ack: bool,
+        timeout: float | None,
+        consumer_tag: str = "",
+        arguments: Mapping[str, FieldValue] | None = None,
     ) -> None:
         """See ``Channel.consume``."""
         self._tag: str | None = None
+        self._name = consumer_tag
+        self._arguments = arguments
         self._channel = channel
         self._queue = queue
         self._auto_ack = auto_ack
@@ -56,7 +83,12 @@ class Messages(Iterator[Message]):
         self._in_hand = None
         try:
             if self._tag is None:
-                self._tag = self._channel.basic_consume(self._queue, auto_ack=self._auto_ack)
+                self._tag = self._channel.basic_consume(
+                    self._queue,
+                    auto_ack=self._auto_ack,
+                    consumer_tag=self._name,
+                    arguments=self._arguments,
+                )
             message = self._channel._next_delivery(self._tag, self._timeout)
         finally:
             if message is None:

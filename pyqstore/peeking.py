@@ -12,10 +12,10 @@ __all__ = ["peeks"]
 
 
 def peeks(
-    store: _core.Store, queue: str, damaged: Callable[[StoreCorrupt], object]
+    store: _core.Store, queue: str, damaged: Callable[[StoreCorrupt], object], position: int = 0
 ) -> Iterator[tuple[Message, str]]:
-    """As ``Store.browse``: each message, and whether it is "ready", "unacked" or "delayed"."""
-    position = 0
+    """As ``Store.browse``: each message, and whether it is "ready", "unacked" or "delayed".  The
+    delivery tag is the message's position: in a stream its offset."""
     while True:
         position, message, state, error = store._peek(queue, position)
         if message is not None:

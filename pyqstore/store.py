@@ -296,6 +296,10 @@ class Store(_core.Store):
         - ``target_ram_count``: how many messages may stay in memory; infinity: no limit.
         - ``ingress_rate``, ``egress_rate``: messages a second.
         - ``durable``, ``exclusive``, ``auto_delete``: as declared; ``lazy``: its mode now.
+        - ``stream``: whether it is one.  Of a stream ``first`` and ``next`` are the offsets that
+          there are, without the latter, ``segments`` are its files, ``messages_ready`` is how many
+          messages it keeps (``alpha`` in memory, ``delta`` in files alone), and
+          ``messages_unacked`` how many its consumers have not acknowledged.
 
         Of a lazy queue this waits until what was published has left memory.
         """
@@ -316,6 +320,7 @@ class Store(_core.Store):
         ``delivery_tag``, and ``unacked`` and ``delayed`` (bool) behind them.  ``start``: the first
         sequence to show, 0 for all; ``limit``: at most so many messages.  In a queue with
         priorities the distance from the highest priority stands above bit 56 of ``sequence``.
+        Of a stream ``sequence`` is the offset.
         Messages that come or go meanwhile may be shown or not.
 
         Raises NotFound, StoreClosed, StoreFailed, ValueError for a negative ``start`` or ``limit``,

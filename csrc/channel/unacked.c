@@ -89,6 +89,33 @@ uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *cont
     return first_tag;
 }
 
+uint64_t qsi_unacked_add_offset(struct qsi_unacked *unacked, struct qsi_container *container,
+                                uint64_t offset, void *consumer)
+{
+    uint64_t tag = qsi_unacked_skip(unacked, 1);
+    struct qsi_extent *last = unacked->count > 0 ? extent_at(unacked, unacked->count - 1) : NULL;
+
+    QS_DCHECK(last == NULL || last->first_tag + last->count <= tag);
+    unacked->outstanding_count += 1;
+    if (last != NULL && last->outstanding != 0 && last->segment == NULL &&
+        last->consumer == consumer && last->container == container && last->count < QSI_WORD_BITS &&
+        last->first_tag + last->count == tag && last->first_offset + last->count == offset) {
+        last->outstanding |= UINT64_C(1) << last->count;
+        last->count += 1;
+        return tag;
+    }
+    QS_ASSERT(unacked->first + unacked->count < unacked->capacity);
+    *extent_at(unacked, unacked->count++) = (struct qsi_extent){
+        .first_tag = tag,
+        .outstanding = 1,
+        .container = container,
+        .first_offset = offset,
+        .consumer = consumer,
+        .count = 1,
+    };
+    return tag;
+}
+
 /* The index of the extent that holds tag, or of the first one behind it. */
 static uint32_t find(const struct qsi_unacked *unacked, uint64_t tag)
 {
@@ -156,6 +183,40 @@ bool qsi_unacked_next(const struct qsi_unacked *unacked, uint64_t from, uint64_t
         }
     }
     return false;
+}
+
+const struct qsi_extent *qsi_unacked_find_stream(const struct qsi_unacked *unacked,
+                                                 uint64_t first_tag, uint64_t last_tag)
+{
+    for (uint32_t i = find(unacked, first_tag); i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        if (extent->first_tag > last_tag) {
+            break;
+        }
+        if (extent->segment == NULL && bits_within(extent, first_tag, last_tag) != 0) {
+            return extent;
+        }
+    }
+    return NULL;
+}
+
+bool qsi_unacked_first_offset(const struct qsi_unacked *unacked, const void *consumer,
+                              uint64_t *offset_out)
+{
+    bool is_found = false;
+
+    for (uint32_t i = 0; i < unacked->count; i++) {
+        const struct qsi_extent *extent = extent_at(unacked, i);
+        uint64_t offset;
+        if (extent->consumer != consumer || extent->outstanding == 0) {
+            continue;
+        }
+        QS_DCHECK(extent->segment == NULL);
+        offset = extent->first_offset + (uint32_t)__builtin_ctzll(extent->outstanding);
+        *offset_out = is_found && *offset_out < offset ? *offset_out : offset;
+        is_found = true;
+    }
+    return is_found;
 }
 
 void qsi_unacked_set_pending(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag)
@@ -342,7 +403,7 @@ uint64_t qsi_unacked_stretches(const struct qsi_unacked *unacked, uint64_t first
         if (extent->first_tag > last_tag) {
             break;
         }
-        bits = bits_within(extent, first_tag, last_tag);
+        bits = extent->segment != NULL ? bits_within(extent, first_tag, last_tag) : 0;
         if (bits != 0) { /* transient messages between the others divide them */
             bits = qsi_segment_journalled(extent->segment, qsi_extent_word(extent),
                                           qsi_extent_mask(extent, bits)) >>

@@ -19,8 +19,9 @@ struct qsi_extent {
     uint64_t pending_in_tx; /* of those: settled in a transaction that is open */
     uint64_t withheld;      /* beside those: never reached the caller */
     struct qsi_container *container;
-    struct qsi_segment *segment;
-    void *consumer; /* to which the messages were delivered; NULL: they were got */
+    struct qsi_segment *segment; /* NULL: messages of a stream, of which nothing is out */
+    uint64_t first_offset;       /* of those: of the first tag's, and the others follow */
+    void *consumer;              /* to which the messages were delivered; NULL: they were got */
     uint32_t first_slot;
     uint32_t count;
 };
@@ -52,6 +53,16 @@ qs_status qsi_unacked_reserve(struct qsi_unacked *unacked, uint32_t extent_count
 /* Hands out tags for a stretch; returns the first.  REQUIRES room for one extent. */
 uint64_t qsi_unacked_add(struct qsi_unacked *unacked, struct qsi_container *container,
                          const struct qsi_stretch *stretch, void *consumer);
+/* A tag for the message of a stream at that offset.  container: the stream's queue.  REQUIRES as
+ * qsi_unacked_add. */
+uint64_t qsi_unacked_add_offset(struct qsi_unacked *unacked, struct qsi_container *container,
+                                uint64_t offset, void *consumer);
+/* Is one of these tags outstanding, and of a stream?  The extent that it is in; else NULL. */
+const struct qsi_extent *qsi_unacked_find_stream(const struct qsi_unacked *unacked,
+                                                 uint64_t first_tag, uint64_t last_tag);
+/* The lowest offset of a stream that this consumer has outstanding; false: there is none. */
+bool qsi_unacked_first_offset(const struct qsi_unacked *unacked, const void *consumer,
+                              uint64_t *offset_out);
 /* Tags for messages that need no ack. */
 static inline uint64_t qsi_unacked_skip(struct qsi_unacked *unacked, uint32_t count)
 {

@@ -156,6 +156,7 @@ static void add_channel(struct qs_channel *channel, struct qs_connection *connec
     channel->event_fd = QSI_NO_EVENT_FD;
     qsi_returns_init(channel);
     qsi_list_init(&channel->consumers);
+    qsi_list_init(&channel->acked_cursors);
     qsi_list_init(&channel->in_changes);
     qsi_list_init(&channel->in_confirms);
     qsi_list_push_back(&connection->channels, &channel->in_connection);

@@ -9,6 +9,7 @@
 #include "queue_life.h"
 #include "rates.h"
 #include "store.h"
+#include "store_stream.h"
 #include "thread_safety.h"
 
 #include <string.h>
@@ -154,6 +155,25 @@ static void add_counts(const struct store_queue *subqueue, qs_queue_status *stat
     status->egress_rate += qsi_rate(subqueue, subqueue->egress_sum);
 }
 
+/* Of a stream nothing is in a queue's states: what its files alone have is delta. */
+static void tell_stream(const struct store_queue *queue, qs_queue_status *status)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_stream *log = &queue->stream->log;
+    uint64_t tail = qsi_stream_tail_begin(log);
+
+    status->stream = true;
+    status->first = log->first;
+    status->next = log->container.next_seq;
+    status->segments = qsi_stream_segment_count(log);
+    status->messages_ready = qsi_stream_message_count(queue);
+    status->messages_unacked = queue->stream->out_count;
+    status->alpha = log->container.next_seq - tail;
+    status->delta = tail - log->first;
+    status->ram_bytes = log->container.ram_bytes;
+    status->disk_bytes = qsi_stream_bytes(log);
+}
+
 qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status *status_out,
                                 qs_error *error)
 {
@@ -201,6 +221,9 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     status_out->q3 = measure.q3;
     status_out->q4 = measure.q4;
     status_out->disk_bytes = measure.disk_bytes;
+    if (queue->stream != NULL) {
+        tell_stream(queue, status_out);
+    }
     qsi_store_leave(store);
     return QS_OK;
 }
@@ -251,7 +274,8 @@ qs_status qs_store_visit_queues(qs_store *store,
             .durable = (queue->flags & QS_DURABLE) != 0,
             .exclusive = (queue->flags & QS_EXCLUSIVE) != 0,
             .auto_delete = (queue->flags & QS_AUTO_DELETE) != 0,
-            .messages_ready = qsi_ready_count(queue),
+            .messages_ready =
+                queue->stream != NULL ? qsi_stream_message_count(queue) : qsi_ready_count(queue),
             .messages_delayed = qsi_delayed_count(queue),
             .arguments = qs_slice_of(queue->arguments),
         };

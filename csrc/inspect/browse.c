@@ -5,6 +5,8 @@
  * the highest stands above it, so that positions ascend in the order of delivery.  Messages that
  * are not in memory are read into memory of the call's own.  States of segments are a few KiB each
  * and are read into the queue, as for a consumer. */
+#include "browse.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "clock.h"
@@ -16,23 +18,11 @@
 #include "queue_life.h"
 #include "queue_take.h"
 #include "receive.h"
-#include "store.h"
-#include "taken.h"
 #include "wake.h"
 
 #include <string.h>
 
 #define LOAD_BYTES_MAX (2u << 20)
-
-struct browse {
-    struct qs_store *store;
-    struct qsi_slice name;
-    uint64_t position; /* of the next message, or before it */
-    uint64_t messages_left, bytes_left;
-    uint64_t now_us;
-    uint64_t behind_damage; /* where to go on after the error; 0: there was none */
-    struct qsi_taken_batch batch;
-};
 
 static uint64_t position_of(const struct store_queue *subqueue, uint64_t seq)
 {
@@ -46,15 +36,9 @@ static uint64_t sequence_in(uint64_t position)
     return position & ((UINT64_C(1) << QSI_PRIORITY_SHIFT) - 1);
 }
 
-static bool is_full(const struct browse *browse)
-{
-    return browse->messages_left == 0 ||
-           (browse->bytes_left == 0 && browse->batch.message_count > 0);
-}
-
 /* ---- noting messages ---- */
 
-static qs_status note(struct browse *browse, const struct qsi_taken *next, uint32_t bytes)
+qs_status qsi_browse_note(struct browse *browse, const struct qsi_taken *next, uint32_t bytes)
 {
     struct qsi_buf *buf = &browse->batch.taken;
     struct qsi_taken *last = NULL;
@@ -105,7 +89,7 @@ static qs_status note_slot(struct browse *browse, const struct store_queue *subq
                               ? qsi_segment_deliveries_before(&subqueue->core, segment, slot)
                               : qsi_segment_deliveries(segment, slot);
     next.redelivered = next.delivery_count > 0;
-    return note(browse, &next, bytes);
+    return qsi_browse_note(browse, &next, bytes);
 }
 
 /* Ready and due to expire: no consumer gets it any more. */
@@ -156,7 +140,7 @@ static qs_status note_loaded(struct browse *browse, struct store_queue *subqueue
     uint32_t end = load->first + load->count;
     uint32_t slot = next_slot(browse, &subqueue->core, job->segment, load->first);
 
-    for (; slot < end && !is_full(browse);
+    for (; slot < end && !qsi_browse_is_full(browse);
          slot = next_slot(browse, &subqueue->core, job->segment, slot + 1)) {
         uint32_t i = slot - load->first;
         QS_TRY(note_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
@@ -266,7 +250,7 @@ static qs_status step_segment(struct browse *browse, struct store_queue *subqueu
         return status;
     }
     slot = next_slot(browse, &subqueue->core, segment, slot);
-    while (slot < entries && !is_full(browse) && !*again_out) {
+    while (slot < entries && !qsi_browse_is_full(browse) && !*again_out) {
         uint64_t count = browse->batch.message_count;
         QS_TRY(read_slot(browse, subqueue, segment, slot, again_out, error));
         if (!*again_out && browse->batch.message_count > count) {
@@ -300,7 +284,7 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
     uint64_t number = sequence_in(browse->position) / qsi_queue_entries(core);
 
     for (uint32_t i = qsi_queue_segment_index(core, number);
-         i < qsi_queue_segment_count(core) && !is_full(browse) && !*again_out; i++) {
+         i < qsi_queue_segment_count(core) && !qsi_browse_is_full(browse) && !*again_out; i++) {
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (qsi_segment_live_count(segment) > 0) {
             QS_TRY(step_segment(browse, subqueue, segment, again_out, error));
@@ -315,14 +299,23 @@ static qs_status gather(struct browse *browse, qs_error *error) QSI_REQUIRES(qsi
 {
     bool again = true;
 
-    while (again && !is_full(browse)) {
+    while (again && !qsi_browse_is_full(browse)) {
         struct store_queue *queue = qsi_find_queue(browse->store, browse->name);
         again = false;
         if (queue == NULL) {
             return qsi_fail(error, QS_NOT_FOUND, "no queue '%.*s' in this store",
                             (int)browse->name.bytes, (const char *)browse->name.data);
         }
-        for (uint32_t i = 0; i < qsi_subqueue_count(queue) && !again && !is_full(browse); i++) {
+        if (queue->stream != NULL) {
+            qs_status status = qsi_browse_stream(browse, queue, error);
+            if (status != QS_OK && status != QS_EEMPTY) {
+                return status;
+            }
+            again = status == QS_OK;
+            continue;
+        }
+        for (uint32_t i = 0; i < qsi_subqueue_count(queue) && !again && !qsi_browse_is_full(browse);
+             i++) {
             struct store_queue *subqueue = qsi_subqueue_at(queue, i);
             uint64_t first = position_of(subqueue, 0);
             if (browse->position >> QSI_PRIORITY_SHIFT > first >> QSI_PRIORITY_SHIFT) {

@@ -117,6 +117,8 @@ static inline struct qsi_stream *qsi_stream_of(struct qsi_container *container)
 /* Bytes of all files. */
 uint64_t qsi_stream_bytes(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 uint32_t qsi_stream_segment_count(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+/* From this offset on messages are in memory; next_seq: none is. */
+uint64_t qsi_stream_tail_begin(const struct qsi_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- flushing and checkpoints: qsi_container_begin_flush, qsi_container_snapshot, restore ----
  *

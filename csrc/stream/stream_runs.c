@@ -41,6 +41,14 @@ static qs_status reserve_runs(struct qsi_stream *stream, uint32_t count)
     return QS_OK;
 }
 
+uint64_t qsi_stream_tail_begin(const struct qsi_stream *stream)
+{
+    uint64_t begin = stream->run_count > 0 ? qsi_stream_run_at(stream, 0)->run->first_seq
+                                           : stream->container.next_seq;
+
+    return begin < stream->first ? stream->first : begin;
+}
+
 uint32_t qsi_stream_find_run(const struct qsi_stream *stream, uint64_t offset)
 {
     uint32_t low = 0, high = stream->run_count;

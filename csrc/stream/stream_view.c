@@ -453,7 +453,8 @@ qs_status qsi_stream_block_start(const struct qsi_stream_view *view, uint64_t of
     for (uint32_t t = 0; t < view->tail_count; t++) {
         if (offset >= view->tail[t].first_offset &&
             offset - view->tail[t].first_offset < view->tail[t].count) {
-            uint64_t begin = view->tail[t].run_offset;
+            bool is_single = view->tail[t].messages.single_records; /* published alone */
+            uint64_t begin = is_single ? offset : view->tail[t].run_offset;
             *offset_out = begin < view->first ? view->first : begin;
             return QS_OK;
         }

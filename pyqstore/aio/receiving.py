@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
+from ..channel import Arguments
 from ..errors import ChannelClosed
 from .consumers import Consumer, Consumers
 from .events import Events
@@ -114,15 +115,32 @@ class _Channel(Protocol):
     def _check_loop(self) -> None: ...
     async def _turn(self) -> None: ...
     async def _consume(
-        self, queue: str, callback: MessageCallback | None, /, *, auto_ack: bool
+        self,
+        queue: str,
+        callback: MessageCallback | None,
+        /,
+        *,
+        auto_ack: bool,
+        consumer_tag: str,
+        arguments: Arguments | None,
     ) -> Consumer: ...
 
 
 class Messages(AsyncIterator[Message]):
     """The messages of a queue, as they come: from ``Channel.consume``."""
 
-    def __init__(self, channel: _Channel, queue: str, auto_ack: bool, seconds: float) -> None:
+    def __init__(
+        self,
+        channel: _Channel,
+        queue: str,
+        auto_ack: bool,
+        seconds: float,
+        consumer_tag: str = "",
+        arguments: Arguments | None = None,
+    ) -> None:
         self._channel = channel
+        self._name = consumer_tag
+        self._arguments = arguments
         self._queue = queue
         self._auto_ack = auto_ack
         self._seconds = seconds
@@ -139,7 +157,13 @@ class Messages(AsyncIterator[Message]):
             raise StopAsyncIteration
         await channel._turn()
         if self._consumer is None:
-            self._consumer = await channel._consume(self._queue, None, auto_ack=self._auto_ack)
+            self._consumer = await channel._consume(
+                self._queue,
+                None,
+                auto_ack=self._auto_ack,
+                consumer_tag=self._name,
+                arguments=self._arguments,
+            )
         self._in_hand = None
         message = await channel._receiver.next_message(self._consumer, self._seconds)
         if message is None:

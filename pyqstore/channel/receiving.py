@@ -8,6 +8,7 @@ from .. import _core
 from ..iteration import Messages
 from ..message import Message
 from ..waiting import SLICE_NS, Deadline, check_timeout
+from .arguments import Arguments
 from .events import ALL, Events
 
 if TYPE_CHECKING:
@@ -102,9 +103,16 @@ class Receiving(Events):
                 return None
 
     def consume(
-        self, queue: str, *, auto_ack: bool = False, inactivity_timeout: float | None = None
+        self,
+        queue: str,
+        *,
+        auto_ack: bool = False,
+        inactivity_timeout: float | None = None,
+        consumer_tag: str = "",
+        arguments: Arguments | None = None,
     ) -> Messages:
-        """Iterate the messages of ``queue`` as they come.
+        """Iterate the messages of ``queue`` as they come.  ``consumer_tag`` and ``arguments``: as
+        of :meth:`basic_consume`.
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
         when the queue was deleted: without an exception, as in pika.  The consumer is registered by
@@ -121,7 +129,7 @@ class Receiving(Events):
         when an exception leaves the ``with`` block, the one in hand is requeued.
         """
         check_timeout(inactivity_timeout)
-        return Messages(self, queue, auto_ack, inactivity_timeout)
+        return Messages(self, queue, auto_ack, inactivity_timeout, consumer_tag, arguments)
 
     def get_batch(
         self,

@@ -19,6 +19,7 @@
 #include "error.h"
 #include "space.h"
 #include "store.h"
+#include "stream_cursor.h"
 #include "wake.h"
 
 #include <sched.h>
@@ -130,6 +131,18 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     return status == QS_OK;
 }
 
+/* Publishers, and consumers of streams, which get only what is durable. */
+static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    store->commit.group_size = store->commit.durable_waiters;
+    if (store->commit.durable_waiters > 0) {
+        qsi_cond_broadcast(&store->commit.durable);
+    }
+    qsi_events_announce(store);
+    qsi_signal_confirmed(store);
+    qsi_streams_signal(store);
+}
+
 void qsi_commit_lead(struct qs_store *store)
 {
     struct qsi_dirty_set set = {0};
@@ -173,12 +186,7 @@ void qsi_commit_lead(struct qs_store *store)
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
     record_commit(store, began_ns, sealed_ns);
-    store->commit.group_size = store->commit.durable_waiters;
-    if (store->commit.durable_waiters > 0) {
-        qsi_cond_broadcast(&store->commit.durable);
-    }
-    qsi_events_announce(store);
-    qsi_signal_confirmed(store);
+    tell_durable(store);
     if (store->checkpoint.sleeps || qsi_checkpoint_wants_begin(store)) {
         qsi_cond_signal(&store->checkpoint.due);
     }

@@ -10,6 +10,7 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "cursor_record.h"
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
@@ -17,6 +18,7 @@
 #include "queue_life.h"
 #include "record.h"
 #include "store.h"
+#include "stream_consume.h"
 #include "thread_safety.h"
 #include "topology.h"
 #include "turns.h"
@@ -26,12 +28,6 @@
 #include <string.h>
 
 /* ---- consumers ---- */
-
-struct consume_call {
-    struct qsi_slice tag; /* empty: the store makes one up */
-    struct qsi_slice arguments;
-    uint32_t flags;
-};
 
 static struct store_consumer *find_consumer(struct qs_channel *channel, struct qsi_slice tag)
     QSI_REQUIRES(qsi_store_mutex)
@@ -132,9 +128,10 @@ static void join_queue(struct store_queue *queue, struct store_consumer *consume
         queue->active = consumer;
     }
     note_consumers(queue);
+    qsi_stream_note_consumers(consumer->channel->store, queue);
 }
 
-/* In the order in which a broker looks. */
+/* In the order in which a broker looks.  A stream's consumers are never exclusive. */
 static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queue_name,
                                const struct consume_call *call, struct store_queue **queue_out,
                                int64_t *priority_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -144,9 +141,84 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
                         (int)call->tag.bytes, (const char *)call->tag.data);
     }
     QS_TRY(qsi_require_queue(channel, queue_name, queue_out, error));
-    QS_TRY(qsi_refuse_stream(*queue_out, "basic.consume", error));
+    if ((*queue_out)->stream != NULL) {
+        *priority_out = 0;
+        return QS_OK;
+    }
     QS_TRY(qsi_consumer_priority_parse(priority_out, call->arguments, (*queue_out)->name, error));
     return check_exclusive(*queue_out, (call->flags & QS_EXCLUSIVE) != 0, error);
+}
+
+/* What noting how far it is takes in the journal at most. */
+static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_cursor_record record = {.group = consumer->tag};
+
+    return consumer->cursor != NULL && consumer->cursor->tracks ? qsi_cursor_record_bytes(&record)
+                                                                : 0;
+}
+
+/* Of a stream: where it begins.  May release the lock meanwhile, and then looks again.
+ * *cursor_out: the caller's, whatever is returned. */
+static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_name,
+                             const struct consume_call *call, struct store_queue **queue_io,
+                             struct stream_cursor **cursor_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    int64_t priority;
+
+    *cursor_out = NULL;
+    while ((*queue_io)->stream != NULL) {
+        uint64_t id = (*queue_io)->container.id;
+        if (*cursor_out == NULL) {
+            QS_TRY(qsi_stream_cursor_create(cursor_out, channel, *queue_io, call, error));
+        }
+        (*cursor_out)->stream_id = id;
+        QS_TRY(qsi_stream_cursor_start(*cursor_out, channel->store, *queue_io, call, error));
+        if (channel->closed) {
+            return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
+        }
+        QS_TRY(check_consume(channel, queue_name, call, queue_io, &priority, error));
+        if ((*queue_io)->container.id == id) {
+            return (*cursor_out)->tracks &&
+                           qsi_cursor_reserve((*queue_io)->stream, call->tag) != QS_OK
+                       ? qsi_fail(error, QS_ENOMEM, "cursor")
+                       : QS_OK;
+        }
+    }
+    return QS_OK;
+}
+
+/* The cursor is the consumer's from now on. */
+static void give_cursor(struct store_consumer *consumer, struct stream_cursor *cursor)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (cursor == NULL) {
+        return;
+    }
+    cursor->consumer = consumer;
+    consumer->cursor = cursor;
+    consumer->channel->reads_streams = true;
+    consumer->channel->tracking_bytes += tracking_bytes_of(consumer);
+}
+
+static qs_status make_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
+                               const struct consume_call *call,
+                               struct store_consumer **consumer_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_consumer *consumer = qsi_zalloc(sizeof *consumer);
+
+    if (consumer != NULL) {
+        consumer->channel = channel;
+        if (name_consumer(consumer, call->tag, queue_name) != QS_OK) {
+            qsi_free(consumer);
+            consumer = NULL;
+        }
+    }
+    *consumer_out = consumer;
+    return consumer != NULL ? QS_OK : qsi_fail(error, QS_ENOMEM, "consumer");
 }
 
 static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue_name,
@@ -155,23 +227,25 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
 {
     struct store_queue *queue;
     struct store_consumer *consumer;
+    struct stream_cursor *cursor = NULL;
     int64_t priority;
+    qs_status status;
 
     QS_TRY(check_consume(channel, queue_name, call, &queue, &priority, error));
-    consumer = qsi_zalloc(sizeof *consumer);
-    if (consumer == NULL) {
-        return qsi_fail(error, QS_ENOMEM, "consumer");
+    status = find_cursor(channel, queue_name, call, &queue, &cursor, error);
+    if (status == QS_OK) {
+        status = make_consumer(channel, queue->name, call, &consumer, error);
     }
-    consumer->channel = channel;
-    if (name_consumer(consumer, call->tag, queue->name) != QS_OK) {
-        qsi_free(consumer);
-        return qsi_fail(error, QS_ENOMEM, "consumer");
+    if (status != QS_OK) {
+        qsi_stream_cursor_destroy(cursor);
+        return status;
     }
+    give_cursor(consumer, cursor);
     consumer->priority = priority;
     consumer->no_ack = (call->flags & QS_NO_ACK) != 0;
     consumer->prefetch = consumer->no_ack ? 0 : channel->prefetch_new;
     qsi_list_push_back(&channel->consumers, &consumer->in_channel);
-    join_queue(queue, consumer, (call->flags & QS_EXCLUSIVE) != 0);
+    join_queue(queue, consumer, cursor == NULL && (call->flags & QS_EXCLUSIVE) != 0);
     memcpy(tag_out, consumer->tag.data, consumer->tag.bytes);
     tag_out[consumer->tag.bytes] = '\0';
     return QS_OK;
@@ -206,6 +280,7 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     }
     QS_DCHECK(qsi_list_is_empty(&queue->consumers) == (queue->consumer_count == 0));
     note_consumers(queue);
+    qsi_stream_note_consumers(store, queue);
     qsi_note_use(store, queue);
     if (queue->consumer_count > 0) {
         qsi_events_announce(store);
@@ -215,9 +290,15 @@ static void leave_queue(struct store_queue *queue, struct store_consumer *consum
     }
 }
 
-static void free_consumer_if_done(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex)
+void qsi_consumer_free_if_done(struct store_consumer *consumer)
 {
-    if (consumer->is_gone && consumer->unacked_count == 0) {
+    const struct stream_cursor *cursor = consumer->cursor;
+
+    QS_ASSERT_HELD(&consumer->channel->store->mutex);
+    if (consumer->is_gone && consumer->unacked_count == 0 &&
+        (cursor == NULL || (!cursor->is_reading && !cursor->is_acked))) {
+        consumer->channel->tracking_bytes -= tracking_bytes_of(consumer);
+        qsi_stream_cursor_destroy(consumer->cursor);
         qsi_chunk_unref(consumer->names);
         qsi_free(consumer);
     }
@@ -232,7 +313,7 @@ void qsi_drop_consumer(struct store_consumer *consumer)
         leave_queue(consumer->queue, consumer);
     }
     consumer->is_gone = true;
-    free_consumer_if_done(consumer);
+    qsi_consumer_free_if_done(consumer);
 }
 
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
@@ -242,7 +323,7 @@ void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
     QS_DCHECK(consumer->unacked_count >= count);
     consumer->unacked_count -= count;
     consumer->channel->consumed_count -= consumer->no_ack ? 0 : count;
-    free_consumer_if_done(consumer);
+    qsi_consumer_free_if_done(consumer);
 }
 
 void qsi_drop_consumers(struct qs_channel *channel)

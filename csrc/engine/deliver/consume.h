@@ -10,6 +10,9 @@ void qsi_drop_consumers(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex
 void qsi_consumer_settled(struct store_consumer *consumer, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* It is gone, and nothing refers to it any more. */
+void qsi_consumer_free_if_done(struct store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
+
 /* A message for the consumer, or about it, tells its names for as long as it is held. */
 void qsi_consumer_share_names(const struct store_consumer *consumer, qs_message *message);
 /* Behind the others of its priority, before those of lower ones. */

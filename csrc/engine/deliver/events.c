@@ -13,6 +13,7 @@
 #include "returns.h"
 #include "settle.h"
 #include "store.h"
+#include "stream_deliver.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -163,10 +164,12 @@ static void note_delivery(struct store_consumer *consumer) QSI_REQUIRES(qsi_stor
 /* A message for the first of the channel's consumers that may have one; its body may be left to be
  * read.  May release the lock meanwhile.  QS_EEMPTY: no consumer can have a message. */
 static qs_status deliver_next(struct qs_channel *channel, struct store_consumer **consumer_out,
-                              qs_message *message_out, struct qsi_body *body_out,
+                              qs_message *message_out, struct delivery *delivery_out,
                               enum qsi_wait wait, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct store_consumer *consumer = NULL;
+
+    delivery_out->is_of_stream = false;
 
     /* Others may take the message, or delete the queue, while room is made or the message is
      * brought from the disk. */
@@ -188,8 +191,13 @@ static qs_status deliver_next(struct qs_channel *channel, struct store_consumer 
         if (qsi_unacked_reserve(&channel->unacked, 1) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delivery");
         }
-        status = qsi_deliver_one(channel, consumer->queue, consumer, message_out, body_out,
-                                 &released, wait, error);
+        if (QS_UNLIKELY(consumer->cursor != NULL)) {
+            status =
+                qsi_stream_deliver_one(consumer, message_out, delivery_out, &released, wait, error);
+        } else {
+            status = qsi_deliver_one(channel, consumer->queue, consumer, message_out,
+                                     &delivery_out->body, &released, wait, error);
+        }
         if (status == QS_EEMPTY) {
             /* All of them had expired: perhaps another consumer has some. */
             released = true;
@@ -207,11 +215,11 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
 {
     struct qs_store *store = channel->store;
     struct store_consumer *consumer = NULL;
-    struct qsi_body body;
+    struct delivery delivery;
     qs_status status;
     bool no_ack;
 
-    QS_TRY(deliver_next(channel, &consumer, &event->message, &body, wait, error));
+    QS_TRY(deliver_next(channel, &consumer, &event->message, &delivery, wait, error));
     no_ack = consumer->no_ack;
     note_delivery(consumer);
     event->kind = QS_EVENT_DELIVERY;
@@ -222,18 +230,26 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
         qs_message_release(&event->message);
         return status;
     }
-    if (body.kind != QSI_BODY_EMBEDDED) {
+    if (delivery.body.kind != QSI_BODY_EMBEDDED) {
         uint32_t reader = qsi_reader_begin(store);
         qsi_store_unlock(store);
-        status = qsi_deliver_body(store, &event->message, &body, error);
+        status = qsi_deliver_body(store, &event->message, &delivery.body, error);
         qsi_store_lock(store);
         qsi_reader_end(store, reader);
+    }
+    if (QS_UNLIKELY(delivery.is_of_stream) && status == QS_OK) {
+        status = qsi_stream_tell_offset(&event->message, delivery.offset, error);
     }
     if (status == QS_OK && no_ack && !channel->closed) {
         qsi_settle_no_ack(channel, event->message.delivery_tag, event->message.delivery_tag, wait);
     }
     if (status != QS_OK) {
-        qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
+        if (delivery.is_of_stream) {
+            qsi_stream_take_back(channel, event->message.delivery_tag,
+                                 status == QS_ECORRUPT ? QSI_STREAM_LOST : QSI_STREAM_COMES_AGAIN);
+        } else {
+            qsi_withhold_tags(channel, event->message.delivery_tag, event->message.delivery_tag);
+        }
         qs_message_release(&event->message);
     }
     return status;
@@ -256,6 +272,24 @@ static qs_status poll_event(struct qs_channel *channel, uint32_t kinds, qs_event
                                             : QS_EEMPTY;
 }
 
+/* Messages of a stream are on their way to the disk: somebody hurries, or does it here.  True: they
+ * are durable now. */
+static bool await_rows(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qs_store *store = channel->store;
+    uint64_t lsn = (kinds & QS_EVENT_DELIVERY) != 0 ? qsi_streams_awaited_lsn(channel) : 0;
+
+    if (lsn == 0) {
+        return false;
+    }
+    if (store->options.background) {
+        qsi_commit_hurry(store);
+        return false;
+    }
+    return qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK;
+}
+
 /* Without threads of its own, a store commits when somebody waits for it. */
 static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t timeout_ns)
     QSI_REQUIRES(qsi_store_mutex)
@@ -268,6 +302,9 @@ static void wait_for_event(struct qs_channel *channel, uint32_t kinds, uint64_t 
         if (qsi_commit_wait(store, lsn, timeout_ns, NULL) == QS_OK) {
             return;
         }
+    }
+    if (await_rows(channel, kinds, timeout_ns)) {
+        return;
     }
     channel->waits = (kinds & QS_EVENT_DELIVERY) != 0;
     store->events.waiters += 1;

@@ -11,6 +11,7 @@
 #include "queue_life.h"
 #include "queue_take.h"
 #include "record.h"
+#include "stream_deliver.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -155,6 +156,12 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
     uint32_t count;
 
     QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
+    if (QS_UNLIKELY(extent->segment == NULL)) {
+        qsi_stream_settled(extent, tags,
+                           settling->kind == QSI_SETTLE_ACK ? QSI_STREAM_ACKED
+                                                            : QSI_STREAM_COMES_AGAIN);
+        return;
+    }
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
     }
@@ -191,8 +198,10 @@ uint64_t qsi_settle_bytes(const struct qs_channel *channel, uint64_t first_tag, 
                           uint8_t kind)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
-    return qsi_settle_record_bytes(kind) *
-           qsi_unacked_stretches(&channel->unacked, first_tag, last_tag, qsi_settle_requeues(kind));
+    return qsi_settle_record_bytes(kind) * qsi_unacked_stretches(&channel->unacked, first_tag,
+                                                                 last_tag,
+                                                                 qsi_settle_requeues(kind)) +
+           channel->tracking_bytes;
 }
 
 uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
@@ -203,6 +212,9 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
     QS_ASSERT_HELD(&channel->store->mutex);
     qsi_unacked_take(&channel->unacked, first_tag, last_tag, settle_extent, &settling);
     flush_range(&settling);
+    if (QS_UNLIKELY(!qsi_list_is_empty(&channel->acked_cursors))) {
+        settling.record_count += qsi_stream_note_acked(channel, chunk);
+    }
     if (qsi_settle_requeues(kind) || channel->prefetch_channel > 0) {
         qsi_events_announce(channel->store);
     }
@@ -322,6 +334,9 @@ static void make_room_of_withheld(void *context, const struct qsi_extent *extent
 {
     QS_DCHECK(tags != 0 && (tags & extent->outstanding) == 0);
     (void)context;
+    if (extent->segment == NULL) {
+        qsi_stream_withheld(extent, tags);
+    }
     if (extent->consumer != NULL) {
         qsi_consumer_settled(extent->consumer, qsi_popcount(tags));
     }
@@ -342,6 +357,10 @@ static void hand_back_extent(void *context, const struct qsi_extent *extent, uin
     uint64_t mask = qsi_extent_mask(extent, tags);
 
     QS_DCHECK(tags != 0 && (tags & (extent->outstanding | extent->withheld)) == 0);
+    if (extent->segment == NULL) {
+        qsi_stream_hand_back(extent, tags);
+        return;
+    }
     if (queue->deleted) {
         qsi_container_settle(extent->container, extent->segment, qsi_extent_word(extent), mask);
         qsi_free_queue_if_done(queue);

@@ -11,6 +11,7 @@
 #include "queue_take.h"
 #include "record.h"
 #include "settle.h"
+#include "stream_deliver.h"
 #include "thread_safety.h"
 
 /* ---- the verbs ---- */
@@ -104,6 +105,9 @@ static qs_status settle(struct qs_channel *channel, uint64_t tag, bool multiple,
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(tags_of(channel, tag, multiple, &first, &last, error));
+        if (kind != QSI_SETTLE_ACK) {
+            QS_TRY(qsi_stream_refuse_nack(channel, first, last, error));
+        }
         if (channel->tx_selected) {
             return buffer_settle(channel, first, last, kind, due_us, error);
         }
@@ -174,6 +178,9 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
+        if (kind != QSI_SETTLE_ACK && kind != QSI_SETTLE_REQUEUE) {
+            QS_TRY(qsi_stream_refuse_nack(channel, first_tag, last_tag, error));
+        }
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         bytes +=
             channel->tx_settles.bytes / sizeof(struct tx_settle) * qsi_settle_record_bytes(kind);
@@ -226,6 +233,17 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
             : settle_range(channel, first_tag, last_tag, kind, due_us, wait, error));
 }
 
+/* RabbitMQ fails over this, and a stream takes nothing back. */
+static qs_status refuse_recover(const struct qs_channel *channel, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_unacked_find_stream(&channel->unacked, 1, channel->unacked.last_tag) == NULL
+               ? QS_OK
+               : qsi_fail(
+                     error, QS_PRECONDITION_FAILED,
+                     "basic.recover not supported while messages of streams are unacknowledged");
+}
+
 /* Not part of a transaction, as in RabbitMQ: what one has settled stays with it, all else is
  * requeued at once. */
 static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -239,6 +257,7 @@ static qs_status recover(struct qs_channel *channel, qs_error *error) QSI_REQUIR
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
+        QS_TRY(refuse_recover(channel, error));
         bytes = qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
         /* What a transaction has settled may divide a stretch. */
         bytes += channel->tx_settles.bytes / sizeof(struct tx_settle) * QSI_SETTLE_BYTES;

@@ -11,6 +11,7 @@
 #include "enter.h"
 #include "error.h"
 #include "event_fd.h"
+#include "stream_cursor.h"
 #include "turns.h"
 #include "wake.h"
 
@@ -71,6 +72,9 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
     }
     if ((kinds & QS_EVENT_ACK) != 0 &&
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
+        qsi_commit_hurry(store);
+    }
+    if ((kinds & QS_EVENT_DELIVERY) != 0 && qsi_streams_awaited_lsn(channel) != 0) {
         qsi_commit_hurry(store);
     }
     return QS_OK;

@@ -142,6 +142,7 @@ static qs_status make_stream(struct qs_store *store, struct store_queue *queue, 
     if (queue->stream == NULL) {
         return qsi_fail(error, QS_ENOMEM, "stream '%.*s'", QSI_NAME(queue->name));
     }
+    queue->stream->queue = queue;
     queue->messages = &queue->stream->log.container;
     return QS_OK;
 }
@@ -261,11 +262,15 @@ static void cancel_consumers(struct store_queue *queue) QSI_REQUIRES(qsi_store_m
     }
     queue->consumer_count = 0;
     queue->active = NULL;
+    if (queue->stream != NULL) {
+        qsi_list_remove(&queue->stream->in_consumed);
+    }
 }
 
 void qsi_free_queue_if_done(struct store_queue *queue)
 {
-    if (queue->deleted && qsi_queue_out_count(&queue->core) == 0 && queue->jobs == 0) {
+    if (queue->deleted && qsi_queue_out_count(&queue->core) == 0 && queue->jobs == 0 &&
+        (queue->stream == NULL || queue->stream->out_count == 0)) {
         qsi_free_queue(queue);
     }
 }

@@ -99,6 +99,7 @@ struct qsi_events {
     uint32_t armed_count;               /* channels whose eventfd is to be signalled: armed.c */
     struct qsi_list armed_for_changes;  /* of those: whatever happens, to any channel */
     struct qsi_list armed_for_confirms; /* of those: that published what is not durable yet */
+    struct qsi_list consumed_streams;   /* store_stream.in_consumed */
 };
 
 /* What the open found. */

@@ -12,6 +12,7 @@
 #include "unacked.h"
 
 struct store_queue;
+struct stream_cursor;
 #define GUARDED QSI_GUARDED_BY(qsi_store_mutex)
 struct store_consumer {
     struct qsi_list in_channel GUARDED;
@@ -25,6 +26,7 @@ struct store_consumer {
     bool is_gone GUARDED;      /* in no list any more; freed with its last unacked message */
     uint32_t prefetch GUARDED; /* 0: unlimited */
     uint64_t unacked_count GUARDED;
+    struct stream_cursor *cursor; /* of a stream's consumer (stream_cursor.h); NULL: of a queue's */
     /* what the two point into; deliveries share it, and the queue may go first */
     struct qsi_chunk *names;
     struct qsi_slice tag, queue_name;
@@ -93,6 +95,11 @@ struct qs_channel {
     struct qsi_list in_changes GUARDED, in_confirms GUARDED; /* of the store's armed channels */
     /* the event loop's, which closes it after the channel; QSI_NO_EVENT_FD: none asked for it */
     int event_fd GUARDED;
+    bool reads_streams GUARDED; /* it has, or had, a consumer of a stream */
+    /* Consumers of streams whose progress is to be noted: stream_cursor.in_acked.  The records take
+     * as many bytes as this at most. */
+    struct qsi_list acked_cursors GUARDED;
+    uint64_t tracking_bytes GUARDED;
     bool has_aside GUARDED;       /* segments were set aside for it */
     uint64_t counted_lsn GUARDED; /* of deliveries that count, and are not written yet; 0: none */
     bool tx_selected GUARDED;

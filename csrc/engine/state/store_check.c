@@ -72,6 +72,8 @@ static void check_queue(struct store_queue *queue, struct tally *tally)
     QS_DCHECK(queue->container.next_seq == 0 || queue->container.ram_count == 0);
     QS_DCHECK(queue->stream->durable_next <= queue->messages->next_seq);
     QS_DCHECK(queue->stream->marked_next <= queue->messages->next_seq);
+    QS_DCHECK((queue->consumer_count == 0) == qsi_list_is_empty(&queue->stream->in_consumed));
+    tally->out += queue->stream->out_count;
     qsi_stream_check(&queue->stream->log);
 }
 
@@ -90,6 +92,7 @@ static void check_queues(struct qs_store *store, struct tally *tally) QSI_REQUIR
         struct store_queue *queue = QSI_LIST_OWNER(node, struct store_queue, in_deleted);
         QS_DCHECK(queue->deleted && qsi_queue_ready_count(&queue->core) == 0);
         tally->out += qsi_queue_out_count(&queue->core);
+        tally->out += queue->stream != NULL ? queue->stream->out_count : 0;
     }
 }
 

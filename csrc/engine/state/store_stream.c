@@ -36,6 +36,7 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
         qsi_free(stream);
         return NULL;
     }
+    qsi_list_init(&stream->in_consumed);
     return stream;
 }
 
@@ -52,6 +53,7 @@ void qsi_store_stream_destroy(struct store_stream *stream)
     }
     qsi_map_fini(&stream->cursors);
     qsi_container_fini(&stream->log.container);
+    qsi_list_remove(&stream->in_consumed);
     qsi_free(stream);
 }
 
@@ -120,7 +122,9 @@ uint64_t qsi_stream_durable_next(const struct qs_store *store, struct store_stre
     if (durable >= appended) {
         stream->durable_next = next;
     } else if (durable >= stream->marked_lsn) {
-        stream->durable_next = stream->marked_next;
+        /* The mark may be from before somebody saw everything durable. */
+        stream->durable_next =
+            stream->marked_next > stream->durable_next ? stream->marked_next : stream->durable_next;
         stream->marked_next = next;
         stream->marked_lsn = appended;
     }

@@ -1,7 +1,7 @@
 /* A stream of the store: a log, and how far the groups of its readers are.
  *
  * To all that takes, settles, expires or counts messages a stream is a queue that stays empty: its
- * messages are in the log, and nobody takes them. */
+ * messages are in the log, and nobody takes them.  Its consumers have cursors (stream_cursor.h). */
 #ifndef QSI_STORE_STREAM_H
 #define QSI_STORE_STREAM_H
 
@@ -26,6 +26,9 @@ struct store_stream {
     /* Readers get what is below durable_next; what is below marked_next is durable when marked_lsn
      * is. */
     uint64_t durable_next, marked_next, marked_lsn;
+    struct store_queue *queue;   /* whose stream it is */
+    struct qsi_list in_consumed; /* of the store's streams with consumers */
+    uint64_t out_count;          /* delivered to consumers and not acknowledged */
 };
 
 /* Readers never get what is not durable: after a crash other messages would have its offsets, and

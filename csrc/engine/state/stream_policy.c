@@ -253,15 +253,17 @@ qs_status qsi_stream_start_parse(struct qsi_stream_start_spec *start_out,
 {
     struct qsi_field field;
     struct qsi_number number;
+    bool is_word;
 
     *start_out = (struct qsi_stream_start_spec){.at = QSI_START_NEXT};
     if (!qsi_table_find(arguments, QSI_SLICE_LITERAL(OFFSET), &field)) {
         return QS_OK;
     }
-    if (field.type == 'S' && parse_word(field.value, now_us, start_out)) {
+    is_word = field.type == 'S' || field.type == 'x';
+    if (is_word && parse_word(field.value, now_us, start_out)) {
         return QS_OK;
     }
-    if (field.type == 'S' || !qsi_field_integer(&field, &number)) {
+    if (is_word || !qsi_field_integer(&field, &number)) {
         return invalid(OFFSET, queue,
                        "'first', 'last', 'next', an offset, a timestamp, or a time before now such "
                        "as '1h' is needed",

@@ -5,6 +5,7 @@
 #include "armed.h"
 #include "check.h"
 #include "priorities.h"
+#include "stream_cursor.h"
 #include "thread_safety.h"
 
 /* A full channel holds up its no-ack consumers as well, though what they get does not count: as
@@ -24,7 +25,9 @@ bool qsi_consumer_can_take(const struct store_consumer *consumer)
     const struct store_queue *queue = consumer->queue;
 
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return queue != NULL && qsi_has_ready(queue) &&
+    return queue != NULL &&
+           (QS_LIKELY(consumer->cursor == NULL) ? qsi_has_ready(queue)
+                                                : qsi_stream_cursor_has_next(consumer)) &&
            (queue->active == NULL || queue->active == consumer) && qsi_consumer_has_room(consumer);
 }
 
@@ -36,8 +39,8 @@ bool qsi_is_turn_of(const struct store_consumer *consumer)
 
     QS_DCHECK(queue != NULL && !queue->deleted);
     QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    if (queue->active == consumer) {
-        return true;
+    if (queue->active == consumer || consumer->cursor != NULL) {
+        return true; /* nobody else has a message of a cursor */
     }
     for (struct qsi_list *node = queue->consumers.next; node != &consumer->in_queue;
          node = node->next) {

@@ -198,6 +198,9 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
 static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    if (queue->stream != NULL) { /* RabbitMQ asks neither of a stream */
+        return QS_OK;
+    }
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
         return qsi_fail(error, QS_PRECONDITION_FAILED, "queue '%.*s' in use",
                         QSI_NAME(queue->name));

@@ -39,11 +39,15 @@ typedef struct qs_queue_status {
     uint64_t ram_bytes, disk_bytes;
     double target_ram_count;          /* infinity: no limit */
     double ingress_rate, egress_rate; /* messages a second */
-    bool durable, exclusive, auto_delete, lazy;
+    bool durable, exclusive, auto_delete, lazy, stream;
+    uint64_t first, next; /* of a stream: the offsets that there are, [first, next) */
+    uint64_t segments;    /* of a stream: files, and the one that grows */
 } qs_queue_status;
 
 /* qs_store_queue_status - counts and rates of one queue.
  *
+ * Of a stream messages_ready is how many it keeps, alpha of them in memory and delta in files
+ * alone, and messages_unacked how many its consumers have not acknowledged.
  * Returns: QS_NOT_FOUND (no channel is closed by it)
  * Blocks:  of a lazy queue, until what was published has left memory */
 QS_API QS_MUST_CHECK qs_status qs_store_queue_status(qs_store *store, qs_slice queue,
@@ -93,7 +97,7 @@ QS_API QS_MUST_CHECK qs_status qs_store_visit_bindings(
 /* qs_store_browse - the next messages of a queue, ready, unacked and delayed, as a record batch.
  *
  * Nothing is delivered, no count changes, no file is written; a store that is open for reading only
- * has this in place of channels.
+ * has this in place of channels.  Of a stream: what is durable, and the sequence is the offset.
  * Columns: those of qs_channel_get_batch with "sequence" (uint64) in place of "delivery_tag", and
  * "unacked" and "delayed" (bool) behind them.
  * In-out:  position_io  where to begin, 0 at first; then where to go on, after an error as well.

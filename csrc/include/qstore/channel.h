@@ -337,11 +337,15 @@ QS_API QS_MUST_CHECK qs_status qs_channel_qos(qs_channel *channel, uint32_t pref
  * channel asks or not.
  * In:      consumer_tag  "": made up
  *          flags         QS_NO_ACK, QS_EXCLUSIVE
- *          arguments     x-priority; others mean nothing
+ *          arguments     x-priority; of a stream x-stream-offset, x-stream-filter,
+ *                        x-stream-match-unfiltered, x-stream-automatic-offset-tracking
+ *                        (docs/STREAMS.md); others mean nothing
  * Out:     tag_out       the consumer's tag, NUL-terminated
  * Returns: QS_NOT_ALLOWED (the channel has that tag), QS_NOT_FOUND, QS_RESOURCE_LOCKED,
- *          QS_PRECONDITION_FAILED (x-priority is no whole number), QS_ACCESS_REFUSED (exclusive
- *          use) */
+ *          QS_PRECONDITION_FAILED (x-priority is no whole number; of a stream also: no prefetch, a
+ *          wrong argument), QS_ACCESS_REFUSED (exclusive use), QS_NOT_IMPLEMENTED (QS_NO_ACK of a
+ *          stream), QS_ECORRUPT and QS_EIO (where a stream is to begin cannot be read)
+ * Blocks:  of a stream, to read an index and one block at most */
 QS_API QS_MUST_CHECK qs_status qs_channel_consume(qs_channel *channel, qs_slice queue,
                                                   qs_slice consumer_tag, uint32_t flags,
                                                   qs_slice arguments, char tag_out[256],

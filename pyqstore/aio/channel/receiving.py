@@ -260,9 +260,16 @@ class Receiving(Handle):
         return await self._receiver.next_message(consumer, seconds)
 
     def consume(
-        self, queue: str, *, auto_ack: bool = False, inactivity_timeout: float | None = None
+        self,
+        queue: str,
+        *,
+        auto_ack: bool = False,
+        inactivity_timeout: float | None = None,
+        consumer_tag: str = "",
+        arguments: Arguments | None = None,
     ) -> Messages:
         """Iterate the messages of ``queue`` as they come: ``async for message in ...``.
+        ``consumer_tag`` and ``arguments``: as of :meth:`basic_consume`.
 
         The iteration ends when no message came for ``inactivity_timeout`` seconds (None: never), or
         when the queue was deleted.  The consumer is registered by the first step, and cancelled
@@ -273,4 +280,5 @@ class Receiving(Handle):
         Messages that were handed out and not acknowledged stay so until the channel closes; but
         when an exception leaves the ``async with`` block, the one in hand is requeued.
         """
-        return Messages(self, queue, auto_ack, check_timeout(inactivity_timeout))
+        seconds = check_timeout(inactivity_timeout)
+        return Messages(self, queue, auto_ack, seconds, consumer_tag, arguments)

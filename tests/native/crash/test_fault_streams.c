@@ -159,6 +159,7 @@ static const struct operation operations[] = {
     {"publish a large batch", true, false, NULL, publish_large_batch},
     {"transact", false, false, NULL, log_transact},
     {"commit an offset", false, false, NULL, log_commit_cursor},
+    {"consume and ack", false, false, NULL, log_consume},
     {"flush", true, false, publish_to_each, flush},
     {"flush and seal", true, false, fill_segments, flush},
     {"flush behind a checkpoint", true, false, checkpoint_and_publish, flush},

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #define LOG_STREAMS 3
-#define LOG_GROUPS 2
+#define LOG_GROUPS 3      /* the last one is a consumer that notes how far it is */
 #define LOG_LIVES_MAX 64  /* of a stream: it is deleted and declared again */
 #define LOG_OPS_MAX 4000  /* calls of one generation */
 #define LOG_LARGE_ROWS 40 /* of up to 3,000 bytes: a batch that is a block by itself */
@@ -158,6 +158,7 @@ void log_publish(struct log_work *work);
 void log_publish_batch(struct log_work *work, uint32_t only, uint32_t rows, bool is_large);
 void log_transact(struct log_work *work);
 void log_commit_cursor(struct log_work *work);
+void log_consume(struct log_work *work);
 void log_declare(struct log_work *work, uint32_t stream);
 void log_delete(struct log_work *work, uint32_t stream);
 void log_sync(struct log_work *work);

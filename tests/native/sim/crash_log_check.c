@@ -102,7 +102,7 @@ static void see_rows(struct check *check, uint32_t stream)
 
 static void see_stream(struct check *check, uint32_t stream)
 {
-    static const char *const groups[LOG_GROUPS] = {"a", "b"};
+    static const char *const groups[LOG_GROUPS] = {"a", "b", "c"};
     struct seen *seen = &check->streams[stream];
 
     seen->is_there =

@@ -107,8 +107,8 @@ void log_publish_any_batch(struct log_work *work)
 static qs_status commit_offset(struct log_work *work, struct log_state *state, qs_channel *channel,
                                uint32_t stream)
 {
-    static const char *const groups[LOG_GROUPS] = {"a", "b"};
-    uint32_t group = log_below(work, LOG_GROUPS);
+    static const char *const groups[] = {"a", "b"};
+    uint32_t group = log_below(work, LOG_GROUPS - 1);
     uint64_t offset = log_below(work, 1000);
 
     state->streams[stream].cursors[group] = offset;

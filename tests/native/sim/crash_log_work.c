@@ -361,8 +361,10 @@ void log_work_once(struct log_work *work)
         log_publish_any_batch(work);
     } else if (ticket < 50) {
         log_transact(work);
-    } else if (ticket < 56) {
+    } else if (ticket < 53) {
         log_commit_cursor(work);
+    } else if (ticket < 56) {
+        log_consume(work);
     } else if (ticket < 60) {
         log_get(work);
     } else if (ticket < 68) {

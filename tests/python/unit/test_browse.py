@@ -255,3 +255,24 @@ def test_browse_tells_of_a_missing_segment_and_shows_what_is_around_it(path: Pat
         assert len(next(batches)) == 512
         with pytest.raises(pyqstore.StoreCorrupt):
             next(batches)
+
+
+def test_browse_shows_a_stream_by_offset(path: Path) -> None:
+    with pyqstore.open(path) as store:
+        events = store.stream("events")
+        for number in range(40):
+            events.publish(b"%d" % number + b"." * (5000 if number % 10 == 3 else 0), key="k")
+            if number == 20:
+                store.checkpoint()  # what is before lies in a block
+        (batch,) = store.browse("events")
+        assert batch["sequence"].to_pylist() == list(range(40))
+        assert batch["routing_key"].to_pylist() == ["k"] * 40
+        assert [body.split(b".")[0] for body in batch["body"].to_pylist()] == [
+            b"%d" % number for number in range(40)
+        ]
+        assert bodies(store, "events", start=38) == [b"38", b"39"]
+        assert bodies(store, "events", start=40) == []
+        assert bodies(store, "events", start=19, limit=3) == [b"19", b"20", b"21"]
+        assert store.queue_status("events")["messages_ready"] == 40
+    with pyqstore.open(path, read_only=True) as store:
+        assert len(bodies(store, "events")) == 40

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,61 @@ def test_dump_of_a_paged_queue_takes_constant_memory(path: Path) -> None:
         return int(done.stderr)
 
     assert peak(80_000) - peak(1000) < 40_000  # KiB, of 240 MB of messages
+
+
+# ---- streams ----
+
+
+@pytest.fixture
+def streamed(path: Path) -> tuple[Path, datetime.datetime]:
+    """A stream of 100 messages, of which 50 were published before the time."""
+    with pyqstore.open(path) as store:
+        events = store.stream("events", segment_bytes=4096)
+        for number in range(50):
+            events.publish(b"%d" % number, key="eu", headers={"padding": "." * 3000})
+        store.checkpoint()
+        time.sleep(0.01)
+        middle = datetime.datetime.now(datetime.UTC)
+        time.sleep(0.01)
+        for number in range(50, 100):
+            events.publish(b"%d" % number)
+    return path, middle
+
+
+def test_inspect_tells_of_a_stream(streamed: tuple[Path, datetime.datetime]) -> None:
+    report: dict[str, Any] = json.loads(output("inspect", streamed[0], "--json"))
+    status = report["queues"]["events"]
+    assert status["stream"] is True
+    assert (status["first"], status["next"], status["messages_ready"]) == (0, 100, 100)
+    assert status["alpha"] + status["delta"] == 100
+    assert status["segments"] >= 1
+    assert status["disk_bytes"] > 0
+    assert report["files"]["streams"] == status["segments"]
+    text = output("inspect", streamed[0])
+    assert "events (stream)" in text
+    assert "segments" in text
+
+
+def test_dump_of_a_stream_between_offsets_and_times(
+    streamed: tuple[Path, datetime.datetime],
+) -> None:
+    path, middle = streamed
+
+    def dumped(*arguments: object) -> list[tuple[int, str]]:
+        lines = map(json.loads, output("dump", path, "events", *arguments).splitlines())
+        return [(line["offset"], line["body"]) for line in lines]
+
+    everything = [(number, str(number)) for number in range(100)]
+    assert dumped() == everything
+    assert dumped("--from", 10, "--to", 12) == everything[10:12]
+    assert dumped("--from", middle.isoformat()) == everything[50:]
+    assert dumped("--to", middle.isoformat(), "--limit", 7) == everything[:7]
+    assert dumped("--from", middle.isoformat(), "--to", 60) == everything[50:60]
+    assert dumped("--from", 100) == dumped("--to", 0) == []
+    assert run("dump", path, "events", "--from", "yesterday").returncode == 2
+
+
+def test_dump_of_a_queue_has_no_offsets(filled: Path) -> None:
+    done = run("dump", filled, "q", "--from", 3)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is no stream" in done.stderr

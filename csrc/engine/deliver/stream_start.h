@@ -1,0 +1,16 @@
+/* Where one begins to read a stream. */
+#ifndef QSI_STREAM_START_H
+#define QSI_STREAM_START_H
+
+#include "store_stream.h"
+#include "stream_policy.h"
+#include "thread_safety.h"
+
+/* May release the lock meanwhile, to read an index and one block at most; the stream may be gone
+ * afterwards.  An offset that was dropped is the first one there is.
+ * QS_ECORRUPT, QS_EIO, QS_ENOMEM */
+qs_status qsi_stream_find_start(struct qs_store *store, struct store_queue *queue,
+                                const struct qsi_stream_start_spec *start, uint64_t *offset_out,
+                                qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
+#endif

@@ -1,0 +1,566 @@
+/* Consumers of streams: they hold a cursor and a prefetch; an ack gives room, and takes nothing. */
+#include "qstore/alloc.h"
+
+#include "engine_fixture.h"
+#include "properties.h"
+#include "qs_test_fields.h"
+
+#include <inttypes.h>
+
+static void declare_stream(struct engine *engine, const char *name)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+
+    qs_test_put_text(&arguments, "x-queue-type", "stream");
+    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(name), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+}
+
+/* From now on a checkpoint carries little itself. */
+static void write_files(struct engine *engine)
+{
+    engine_close(engine);
+    engine->options.checkpoint_bytes = 1u << 20;
+    engine_open(engine);
+}
+
+static void fill(struct engine *engine, const char *name, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to; i++) {
+        char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
+        publish(engine, name, body);
+        free(body);
+    }
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+}
+
+static void put_flag(struct qs_test_fields *fields, const char *name)
+{
+    qs_test_put_name(fields, name, 't');
+    fields->bytes[fields->used++] = 1;
+}
+
+static qs_status try_consume(qs_channel *channel, const char *name, const char *tag, uint32_t flags,
+                             const struct qs_test_fields *arguments)
+{
+    char made[256];
+    qs_error error;
+
+    return qs_channel_consume(channel, text(name), text(tag), flags,
+                              qs_test_fields_slice(arguments), made, &error);
+}
+
+static void consume_from(struct engine *engine, const char *name, const char *tag, int64_t offset,
+                         uint32_t prefetch)
+{
+    struct qs_test_fields arguments = {.used = 0};
+
+    qs_test_put_long(&arguments, "x-stream-offset", offset);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, name, tag, 0, &arguments));
+}
+
+static qs_status next(qs_channel *channel, qs_event *event)
+{
+    qs_error error;
+
+    return qs_channel_next_event(channel, QS_EVENT_DELIVERY | QS_EVENT_CANCEL, 0, event, &error);
+}
+
+static uint64_t offset_of(const qs_message *message)
+{
+    struct qsi_slice headers =
+        qsi_properties_headers(message->properties.data, (uint32_t)message->properties.bytes);
+    struct qsi_field field;
+    struct qsi_number number;
+
+    QS_CHECK(qsi_table_find(headers, QSI_SLICE_LITERAL("x-stream-offset"), &field));
+    QS_CHECK(field.type == 'l' && qsi_field_integer(&field, &number));
+    return number.bits;
+}
+
+/* The next message is that of the offset.  Returns its tag. */
+static uint64_t expect(qs_channel *channel, const char *tag, uint64_t offset)
+{
+    qs_event event;
+    uint64_t delivery_tag;
+    char *body = make_body(offset % 7 == 3 ? 5000 : 40, (uint32_t)offset);
+
+    QS_CHECK_OK(next(channel, &event));
+    QS_CHECK(event.kind == QS_EVENT_DELIVERY && !event.message.redelivered);
+    if (offset_of(&event.message) != offset) {
+        fprintf(stderr, "offset %" PRIu64 " in place of %" PRIu64 "\n", offset_of(&event.message),
+                offset);
+    }
+    QS_CHECK(offset_of(&event.message) == offset && holds(event.message.body, body));
+    QS_CHECK(holds(event.message.consumer_tag, tag));
+    delivery_tag = event.message.delivery_tag;
+    qs_message_release(&event.message);
+    free(body);
+    return delivery_tag;
+}
+
+static void expect_nothing(qs_channel *channel)
+{
+    qs_event event;
+
+    QS_CHECK_STATUS(QS_EEMPTY, next(channel, &event));
+}
+
+static void expect_all(struct engine *engine, const char *tag, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to; i++) {
+        ack(engine, expect(engine->channel, tag, i), 0);
+    }
+    expect_nothing(engine->channel);
+}
+
+static void test_prefetch_is_credit_and_an_ack_takes_nothing(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 10);
+    consume_from(engine, "s", "c", 0, 2);
+    QS_CHECK(expect(engine->channel, "c", 0) == 1);
+    QS_CHECK(expect(engine->channel, "c", 1) == 2);
+    expect_nothing(engine->channel);
+    check_counts(engine, "s", 10, 2);
+    ack(engine, 2, 0); /* any of them gives room */
+    QS_CHECK(expect(engine->channel, "c", 2) == 3);
+    expect_nothing(engine->channel);
+    ack(engine, 3, QS_MULTIPLE);
+    check_counts(engine, "s", 10, 0);
+    expect_all(engine, "c", 3, 10);
+    fill(engine, "s", 10, 12);
+    expect_all(engine, "c", 10, 12);
+    check_counts(engine, "s", 12, 0);
+}
+
+static void test_consumers_read_one_copy_from_files_and_from_memory(struct engine *engine)
+{
+    write_files(engine);
+    declare_stream(engine, "s");
+    for (int i = 0; i < 4; i++) {
+        fill(engine, "s", (uint64_t)i * 50, (uint64_t)i * 50 + 50);
+        QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    }
+    fill(engine, "s", 200, 230);
+    engine_reopen(engine); /* nothing of the files is in memory */
+    fill(engine, "s", 230, 260);
+    consume_from(engine, "s", "c", 0, 1000);
+    expect_all(engine, "c", 0, 260);
+    consume_from(engine, "s", "d", 255, 1000);
+    expect_all(engine, "d", 255, 260);
+    consume_from(engine, "s", "e", 300, 1000); /* it waits for that one */
+    fill(engine, "s", 260, 261);
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("c"), QS_ERROR));
+    expect_all(engine, "d", 260, 261);
+}
+
+static void test_a_call_that_must_not_wait_reads_no_file(struct engine *engine)
+{
+    qs_event event;
+    qs_error error;
+    uint32_t kinds = QS_EVENT_DELIVERY | QS_NO_WAIT;
+
+    write_files(engine);
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 200);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    consume_from(engine, "s", "c", 1, 100);
+    QS_CHECK_STATUS(QS_EWOULDBLOCK,
+                    qs_channel_next_event(engine->channel, kinds, 0, &event, &error));
+    expect(engine->channel, "c", 1); /* the whole block is there now */
+    QS_CHECK_OK(qs_channel_next_event(engine->channel, kinds, 0, &event, &error));
+    QS_CHECK(offset_of(&event.message) == 2);
+    qs_message_release(&event.message);
+}
+
+static void test_consumers_never_get_what_is_not_durable(struct engine *engine)
+{
+    qs_event event;
+
+    engine_close(engine);
+    engine->options.background = false;
+    engine_open(engine);
+    declare_stream(engine, "s");
+    consume_from(engine, "s", "c", 0, 10);
+    for (uint32_t i = 0; i < 3; i++) {
+        char *body = make_body(40, i);
+        publish(engine, "s", body);
+        free(body);
+    }
+    expect_nothing(engine->channel);
+    /* Who waits commits, if nobody else does. */
+    QS_CHECK_OK(
+        qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, QS_FOREVER, &event, QS_ERROR));
+    QS_CHECK(offset_of(&event.message) == 0);
+    qs_message_release(&event.message);
+    expect(engine->channel, "c", 1);
+    engine_close(engine);
+    engine->options.background = true;
+    engine_open(engine);
+}
+
+/* Readers at the end of a stream waited for a commit that had nothing of theirs. */
+static void test_what_was_durable_stays_so_when_others_publish(struct engine *engine)
+{
+    engine_close(engine);
+    engine->options.background = false;
+    engine_open(engine);
+    declare_stream(engine, "s");
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "s", 0, 10);
+    consume_from(engine, "s", "c", 0, 10);
+    expect(engine->channel, "c", 0);
+    publish(engine, "q", "not durable");
+    for (uint64_t i = 1; i < 10; i++) {
+        expect(engine->channel, "c", i);
+    }
+}
+
+static void test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused(struct engine *engine)
+{
+    struct qs_test_fields none = {.used = 0}, wrong = {.used = 0}, priority = {.used = 0},
+                          tracking = {.used = 0}, filter = {.used = 0};
+
+    declare_stream(engine, "s");
+    QS_CHECK_STATUS(QS_PRECONDITION_FAILED, try_consume(engine->channel, "s", "c", 0, &none));
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
+    QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, try_consume(engine->channel, "s", "c", QS_NO_ACK, &none));
+    qs_test_put_text(&wrong, "x-stream-offset", "nonsense");
+    qs_test_put_long(&priority, "x-priority", 5);
+    put_flag(&tracking, "x-stream-automatic-offset-tracking"); /* under which name? */
+    qs_test_put_long(&filter, "x-stream-filter", 1);
+    for (int i = 0; i < 4; i++) {
+        const struct qs_test_fields *refused[] = {&wrong, &priority, &tracking, &filter};
+        engine_new_channel(engine);
+        QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
+        QS_CHECK_STATUS(QS_PRECONDITION_FAILED,
+                        try_consume(engine->channel, "s", "", 0, refused[i]));
+    }
+    engine_new_channel(engine);
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 10, 0, 0, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "s", "c", QS_EXCLUSIVE, &none));
+    QS_CHECK_OK(try_consume(engine->channel, "s", "d", QS_EXCLUSIVE, &none)); /* as RabbitMQ */
+}
+
+static void test_nacks_and_recovers_of_a_stream_are_refused(struct engine *engine)
+{
+    qs_error error;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    for (int i = 0; i < 4; i++) {
+        qs_status status;
+        engine_new_channel(engine);
+        consume_from(engine, "s", "c", 0, 10);
+        expect(engine->channel, "c", 0);
+        expect(engine->channel, "c", 1);
+        status = i == 0   ? qs_channel_nack(engine->channel, 1, QS_REQUEUE, &error)
+                 : i == 1 ? qs_channel_nack(engine->channel, 2, QS_MULTIPLE, &error)
+                 : i == 2 ? qs_channel_settle_range(engine->channel, 1, 2, QS_REJECT, &error)
+                          : qs_channel_recover(engine->channel, QS_REQUEUE, &error);
+        QS_CHECK_STATUS(i == 3 ? QS_PRECONDITION_FAILED : QS_NOT_IMPLEMENTED, status);
+        check_counts(engine, "s", 5, 0); /* the channel, or its connection, was closed */
+    }
+}
+
+/* What a binding took and did not hand on goes back without a word. */
+static void test_what_never_reached_the_caller_comes_again(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    consume_from(engine, "s", "c", 0, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        expect(engine->channel, "c", i);
+    }
+    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 3, QS_REQUEUE, QS_ERROR));
+    check_counts(engine, "s", 5, 1);
+    expect(engine->channel, "c", 1);
+    expect(engine->channel, "c", 2);
+    QS_CHECK_OK(qs_channel_withhold(engine->channel, 5, 5, QS_ERROR));
+    check_counts(engine, "s", 5, 3); /* until it is handed back */
+    expect(engine->channel, "c", 2);
+    expect_nothing(engine->channel);
+}
+
+static void test_a_closed_channel_leaves_nothing_behind(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    consume_from(engine, "s", "c", 0, 10);
+    expect(engine->channel, "c", 0);
+    expect(engine->channel, "c", 1);
+    engine_new_channel(engine);
+    check_counts(engine, "s", 5, 0);
+    consume_from(engine, "s", "c", 0, 10);
+    expect_all(engine, "c", 0, 5);
+}
+
+static void test_the_deletion_of_a_stream_cancels_its_consumers(struct engine *engine)
+{
+    uint64_t count;
+    qs_event event;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    consume_from(engine, "s", "c", 0, 10);
+    expect(engine->channel, "c", 0);
+    expect(engine->channel, "c", 1);
+    QS_CHECK_OK(
+        qs_channel_queue_delete(engine->channel, text("s"), QS_IF_UNUSED, &count, QS_ERROR));
+    QS_CHECK(!has_queue(engine, "s"));
+    QS_CHECK_OK(next(engine->channel, &event));
+    QS_CHECK(event.kind == QS_EVENT_CANCEL && holds(event.message.consumer_tag, "c"));
+    qs_message_release(&event.message);
+    expect_nothing(engine->channel);
+    ack(engine, 1, 0); /* what was delivered is still the caller's */
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 1);
+    expect_nothing(engine->channel);
+}
+
+static void test_a_consumer_that_retention_passed_goes_on_at_the_first(struct engine *engine)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    qs_declare_ok ok;
+    qs_queue_status status;
+
+    write_files(engine);
+    qs_test_put_text(&arguments, "x-queue-type", "stream");
+    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
+    qs_test_put_long(&arguments, "x-max-messages", 50);
+    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text("s"), QS_DURABLE,
+                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
+    fill(engine, "s", 0, 10);
+    consume_from(engine, "s", "c", 0, 1000);
+    expect(engine->channel, "c", 0);
+    for (uint64_t i = 10; i < 400; i += 30) {
+        fill(engine, "s", i, i + 30);
+        QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    }
+    QS_CHECK_OK(qs_store_queue_status(engine->store, text("s"), &status, QS_ERROR));
+    QS_CHECK(status.first > 100);
+    expect_all(engine, "c", status.first, 400);
+    consume_from(engine, "s", "d", 3, 1000);
+    expect_all(engine, "d", status.first, 400);
+}
+
+static uint64_t noted(struct engine *engine, const char *name, const char *group)
+{
+    qs_cursor cursor;
+    qs_status status = qs_store_cursor(engine->store, text(name), text(group), &cursor, QS_ERROR);
+
+    return status == QS_OK ? cursor.offset : UINT64_MAX;
+}
+
+static void track(struct engine *engine, uint32_t prefetch)
+{
+    struct qs_test_fields arguments = {.used = 0};
+
+    qs_test_put_text(&arguments, "x-stream-offset", "first");
+    put_flag(&arguments, "x-stream-automatic-offset-tracking");
+    QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "s", "billing", 0, &arguments));
+}
+
+static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 20);
+    track(engine, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        expect(engine->channel, "billing", i);
+    }
+    QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+    ack(engine, 3, 0); /* offset 2: what is before it may come again */
+    QS_CHECK(noted(engine, "s", "billing") == 0);
+    ack(engine, 1, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 1);
+    ack(engine, 2, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 3);
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
+    ack(engine, 5, QS_MULTIPLE); /* of a consumer that is cancelled, too */
+    QS_CHECK(noted(engine, "s", "billing") == 5);
+    engine_reopen(engine);
+    QS_CHECK(noted(engine, "s", "billing") == 5);
+    track(engine, 100);
+    expect(engine->channel, "billing", 5);
+    engine_new_channel(engine); /* nothing of it was acknowledged */
+    track(engine, 100);
+    expect_all(engine, "billing", 5, 20);
+    QS_CHECK(noted(engine, "s", "billing") == 20);
+}
+
+static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "s", 0, 10);
+    for (int commits = 0; commits < 2; commits++) {
+        qs_message message;
+        bool is_repeated;
+        engine_new_channel(engine);
+        QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+        track(engine, 4);
+        for (uint64_t i = 0; i < 4; i++) {
+            expect(engine->channel, "billing", i);
+        }
+        publish(engine, "q", "result");
+        ack(engine, 4, QS_MULTIPLE);
+        QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+        expect_nothing(engine->channel); /* room comes with the commit */
+        if (commits == 0) {
+            QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
+            QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+            continue;
+        }
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+        QS_CHECK(noted(engine, "s", "billing") == 4);
+        expect(engine->channel, "billing", 4);
+        engine_reopen(engine);
+        QS_CHECK(noted(engine, "s", "billing") == 4);
+        message = get(engine, "q", "result");
+        ack(engine, message.delivery_tag, 0);
+    }
+}
+
+/* Messages whose filter value is "a", "b" or none, with small bodies and large ones. */
+static void fill_filtered(struct engine *engine, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to; i++) {
+        struct qs_test_fields headers = {.used = 0};
+        struct qsi_properties properties = {.delivery_mode = 2};
+        uint8_t blob[256];
+        char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
+        properties.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
+        if (i % 3 < 2) {
+            qs_test_put_text(&headers, "x-stream-filter-value", i % 3 == 0 ? "a" : "b");
+            qsi_properties_set(&properties, QSI_PROPERTY_HEADERS,
+                               qsi_slice_make(headers.bytes, headers.used));
+        }
+        qsi_properties_encode(blob, &properties);
+        publish_to(engine, "", "s", (qs_slice){blob, qsi_properties_bytes(&properties)},
+                   text(body));
+        free(body);
+    }
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+}
+
+static void expect_filtered(struct engine *engine, bool unfiltered, uint64_t from, uint64_t to)
+{
+    struct qs_test_fields arguments = {.used = 0};
+
+    qs_test_put_text(&arguments, "x-stream-offset", "first");
+    qs_test_put_text(&arguments, "x-stream-filter", "b");
+    if (unfiltered) {
+        put_flag(&arguments, "x-stream-match-unfiltered");
+    }
+    QS_CHECK_OK(qs_channel_qos(engine->channel, 500, 0, 0, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "s", "c", 0, &arguments));
+    for (uint64_t i = from; i < to; i++) {
+        if (i % 3 == 1 || (unfiltered && i % 3 == 2)) {
+            ack(engine, expect(engine->channel, "c", i), 0);
+        }
+    }
+    expect_nothing(engine->channel);
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("c"), QS_ERROR));
+}
+
+static void test_a_filter_lets_through_what_has_its_value(struct engine *engine)
+{
+    write_files(engine);
+    declare_stream(engine, "s");
+    fill_filtered(engine, 0, 150);
+    expect_filtered(engine, false, 0, 150);
+    expect_filtered(engine, true, 0, 150);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    fill_filtered(engine, 150, 200);
+    expect_filtered(engine, false, 0, 200);
+    expect_filtered(engine, true, 0, 200);
+}
+
+/* ---- memory ---- */
+
+static uint64_t allocations_left; /* before one fails; 0: none does */
+
+static void *failing_realloc(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    if (allocations_left > 0 && --allocations_left == 0) {
+        return NULL;
+    }
+    return realloc(memory, bytes);
+}
+
+static void free_memory(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+/* Each allocation of consuming and receiving fails once: nothing is skipped, and nothing leaks. */
+static void test_want_of_memory_skips_no_message(struct engine *engine)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    uint64_t failures = 0;
+
+    write_files(engine);
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 150);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    fill(engine, "s", 150, 160);
+    qs_test_put_text(&arguments, "x-stream-offset", "first");
+    qs_test_put_text(&arguments, "x-stream-filter", "none");
+    put_flag(&arguments, "x-stream-match-unfiltered");
+    for (uint64_t n = 1; n < 250; n++) {
+        uint64_t offset = 0;
+        engine_new_channel(engine);
+        QS_CHECK_OK(qs_channel_qos(engine->channel, 1000, 0, 0, QS_ERROR));
+        allocations_left = n;
+        while (try_consume(engine->channel, "s", "c", 0, &arguments) != QS_OK) {
+            failures++;
+        }
+        while (offset < 160) {
+            qs_event event;
+            qs_status status = next(engine->channel, &event);
+            if (status == QS_ENOMEM) {
+                failures++;
+                continue;
+            }
+            QS_CHECK_OK(status);
+            QS_CHECK(offset_of(&event.message) == offset);
+            offset++;
+            qs_message_release(&event.message);
+        }
+        allocations_left = 0;
+    }
+    QS_CHECK(failures > 20);
+}
+
+int main(void)
+{
+    static const qs_allocator allocator = {failing_realloc, free_memory, NULL};
+
+    qs_allocator_set(&allocator);
+    RUN_TESTS(
+        test_prefetch_is_credit_and_an_ack_takes_nothing,
+        test_consumers_read_one_copy_from_files_and_from_memory,
+        test_a_call_that_must_not_wait_reads_no_file, test_consumers_never_get_what_is_not_durable,
+        test_what_was_durable_stays_so_when_others_publish,
+        test_what_a_consumer_of_a_stream_must_not_ask_for_is_refused,
+        test_nacks_and_recovers_of_a_stream_are_refused,
+        test_what_never_reached_the_caller_comes_again, test_a_closed_channel_leaves_nothing_behind,
+        test_the_deletion_of_a_stream_cancels_its_consumers,
+        test_a_consumer_that_retention_passed_goes_on_at_the_first,
+        test_acks_note_how_far_a_consumer_is,
+        test_a_transaction_notes_how_far_a_consumer_is_when_it_commits,
+        test_a_filter_lets_through_what_has_its_value, test_want_of_memory_skips_no_message);
+    return 0;
+}
