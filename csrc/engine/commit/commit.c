@@ -164,7 +164,6 @@ void qsi_commit_lead(struct qs_store *store)
     store->commit.owes_sync = false;
     store->commit.count_bytes = 0;
     began_ns = store->commit.batch_began_ns;
-    QS_DCHECK(store->commit.lead == QSI_LEAD_COMMITS);
     qsi_message_store_dirty_take(store->messages, &set);
     message_syncs = set.count;
     sealed_ns = store->env->monotonic_ns(store->env);
@@ -181,7 +180,6 @@ void qsi_commit_lead(struct qs_store *store)
     if (!end_write(store, status, &error)) {
         return;
     }
-    QS_DCHECK(store->commit.lead == QSI_LEAD_NONE);
     qsi_journal_finish(store->journal);
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;

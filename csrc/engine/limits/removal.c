@@ -22,7 +22,7 @@ void qsi_add_removal(struct qs_store *store, struct store_queue *queue,
     removal.first_tag =
         qsi_unacked_add(&removals->internal_channel->unacked, &queue->container, stretch, NULL);
     removal.last_tag = removal.first_tag + stretch->count - 1;
-    QS_DCHECK(removal.last_tag == removals->internal_channel->unacked.last_tag);
+    QS_DCHECK(removal.first_tag <= removal.last_tag);
     if (removals->fresh.bytes > 0) {
         last = (struct removal *)(void *)(removals->fresh.data + removals->fresh.bytes) - 1;
     }
