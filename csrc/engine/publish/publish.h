@@ -122,8 +122,8 @@ static inline void qsi_refusals_tell(const struct refusals *refusals, qs_receipt
 void qsi_refusals_fini(struct refusals *refusals);
 /* REQUIRES the arrivals of qsi_pending_records_reserve.  A transaction is refused as a whole:
  * QS_PRECONDITION_FAILED. */
-qs_status qsi_refusals_check(struct qs_store *store, const struct arrivals *arrivals,
-                             qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+qs_status qsi_refusals_check(const struct arrivals *arrivals, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* ---- dead letters (publish.c) ---- */
 

@@ -193,10 +193,8 @@ static bool would_be_over(const struct store_queue *queue, const struct arrivals
     return count > queue->policy.messages_max || (by_bytes && bytes > queue->policy.body_bytes_max);
 }
 
-qs_status qsi_refusals_check(struct qs_store *store, const struct arrivals *arrivals,
-                             qs_error *error)
+qs_status qsi_refusals_check(const struct arrivals *arrivals, qs_error *error)
 {
-    QS_ASSERT_HELD(&store->mutex);
     for (uint32_t i = 0; i < arrivals->count; i++) {
         const struct arrival *arrival = &arrivals->items[i];
         struct store_queue *queue = arrival->queue;

@@ -239,7 +239,7 @@ static qs_status reserve(struct commit *commit, qs_error *error) QSI_REQUIRES(qs
         }
     }
     if (status == QS_OK && !qsi_channel_is_internal(channel)) {
-        status = qsi_refusals_check(store, &arrivals, error);
+        status = qsi_refusals_check(&arrivals, error);
         if (status == QS_OK) {
             status = reserve_rejects(commit, error);
         }
