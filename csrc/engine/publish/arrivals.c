@@ -18,6 +18,14 @@ static int by_queue_id(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
+static void add(struct arrival *into, const struct arrival *arrival)
+{
+    QS_DCHECK(into->queue_id == arrival->queue_id && into->queue == arrival->queue);
+    into->messages += arrival->messages;
+    into->body_bytes += arrival->body_bytes;
+    into->is_dead_letter_alone = into->is_dead_letter_alone && arrival->is_dead_letter_alone;
+}
+
 /* Of several that go to one queue one is left, with all they have. */
 static uint32_t merge(struct arrival *items, uint32_t count)
 {
@@ -25,12 +33,7 @@ static uint32_t merge(struct arrival *items, uint32_t count)
 
     for (uint32_t i = 0; i < count; i++) {
         if (kept > 0 && items[kept - 1].queue_id == items[i].queue_id) {
-            struct arrival *into = &items[kept - 1];
-            QS_DCHECK(into->queue == items[i].queue);
-            into->messages += items[i].messages;
-            into->body_bytes += items[i].body_bytes;
-            into->is_dead_letter_alone =
-                into->is_dead_letter_alone && items[i].is_dead_letter_alone;
+            add(&items[kept - 1], &items[i]);
         } else {
             items[kept++] = items[i];
         }
@@ -74,17 +77,25 @@ qs_status qsi_arrivals_count(struct arrivals *arrivals,
     for (uint32_t i = 0; i < pending_records->count; i++) {
         const struct pending_record *pending_record = &pending_records->items[i];
         for (uint32_t k = 0; k < pending_record->destination_count; k++) {
-            if (pending_record->destinations[k].queue != NULL) {
-                arrivals->items[count++] =
-                    arrival_of(pending_record, &pending_record->destinations[k]);
+            struct arrival arrival;
+            if (pending_record->destinations[k].queue == NULL) {
+                continue;
+            }
+            arrival = arrival_of(pending_record, &pending_record->destinations[k]);
+            /* as the one before, mostly */
+            if (count > 0 && arrivals->items[count - 1].queue_id == arrival.queue_id) {
+                add(&arrivals->items[count - 1], &arrival);
+            } else {
+                arrivals->items[count++] = arrival;
             }
         }
     }
     QS_DCHECK(count <= room);
     if (count > 1) {
         qsort(arrivals->items, count, sizeof *arrivals->items, by_queue_id);
+        count = merge(arrivals->items, count);
     }
-    arrivals->count = merge(arrivals->items, count);
+    arrivals->count = count;
     return QS_OK;
 }
 
@@ -92,6 +103,9 @@ const struct arrival *qsi_arrivals_find(const struct arrivals *arrivals, uint64_
 {
     struct arrival wanted = {.queue_id = queue_id};
 
+    if (QS_LIKELY(arrivals->count == 1)) {
+        return arrivals->items[0].queue_id == queue_id ? &arrivals->items[0] : NULL;
+    }
     return arrivals->count == 0 ? NULL
                                 : bsearch(&wanted, arrivals->items, arrivals->count,
                                           sizeof *arrivals->items, by_queue_id);
