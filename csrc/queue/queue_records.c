@@ -38,7 +38,7 @@ void qsi_segment_entry_put(struct qsi_buf *out, const struct qsi_segment_entry *
     const struct qsi_segment_file *file = &entry->file;
     uint8_t *at = out->data + out->bytes;
 
-    QS_DCHECK(entry->live_count > 0 && file->heap_end > 0);
+    QS_DCHECK(entry->live_count > 0);
     out->bytes += ENTRY_BYTES;
     qsi_put_u64(at, file->number);
     qsi_put_u64(at + 8, file->salt);
