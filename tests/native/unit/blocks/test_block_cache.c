@@ -105,8 +105,37 @@ static void test_reader_that_is_alone_leaves_blocks_that_others_share(void)
     qsi_env_mem_destroy(fixture.env);
 }
 
+/* Large bodies make such blocks: four of 100 MB that stayed would keep a store out of memory. */
+static void test_blocks_that_are_larger_than_the_cache_do_not_stay(void)
+{
+    uint64_t random = 4;
+    struct made made = {.file = {.owner = OWNER, .number = 0}};
+    struct qsi_budget *budget = qsi_budget_create();
+    struct qsi_block_cache_options options = {.bytes_max = 64, .budget = budget};
+    struct qsi_block_cache *cache;
+    struct fixture fixture;
+
+    start(&fixture, qsi_env_mem_create(1));
+    QS_CHECK_OK(add_blocks(&fixture, &made, 10, false, &random, QS_ERROR));
+    QS_CHECK_OK(qsi_block_cache_create(&cache, fixture.blocks, &options, QS_ERROR));
+    for (uint32_t i = 0; i < 10; i++) {
+        struct qsi_block_view view;
+        QS_CHECK_OK(qsi_block_cache_read(cache, &made.file, &made.entries[i], &view, QS_ERROR));
+        QS_CHECK(qsi_budget_bytes(budget) > 0);
+        qsi_block_view_fini(&view);
+    }
+    /* The last one goes when the next is put beside it. */
+    QS_CHECK(qsi_budget_bytes(budget) < 2 * made.entries[9].bytes + 4096);
+    qsi_block_cache_destroy(cache);
+    QS_CHECK(qsi_budget_bytes(budget) == 0);
+    qsi_budget_unref(budget);
+    stop(&fixture);
+    qsi_env_mem_destroy(fixture.env);
+}
+
 int main(void)
 {
+    test_blocks_that_are_larger_than_the_cache_do_not_stay();
     test_cache();
     test_reader_that_is_alone_leaves_blocks_that_others_share();
     return 0;

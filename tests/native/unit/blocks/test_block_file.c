@@ -240,8 +240,6 @@ static void test_names(void)
     QS_CHECK(!qsi_block_name_parse(&parsed, "", "str"));
 }
 
-/* ---- the cache ---- */
-
 int main(int argc, char **argv)
 {
     uint64_t seed = qs_test_seed(argc, argv);
