@@ -44,10 +44,13 @@ static qs_status make_reserved_spare(struct qs_store *store, uint64_t bytes, uin
     qsi_store_unlock(store);
     gave = qsi_space_give(store, use);
     qsi_store_lock(store);
+    while (gave && store->commit.preparing) { /* one at a time; what was given is for this one */
+        qsi_cond_wait(&store->commit.prepared, &store->mutex, QSI_WAIT_FOREVER);
+    }
     return gave ? qsi_make_spare(store, bytes, entry_bytes, 0, true, error) : QS_ENOSPC;
 }
 
-/* Releases the lock meanwhile.  A file of what is free beside the reserve. */
+/* Releases the lock meanwhile.  A file of what is free beside the reserve.  QS_OK: look again. */
 static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
                                  enum qsi_room_use use, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
@@ -58,6 +61,9 @@ static qs_status make_free_spare(struct qs_store *store, uint64_t bytes, uint64_
     qsi_store_unlock(store);
     is_left = qsi_space_is_left(store, use);
     qsi_store_lock(store);
+    if (store->commit.preparing) {
+        return QS_OK; /* another thread has begun one meanwhile */
+    }
     if (!is_left || (use == QSI_ROOM_SETTLE && !qsi_space_settles_in_files(store))) {
         return QS_ENOSPC;
     }
