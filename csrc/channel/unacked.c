@@ -193,7 +193,8 @@ const struct qsi_extent *qsi_unacked_find_stream(const struct qsi_unacked *unack
         if (extent->first_tag > last_tag) {
             break;
         }
-        if (extent->segment == NULL && bits_within(extent, first_tag, last_tag) != 0) {
+        if (extent->segment == NULL &&
+            (bits_within(extent, first_tag, last_tag) & ~extent->pending_in_tx) != 0) {
             return extent;
         }
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ..deliveries import Tags, handed_out
 from ..message import Message
 from .handle import Consumer, Handle
@@ -57,7 +59,8 @@ class Settling(Handle):
         """Settle all up to ``tag``, or with 0 up to ``last``, except what is buffered."""
         if tag and not any(first <= tag <= last for first, last in buffered):  # unknown: an error
             if requeue or reject:
-                self.basic_nack(tag, False, requeue)
+                delay = timedelta(microseconds=delay_us) if delay_us else None
+                self.basic_nack(tag, False, requeue, delay=delay)
             else:
                 self.basic_ack(tag)
         between = handed_out(buffered, tag or last)

@@ -49,7 +49,7 @@ static bool is_bulk(struct qs_store *store, const struct store_queue *queue)
     if (queue->stream != NULL) {
         return bytes > QSI_STREAM_CARRIED_MAX || bytes > carried_max;
     }
-    return bytes > carried_max;
+    return bytes > carried_max && bytes > qsi_checkpoint_small_max(store);
 }
 
 /* Releases the lock meanwhile.  The bulk: queues with more than is to be carried, up to where they

@@ -34,18 +34,24 @@ uint64_t qsi_checkpoint_carried_max(const struct qs_store *store)
     return bytes < store->space.carried_max ? bytes : store->space.carried_max;
 }
 
+uint64_t qsi_checkpoint_small_max(const struct qs_store *store)
+{
+    uint64_t share = store->options.checkpoint_bytes / SMALL_SHARE;
+
+    return share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
+}
+
 /* Of small queues it carries what memory holds.  Where space is short as well: files of their own
  * would take more, and the room that publishers leave for a checkpoint is counted with those. */
 static void allow_small(struct checkpoint *checkpoint) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qs_store *store = checkpoint->store;
     struct qsi_carried *carried = &checkpoint->carried;
-    uint64_t share = store->options.checkpoint_bytes / SMALL_SHARE;
     uint64_t most = store->options.memory_budget;
 
     most = most > store->options.checkpoint_bytes ? most : store->options.checkpoint_bytes;
     carried->small_bytes_max = most < SMALL_BYTES_MAX ? most : SMALL_BYTES_MAX;
-    carried->small_max = share > 0 && share < SMALL_QUEUE_MAX ? share : SMALL_QUEUE_MAX;
+    carried->small_max = qsi_checkpoint_small_max(store);
 }
 
 /* ---- the snapshot: topology ---- */

@@ -163,11 +163,9 @@ static uint64_t tracking_bytes_of(const struct store_consumer *consumer)
  * *cursor_out: the caller's, whatever is returned. */
 static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_name,
                              const struct consume_call *call, struct store_queue **queue_io,
-                             struct stream_cursor **cursor_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                             int64_t *priority_io, struct stream_cursor **cursor_out,
+                             qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    int64_t priority;
-
     *cursor_out = NULL;
     while ((*queue_io)->stream != NULL) {
         uint64_t id = (*queue_io)->container.id;
@@ -179,7 +177,7 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
         if (channel->closed) {
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
-        QS_TRY(check_consume(channel, queue_name, call, queue_io, &priority, error));
+        QS_TRY(check_consume(channel, queue_name, call, queue_io, priority_io, error));
         if ((*queue_io)->container.id == id) {
             return (*cursor_out)->tracks &&
                            qsi_cursor_reserve((*queue_io)->stream, call->tag) != QS_OK
@@ -187,6 +185,8 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
                        : QS_OK;
         }
     }
+    qsi_stream_cursor_destroy(*cursor_out); /* a queue has the stream's name now */
+    *cursor_out = NULL;
     return QS_OK;
 }
 
@@ -232,7 +232,7 @@ static qs_status add_consumer(struct qs_channel *channel, struct qsi_slice queue
     qs_status status;
 
     QS_TRY(check_consume(channel, queue_name, call, &queue, &priority, error));
-    status = find_cursor(channel, queue_name, call, &queue, &cursor, error);
+    status = find_cursor(channel, queue_name, call, &queue, &priority, &cursor, error);
     if (status == QS_OK) {
         status = make_consumer(channel, queue->name, call, &consumer, error);
     }

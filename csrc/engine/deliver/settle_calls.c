@@ -84,7 +84,8 @@ qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag
         }
         extent = qsi_unacked_find(&channel->unacked, tag);
         queue = qsi_queue_of_container(extent->container);
-        if (!queue->deleted && qsi_segment_cover_delays(&queue->core, extent->segment) != QS_OK) {
+        if (!queue->deleted && extent->segment != NULL &&
+            qsi_segment_cover_delays(&queue->core, extent->segment) != QS_OK) {
             return qsi_fail(error, QS_ENOMEM, "delayed messages");
         }
         tag = extent->first_tag + extent->count;
@@ -178,9 +179,6 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
             return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
         }
         QS_TRY(qsi_store_check_failed(channel->store, error));
-        if (kind != QSI_SETTLE_ACK && kind != QSI_SETTLE_REQUEUE) {
-            QS_TRY(qsi_stream_refuse_nack(channel, first_tag, last_tag, error));
-        }
         bytes = qsi_settle_bytes(channel, first_tag, last_tag, kind);
         bytes +=
             channel->tx_settles.bytes / sizeof(struct tx_settle) * qsi_settle_record_bytes(kind);
@@ -198,6 +196,20 @@ static qs_status settle_range(struct qs_channel *channel, uint64_t first_tag, ui
                           qsi_settle_bytes(channel, first, last, kind));
     }
     return QS_OK;
+}
+
+/* Messages of streams are put back only by who never handed them out: without QS_IN_TX. */
+static qs_status settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
+                             uint8_t kind, uint32_t flags, uint64_t due_us, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    if (kind != QSI_SETTLE_ACK && (kind != QSI_SETTLE_REQUEUE || (flags & QS_IN_TX) != 0)) {
+        QS_TRY(qsi_stream_refuse_nack(channel, first_tag, last_tag, error));
+    }
+    return (flags & QS_IN_TX) != 0 && channel->tx_selected
+               ? buffer_settle(channel, first_tag, last_tag, kind, due_us, error)
+               : settle_range(channel, first_tag, last_tag, kind, due_us, qsi_wait_of(flags),
+                              error);
 }
 
 qs_status qs_channel_settle_range(qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
@@ -227,10 +239,7 @@ qs_status qs_channel_settle_range_delayed(qs_channel *channel, uint64_t first_ta
         last_tag = channel->unacked.last_tag; /* a transaction speaks for no tag that is to come */
     }
     return qsi_channel_leave_after(
-        channel, wait,
-        (flags & QS_IN_TX) != 0 && channel->tx_selected
-            ? buffer_settle(channel, first_tag, last_tag, kind, due_us, error)
-            : settle_range(channel, first_tag, last_tag, kind, due_us, wait, error));
+        channel, wait, settle_tags(channel, first_tag, last_tag, kind, flags, due_us, error));
 }
 
 /* RabbitMQ fails over this, and a stream takes nothing back. */

@@ -103,9 +103,11 @@ qs_status qsi_stream_tell_offset(qs_message *message, uint64_t offset, qs_error 
 static void rewind_to(struct store_consumer *consumer, uint64_t offset)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    if (consumer->queue != NULL && offset < consumer->cursor->position) {
-        consumer->cursor->position = offset;
-        qsi_events_announce(consumer->channel->store);
+    if (offset < consumer->cursor->position) {
+        consumer->cursor->position = offset; /* also of a cancelled one: it may yet note progress */
+        if (consumer->queue != NULL) {
+            qsi_events_announce(consumer->channel->store);
+        }
     }
 }
 

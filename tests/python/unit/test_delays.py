@@ -347,3 +347,16 @@ def test_messages_of_a_queue_that_shares_bodies_were_delayed_for_ever_after_a_re
         check=True,
     )
     assert told.stdout == "54 6\n"
+
+
+def test_a_delayed_nack_of_several_delays_the_one_it_names(store: pyqstore.Store) -> None:
+    with store.channel() as channel:
+        for queue in ("a", "b"):
+            channel.queue_declare(queue, durable=True)
+            channel.basic_publish("", queue, queue.encode())
+        others = channel.consume("b", inactivity_timeout=0)
+        first = next(channel.consume("a"))  # what comes for b meanwhile is buffered
+        channel.basic_nack(first.delivery_tag, multiple=True, delay=60)
+        assert store.queue_status("a").messages_delayed == 1
+        assert store.queue_status("a").messages_ready == 0
+        others.close()

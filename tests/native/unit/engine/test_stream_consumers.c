@@ -396,6 +396,71 @@ static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
     QS_CHECK(noted(engine, "s", "billing") == 20);
 }
 
+/* What a cancelled consumer never handed out is put back, and an ack must not note it as read. */
+static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 20);
+    track(engine, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        expect(engine->channel, "billing", i);
+    }
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 5, QS_REQUEUE, QS_ERROR));
+    ack(engine, 1, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 1);
+    track(engine, 100);
+    expect_all(engine, "billing", 1, 20);
+}
+
+static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
+{
+    qs_error error;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    for (int i = 0; i < 4; i++) {
+        qs_status status;
+        engine_new_channel(engine);
+        if (i < 3) {
+            QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+        }
+        consume_from(engine, "s", "c", 0, 10);
+        expect(engine->channel, "c", 0);
+        status =
+            i == 0 ? qs_channel_settle_range_delayed(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX,
+                                                     1000000, &error)
+            : i == 1
+                ? qs_channel_settle_range(engine->channel, 1, 1, QS_REJECT | QS_IN_TX, &error)
+                : qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, &error);
+        QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, status);
+        check_counts(engine, "s", 5, 0);
+    }
+}
+
+/* What the transaction has settled already is none of the nack's. */
+static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(struct engine *engine)
+{
+    qs_event event;
+    bool is_repeated;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 1);
+    declare(engine, "q", 0);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    consume_from(engine, "s", "c", 0, 10);
+    expect(engine->channel, "c", 0);
+    fill(engine, "q", 1, 2);
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "q", "d", 0, &(struct qs_test_fields){.used = 0}));
+    QS_CHECK_OK(next(engine->channel, &event));
+    qs_message_release(&event.message);
+    ack(engine, 1, 0);
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    check_counts(engine, "q", 1, 0);
+}
+
 static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struct engine *engine)
 {
     declare_stream(engine, "s");
@@ -560,6 +625,9 @@ int main(void)
         test_the_deletion_of_a_stream_cancels_its_consumers,
         test_a_consumer_that_retention_passed_goes_on_at_the_first,
         test_acks_note_how_far_a_consumer_is,
+        test_an_ack_after_a_cancel_notes_nothing_that_was_put_back,
+        test_a_transaction_refuses_nacks_of_a_stream,
+        test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction,
         test_a_transaction_notes_how_far_a_consumer_is_when_it_commits,
         test_a_filter_lets_through_what_has_its_value, test_want_of_memory_skips_no_message);
     return 0;
