@@ -61,7 +61,7 @@ def _usage() -> Iterator[None]:
         raise
 
 
-class Place(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+class _Place(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """An offset, or a time."""
 
     name = "OFFSET|TIME"
@@ -178,8 +178,8 @@ def verify(directory: Path, as_json: bool) -> None:
 @_directory
 @click.argument("queue")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
-@click.option("--from", "start", type=Place(), help="Of a stream: the first offset, or a time.")
-@click.option("--to", "stop", type=Place(), help="Of a stream: the offset, or time, to end before.")
+@click.option("--from", "start", type=_Place(), help="Of a stream: the first offset, or a time.")
+@click.option("--to", "stop", type=_Place(), help="Of a stream: the offset, or time, to end before.")
 @click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
 def dump(
     directory: Path,
