@@ -179,7 +179,7 @@ def verify(directory: Path, as_json: bool) -> None:
 @click.argument("queue")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--from", "start", type=_Place(), help="Of a stream: the first offset, or a time.")
-@click.option("--to", "stop", type=_Place(), help="Of a stream: the offset, or time, to end before.")
+@click.option("--to", "stop", type=_Place(), help="Of a stream: the offset or time to end before.")
 @click.option("--json", is_flag=True, expose_value=False, help="As it is: JSON lines.")
 def dump(
     directory: Path,
