@@ -59,8 +59,7 @@ static qs_status take(struct log_work *work, qs_channel *channel, uint32_t strea
 {
     for (uint32_t n = 1 + log_below(work, 60); n > 0; n--) {
         qs_event event;
-        qs_status status =
-            qs_channel_next_event(channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
+        qs_status status = qs_channel_next_event(channel, QS_EVENT_DELIVERY, 0, &event, QS_ERROR);
         if (status == QS_EEMPTY) {
             break;
         }
