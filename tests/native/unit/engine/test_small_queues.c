@@ -114,6 +114,30 @@ static void test_many_small_queues_share_the_checkpoints_file(void)
     engine_stop(&engine);
 }
 
+static qs_status tell_no_space(qs_env *env, qs_dir *dir, uint64_t *total_out, uint64_t *free_out,
+                               qs_error *error)
+{
+    (void)env;
+    (void)dir;
+    (void)error;
+    *total_out = UINT64_C(1) << 40;
+    *free_out = 0;
+    return QS_OK;
+}
+
+/* Files of their own would take more than the checkpoint's does. */
+static void test_small_queues_are_carried_where_the_disk_is_nearly_full(void)
+{
+    struct engine engine;
+
+    start(&engine);
+    engine.env->space = tell_no_space;
+    checkpoint(&engine);
+    QS_CHECK(stats_of(&engine).segments_written <= LARGE_MESSAGES / 1024 + 1);
+    check_after_crash(&engine, 0, MESSAGES);
+    engine_stop(&engine);
+}
+
 static void test_a_queue_that_grows_gets_files_of_its_own(void)
 {
     struct engine engine;
@@ -238,6 +262,7 @@ static void test_a_large_checkpoint_is_not_made_each_second(void)
 int main(void)
 {
     test_many_small_queues_share_the_checkpoints_file();
+    test_small_queues_are_carried_where_the_disk_is_nearly_full();
     test_a_queue_that_grows_gets_files_of_its_own();
     test_carried_queues_page_where_the_next_open_has_less_memory();
     test_messages_that_differ_are_carried_as_they_are();
