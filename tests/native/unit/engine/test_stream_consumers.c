@@ -552,7 +552,8 @@ static void test_a_filter_lets_through_what_has_its_value(struct engine *engine)
 
 /* ---- memory ---- */
 
-static uint64_t allocations_left; /* before one fails; 0: none does */
+/* Before one of this thread's fails; 0: none does. Other threads' allocations never fail. */
+static _Thread_local uint64_t allocations_left;
 
 static void *failing_realloc(void *context, void *memory, size_t bytes)
 {
