@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Never
@@ -121,6 +122,7 @@ def inspect(directory: Path, as_json: bool) -> None:
             "segments": _count(directory / "index")[0],
             "files": {name: _count(directory / name)[0] for name in _FOLDERS},
             "bytes": {name: _count(directory / name)[1] for name in _FOLDERS},
+            "staging": _staging(directory / "staging"),
         }
     if as_json:
         _print_json(report)
@@ -142,6 +144,12 @@ def inspect(directory: Path, as_json: bool) -> None:
     for name in _FOLDERS:
         files.add_row(name, str(report["files"][name]), _size(report["bytes"][name]))
     _print(table, *([streams] if streams.row_count else []), files)
+    if report["staging"]:
+        staged = _table("staged by Spark job", "files", "bytes", "age")
+        for job in report["staging"]:
+            age = str(datetime.timedelta(seconds=job["age_s"]))
+            staged.add_row(visible(job["job"]), str(job["files"]), _size(job["bytes"]), age)
+        _print(staged)
 
 
 @main.command()
@@ -351,6 +359,23 @@ def _offset(
     if isinstance(place, datetime.datetime):
         return int(_core.stream_offset_at(store, name, microseconds_of(place)))
     return otherwise if place is None else place
+
+
+def _staging(folder: Path) -> list[dict[str, Any]]:
+    """What Spark jobs left or are leaving: jobs that run, and jobs whose driver was killed."""
+    if not folder.is_dir():
+        return []
+    jobs = sorted((entry for entry in os.scandir(folder) if entry.is_dir()), key=lambda e: e.name)
+    now = time.time()
+    return [
+        {
+            "job": job.name,
+            "files": _count(Path(job.path))[0],
+            "bytes": _count(Path(job.path))[1],
+            "age_s": max(0, int(now - job.stat().st_mtime)),
+        }
+        for job in jobs
+    ]
 
 
 def _count(folder: Path) -> tuple[int, int]:

@@ -7,6 +7,8 @@ Two ways in, for two places:
 - ``publish(df, channel)``: a frame is streamed through a channel that this process has open
   (``spark_udfs.publisher``).
 
+``to_frame(spark, batch)`` makes a Spark frame of messages that were received.
+
 ``python -m spark_udfs demo`` runs both on the flights out of New York in 2013.
 
 Nothing is imported until it is asked for: executors need neither the engine nor a session.
@@ -17,11 +19,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .frames import to_frame
     from .publisher import PublishResult, publish
     from .session import local_session
     from .source import QStoreDataSource
 
-__all__ = ["PublishResult", "QStoreDataSource", "local_session", "publish"]
+__all__ = ["PublishResult", "QStoreDataSource", "local_session", "publish", "to_frame"]
 
 # No module here is named like one of its functions: importing it would put the module in the
 # function's place.
@@ -30,6 +33,7 @@ _HOMES = {
     "QStoreDataSource": "source",
     "local_session": "session",
     "publish": "publisher",
+    "to_frame": "frames",
 }
 
 

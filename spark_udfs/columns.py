@@ -37,12 +37,17 @@ PROPERTIES = {
     "type": _STRING,
     "app_id": _STRING,
     "content_type": _STRING,
+    "content_encoding": _STRING,
     "reply_to": _STRING,
+    "user_id": _STRING,
     "priority": Column(_INTEGERS[:3], "tinyint, smallint or int"),
     "delivery_mode": Column(_INTEGERS[:3], "tinyint, smallint or int"),
     "expiration_ms": Column(_INTEGERS, "tinyint, smallint, int or bigint"),
     "timestamp": Column(("timestamp",), "timestamp"),
+    "due": Column(("timestamp",), "timestamp"),
 }
+# What tells of a delivery: a frame of received messages can be written as it is.
+DELIVERY = ("delivery_tag", "redelivered", "delivery_count", "sequence", "unacked", "delayed")
 _UINT8 = {
     "priority": (0, 255, "0 to 255"),
     "delivery_mode": (1, 2, "1 (transient) or 2 (persistent)"),
@@ -83,6 +88,8 @@ def check_columns(columns: Sequence[tuple[str, str]], *, body: str = "body") -> 
         if names.count(name) > 1
     ]
     for name, type_ in columns:
+        if name in DELIVERY and name != body:
+            continue
         if name not in known:
             why = (
                 f" (the bodies come from '{body}')" if name == "body" else _near(name, list(known))
@@ -97,7 +104,8 @@ def check_columns(columns: Sequence[tuple[str, str]], *, body: str = "body") -> 
 def shape_batch(
     batch: pa.RecordBatch, *, body: str = "body", first_row: int = 0, outlives: bool = False
 ) -> pa.RecordBatch:
-    """The same rows, as the engine reads them: a column ``body``, small integers as uint8.
+    """The same rows, as the engine reads them: a column ``body``, small integers as uint8, nothing
+    of a delivery.
 
     Only columns whose type must change are copied.
 
@@ -118,6 +126,8 @@ def shape_batch(
     arrays = []
     names = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name in DELIVERY and name != body:
+            continue
         if name == body:
             if array.null_count:
                 row = first_row + array.is_null().index(True).as_py()

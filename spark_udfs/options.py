@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from urllib.parse import unquote, urlsplit
 
 from .columns import _near
+
+# As Hadoop writes them, with or without slashes: hdfs:/x, dbfs:/x, s3a://bucket/x.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class OptionError(ValueError):
@@ -24,11 +28,14 @@ class WriteOptions:
         routing_key: for messages that have no routing_key column.
         body: name of the column with the bodies.
         txnid: the transaction's key; a job whose key was committed before publishes nothing.
-        mandatory: a message that no queue took fails the job (after the commit: the rest is in).
+        mandatory: a message that no queue would take fails the job before its commit; false drops
+            such messages, and the report counts them.
+        create: make the store when there is none.
         content_type: for messages that have no content_type column.
-        lock_timeout: seconds that the commit waits while another process has the store.
-        report: a file that gets a JSON object about the commit (rows, files, the store's
-            statistics).
+        lock_timeout: seconds that the job waits, at its start and at its commit, while another
+            process has the store.
+        report: a file that gets a JSON object about the commit (rows, routed, unroutable,
+            returned, files, the store's statistics).
     """
 
     path: str
@@ -36,7 +43,8 @@ class WriteOptions:
     routing_key: str | None = None
     body: str = "body"
     txnid: str | None = None
-    mandatory: bool = False
+    mandatory: bool = True
+    create: bool = False
     content_type: str | None = None
     lock_timeout: float = 60.0
     report: str | None = None
@@ -69,7 +77,8 @@ class WriteOptions:
             routing_key=given.get("routing_key"),
             body=given.get("body", "body"),
             txnid=given.get("txnid"),
-            mandatory=_boolean(given, "mandatory", False),
+            mandatory=_boolean(given, "mandatory", True),
+            create=_boolean(given, "create", False),
             content_type=given.get("content_type"),
             lock_timeout=_seconds(given, "lock_timeout", 60.0),
             report=given.get("report"),
@@ -80,10 +89,10 @@ def _directory(path: str) -> str:
     url = urlsplit(path)
     if url.scheme == "file" and url.netloc in ("", "localhost"):
         path = unquote(url.path)
-    elif "://" in path:
+    elif _SCHEME.match(path):
         raise OptionError(
-            f"option 'path' is '{path}': "
-            f"a store lives in a directory, not at an address of {url.scheme}"
+            f"option 'path' is '{path}': a store lives in a directory of a local or shared disk, "
+            f"not at an address of {url.scheme} (a relative path that begins so: './{path}')"
         )
     return os.path.abspath(path)
 

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .columns import check_columns, shape_batch
+from .checking import RowCheck
+from .columns import ColumnError, check_columns, shape_batch
 from .options import OptionError, WriteOptions
 from .staging import StagedFile, StagingError, StagingFolder
 
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
     import pyqstore
 
-# A job that was just checked or committed by another session lets go of the store within this.
-EARLY_WAIT_S = 1.0
 _POLL_S = 0.05
+_ROUTES_NAMED = 5
 
 
 class StoreBusyError(RuntimeError):
@@ -42,7 +42,7 @@ class StoreBusyError(RuntimeError):
 
 
 class UnroutableError(RuntimeError):
-    """With mandatory=true: messages that no queue took.  The transaction is committed."""
+    """Messages that no queue would take.  Nothing of the job is published."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,33 @@ class CommitReport:
     """What a commit did.
 
     Attributes:
-        committed: False when the key had been committed before: nothing was published.
-        rows: messages published; files: staged files read; bytes: their size; seconds: opening to
-            closing.
+        committed: False when the key had been committed before, or some messages had no queue and
+            option mandatory holds: nothing was published.
+        rows: messages published; routed: those of them that at least one queue has.
+        unroutable: messages that no queue would take: dropped, or with option mandatory what the
+            job failed for; returned: the latter.
+        files: staged files read; bytes: their size; seconds: opening to closing.
         stats: the store's statistics just before it was closed.
     """
 
     key: str
     committed: bool
     rows: int
+    routed: int
+    unroutable: int
+    returned: int
     files: int
     bytes: int
     seconds: float
     stats: dict[str, Any]
 
 
-def open_store(path: str, *, wait_s: float) -> pyqstore.Store:
-    """Open the store at path, made when missing, waiting wait_s for another process.
+def open_store(path: str, *, wait_s: float, create: bool = False) -> pyqstore.Store:
+    """Open the store at path, waiting wait_s for another process; make it only when asked to.
 
     Raises:
         StoreBusyError: naming the process that has it.
+        OptionError: there is no store.
         pyqstore.StoreError: it cannot be opened for another reason.
     """
     import pyqstore
@@ -100,14 +107,15 @@ def open_store(path: str, *, wait_s: float) -> pyqstore.Store:
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            return pyqstore.open(path)
+            return pyqstore.open(path, create=create)
+        except pyqstore.StoreNotFound as error:
+            hint = "" if create else "; the option create=true makes one"
+            raise OptionError(f"option 'path' is '{path}': {error}{hint}") from error
         except pyqstore.StoreLocked as error:
             if time.monotonic() >= deadline:
                 pid = int(getattr(error, "pid", 0) or 0)
                 raise StoreBusyError(
-                    f"the store {path} is locked: {_who(pid)} has it open. Close it there first, "
-                    f"or publish from that process with spark_udfs.publish(df, channel)",
-                    pid,
+                    f"the store {path} is locked, and was for {wait_s:g} s: {_advice(pid)}", pid
                 ) from error
         time.sleep(_POLL_S)
 
@@ -133,6 +141,7 @@ def prepare(
         StoreBusyError: another process has the store.
         pyqstore.NotFound: the exchange does not exist (or, if mandatory, the one queue everything
             would go to).
+        OptionError: also when there is no store, and create does not say to make one.
     """
     check_columns(columns, body=options.body)
     names = [name for name, _ in columns]
@@ -145,7 +154,7 @@ def prepare(
             "nothing says where the messages go: give a column or an option 'routing_key' "
             "(the default exchange takes it as the queue's name), or the option 'exchange'"
         )
-    with open_store(options.path, wait_s=min(EARLY_WAIT_S, options.lock_timeout)) as store:
+    with open_store(options.path, wait_s=options.lock_timeout, create=options.create) as store:
         with store.channel() as channel:
             if options.exchange:
                 channel.exchange_declare(options.exchange, passive=True)
@@ -168,14 +177,14 @@ def stage(
     """One attempt at one partition: its rows in a file of its own, durable; no store is touched.
 
     Raises:
-        ColumnError: a row holds what no message may have.
-        OSError: the rows could not be written.
+        ColumnError: a row holds what no message may have; names the partition and the row.
+        OSError, StagingError: the rows could not be written.
     """
     if job.repeated:
         return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
-    return job.folder.write(
-        _shaped(batches, job.options.body), partition=partition, attempt=attempt
-    )
+    with RowCheck() as check:
+        rows = _shaped(batches, job.options.body, check, partition)
+        return job.folder.write(rows, partition=partition, attempt=attempt)
 
 
 def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
@@ -188,8 +197,8 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
         StoreBusyError: another process took the store since ``prepare`` and kept it for
             options.lock_timeout.
         StagingError: a file is not what its task reported; nothing is published.
-        UnroutableError: mandatory, and no queue took some of the messages; the transaction is
-            committed.
+        UnroutableError: mandatory, and no queue would take some of the messages; nothing is
+            published.
         pyqstore.Error: the store refused; nothing is published.
     """
     started = time.monotonic()
@@ -199,9 +208,8 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
         raise StagingError(
             f"two attempts at one partition were reported: {[file.name for file in files]}"
         )
-    committed = False
-    returned = _Returned()
     with open_store(job.options.path, wait_s=job.options.lock_timeout) as store:
+        committed, unroutable, fault = False, 0, None
         if not store.transaction_known(job.key):
             if job.repeated:
                 raise StagingError(
@@ -209,7 +217,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
                     f"is this still the same store?"
                 )
             with store.channel() as channel:
-                committed = _publish(channel, job, files, returned)
+                committed, unroutable = _publish(channel, job, files)
+                if not committed and unroutable:
+                    fault = _unroutable(channel, job, files, unroutable)
         job.folder.sweep()
         job.folder.sweep_stale()
         if job.forgets_key:
@@ -221,6 +231,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
         key=job.key,
         committed=committed,
         rows=rows,
+        routed=rows - unroutable if committed else 0,
+        unroutable=unroutable,
+        returned=0 if committed else unroutable,
         files=len(files) if committed else 0,
         bytes=sum(file.bytes for file in files) if committed else 0,
         seconds=time.monotonic() - started,
@@ -228,11 +241,8 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
     )
     if job.options.report:
         _write_report(job.options.report, report)
-    if returned.count:
-        raise UnroutableError(
-            f"no queue took {returned.count} of {rows} messages (the first: {returned.first}). "
-            f"The transaction '{job.key}' is committed: the other messages are in their queues"
-        )
+    if fault is not None:
+        raise fault
     return report
 
 
@@ -241,49 +251,69 @@ def abort(job: Job) -> None:
     job.folder.sweep()
 
 
-class _Returned:
-    """Messages that came back because no queue took them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first = ""
-
-    def add(self, message: pyqstore.ReturnedMessage) -> None:
-        self.count += 1
-        if self.count == 1:
-            self.first = f"exchange '{message.exchange}', routing key '{message.routing_key}'"
-
-
-def _publish(
-    channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile], returned: _Returned
-) -> bool:
+def _publish(channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile]) -> tuple[bool, int]:
+    """Whether it was committed, and how many messages no queue would take."""
     import pyqstore
 
     options = job.options
     properties = pyqstore.Properties(content_type=options.content_type, delivery_mode=2)
-    if options.mandatory:
-        channel.add_return_listener(returned.add)
+    unroutable = 0
     channel.tx_select()
     for file in files:
         for batch in job.folder.read(file):
-            channel.publish_batch(
-                batch,
-                options.exchange,
-                options.routing_key,
-                mandatory=options.mandatory,
-                properties=properties,
-            )
+            unroutable += channel.publish_batch(
+                batch, options.exchange, options.routing_key, properties=properties
+            ).unroutable
+    if unroutable and options.mandatory:
+        channel.tx_rollback()
+        return False, unroutable
     committed: bool = channel.tx_commit(key=job.key)
-    if options.mandatory:
-        while channel.process_events(0.0):
-            pass
-    return committed
+    return committed, unroutable if committed else 0
 
 
-def _shaped(batches: Iterable[pa.RecordBatch], body: str) -> Iterator[pa.RecordBatch]:
+def _unroutable(
+    channel: pyqstore.Channel, job: Job, files: Sequence[StagedFile], count: int
+) -> UnroutableError:
+    """Says which routes led nowhere, as far as the tasks told their routes."""
+    import pyarrow as pa
+
+    probe = pa.record_batch({"body": [b""]})
+    routes = {
+        (
+            job.options.exchange if exchange is None else exchange,
+            (job.options.routing_key or "") if key is None else key,
+        )
+        for file in files
+        for exchange, key in file.routes or ()
+    }
+    named = []
+    for exchange, key in sorted(routes):
+        if channel.publish_batch(probe, exchange, key).unroutable:
+            named.append(f"exchange '{exchange}', routing key '{key}'")
+            if len(named) == _ROUTES_NAMED:
+                break
+    channel.tx_rollback()
+    rows = sum(file.rows for file in files)
+    where = f": {'; '.join(named)}" if named else " (their headers decide where they go)"
+    return UnroutableError(
+        f"no queue would take {count} of {rows} messages{where}. Nothing is published. Bind a "
+        f"queue for them, or drop them with the option mandatory=false"
+    )
+
+
+def _shaped(
+    batches: Iterable[pa.RecordBatch], body: str, check: RowCheck, partition: int
+) -> Iterator[pa.RecordBatch]:
     row = 0
     for batch in batches:
-        yield shape_batch(batch, body=body, first_row=row, outlives=True)
+        if batch.num_rows == 0:
+            continue
+        try:
+            shaped = shape_batch(batch, body=body, first_row=row, outlives=True)
+            check.check(shaped, first_row=row)
+        except ColumnError as error:
+            raise ColumnError(f"partition {partition}: {error}") from error
+        yield shaped
         row += batch.num_rows
 
 
@@ -298,13 +328,26 @@ def _write_report(path: str, report: CommitReport) -> None:
         warnings.warn(f"pyqstore: the report {path} was not written: {error}", stacklevel=2)
 
 
-def _who(pid: int) -> str:
-    """Words for a process: its number, and its command where the system tells."""
-    if not pid:
-        return "another process"
+def _advice(pid: int) -> str:
+    """Which process has the store, and what to do about it."""
+    command = _command(pid)
+    process = f"process {pid}" if pid else "another process"
+    if "pyspark" in command:
+        return (
+            f"another Spark job ({process}) is checking or committing there. Wait for it, or give "
+            f"this job a longer lock_timeout"
+        )
+    name = f"{process} ({command})" if command else process
+    return (
+        f"{name} has it open. Close it there first, or publish from that process with "
+        f"spark_udfs.publish(df, channel)"
+    )
+
+
+def _command(pid: int) -> str:
+    """The command line of a process, "" where the system does not tell."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(400).decode("utf-8", "replace").replace("\0", " ").strip()
+            return file.read(400).decode("utf-8", "replace").replace("\0", " ").strip()
     except OSError:
-        words = ""
-    return f"process {pid} ({words})" if words else f"process {pid}"
+        return ""

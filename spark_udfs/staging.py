@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER = "staging"
+ROUTES_MAX = 10_000
 STALE_S = 7 * 24 * 3600.0
+
+
+Route = tuple[str | None, str | None]
 
 
 class StagingError(RuntimeError):
@@ -43,6 +48,8 @@ class StagedFile:
         rows: how many.
         bytes: size of the file.
         crc32: of the whole file (zlib's polynomial).
+        routes: the distinct (exchange, routing key) of the rows, None where a row has none of its
+            own; None when there are more than ``ROUTES_MAX``.
     """
 
     name: str
@@ -50,6 +57,7 @@ class StagedFile:
     rows: int
     bytes: int
     crc32: int
+    routes: frozenset[Route] | None = frozenset()
 
 
 class _SummingFile:
@@ -124,7 +132,9 @@ class StagingFolder:
             attempt: number of the attempt, unique in the job.
 
         Raises:
-            OSError: the file could not be written, or the job is over (its folder is gone).
+            OSError: the file could not be written.
+            StagingError: this machine does not see the store, or the job is over (its folder is
+                gone).
         """
         import pyarrow as pa
 
@@ -132,16 +142,18 @@ class StagingFolder:
         temporary = self.path / (name + ".tmp")
         sink: _SummingFile | None = None
         writer: pa.RecordBatchFileWriter | None = None
+        routes: set[Route] | None = set()
         rows = 0
         try:
             for batch in batches:
                 if batch.num_rows == 0:
                     continue
                 if writer is None:
-                    sink = _SummingFile(temporary)
+                    sink = self._open(temporary)
                     writer = pa.ipc.new_file(pa.PythonFile(sink, mode="w"), batch.schema)
                 writer.write_batch(batch)
                 rows += batch.num_rows
+                routes = _add_routes(routes, batch)
             if writer is None or sink is None:
                 return StagedFile(name="", partition=partition, rows=0, bytes=0, crc32=0)
             writer.close()
@@ -156,8 +168,29 @@ class StagingFolder:
         os.rename(temporary, self.path / name)
         _sync_directory(self.path)
         return StagedFile(
-            name=name, partition=partition, rows=rows, bytes=sink.bytes, crc32=sink.crc32
+            name=name,
+            partition=partition,
+            rows=rows,
+            bytes=sink.bytes,
+            crc32=sink.crc32,
+            routes=None if routes is None else frozenset(routes),
         )
+
+    def _open(self, path: Path) -> _SummingFile:
+        """A new file in the job's folder, or words for why there is none."""
+        try:
+            return _SummingFile(path)
+        except FileNotFoundError as error:
+            store = self.root.parent
+            if store.is_dir():
+                raise StagingError(
+                    f"the job is over: its folder {self.path} is gone, and so is what this "
+                    f"attempt would add"
+                ) from error
+            raise StagingError(
+                f"executor {socket.gethostname()} does not see {store}: a store that Spark writes "
+                f"to must lie in a directory that every executor sees under this name"
+            ) from error
 
     def read(self, staged: StagedFile) -> Iterator[pa.RecordBatch]:
         """The batches of a staged file, read in place through a memory map.
@@ -216,6 +249,20 @@ class StagingFolder:
         for folder in folders:
             shutil.rmtree(folder.path, ignore_errors=True)
         _remove_empty(self.root)
+
+
+def _add_routes(routes: set[Route] | None, batch: pa.RecordBatch) -> set[Route] | None:
+    """The batch's distinct routes added; None once they are too many to be worth a message."""
+    if routes is None:
+        return None
+    names = [name for name in ("exchange", "routing_key") if name in batch.schema.names]
+    if not names:
+        return {(None, None)}
+    import pyarrow as pa
+
+    distinct = pa.Table.from_batches([batch.select(names)]).group_by(names).aggregate([])
+    routes.update((row.get("exchange"), row.get("routing_key")) for row in distinct.to_pylist())
+    return routes if len(routes) <= ROUTES_MAX else None
 
 
 def _remove_empty(folder: Path) -> None:

@@ -20,17 +20,29 @@ GOOD = [
     ("type", "char(3)"),
     ("app_id", "string"),
     ("content_type", "string"),
+    ("content_encoding", "string"),
     ("reply_to", "string"),
+    ("user_id", "string"),
     ("priority", "tinyint"),
     ("delivery_mode", "int"),
     ("expiration_ms", "bigint"),
     ("timestamp", "timestamp"),
+    ("due", "timestamp"),
 ]
 
 
 def test_check_columns_accepts_every_known_column() -> None:
     check_columns(GOOD)
     assert {name for name, _ in GOOD} == {"body", *PROPERTIES}
+
+
+def test_columns_of_a_delivery_are_left_out() -> None:
+    names = ["delivery_tag", "redelivered", "delivery_count", "sequence", "unacked", "delayed"]
+    check_columns([("body", "binary"), *((name, "bigint") for name in names)])
+    batch = pa.RecordBatch.from_pydict({"body": ["a"], **{name: [1] for name in names}})
+    assert shape_batch(batch).schema.names == ["body"]
+    check_columns([("sequence", "string")], body="sequence")
+    assert shape_batch(batch.select(["unacked"]), body="unacked").schema.names == ["body"]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +126,14 @@ def test_shape_batch_names_column_and_row(name: str, values: pa.Array, words: st
 def test_options_have_defaults() -> None:
     options = WriteOptions.parse({"path": "/data/store.qs"})
     assert (options.path, options.exchange, options.routing_key) == ("/data/store.qs", "", None)
-    assert (options.body, options.txnid, options.mandatory) == ("body", None, False)
+    assert (options.body, options.txnid, options.mandatory) == ("body", None, True)
+    assert not options.create
 
 
 def test_options_are_read_whatever_their_case() -> None:
-    given = {"PATH": "file:///data/a%20b", "Mandatory": "TRUE"}
+    given = {"PATH": "file:///data/a%20b", "Mandatory": "FALSE", "Create": "true"}
     options = WriteOptions.parse({**given, "lock_timeout": "2.5", "txnId": "t"})
-    assert (options.path, options.mandatory) == ("/data/a b", True)
+    assert (options.path, options.mandatory, options.create) == ("/data/a b", False, True)
     assert (options.lock_timeout, options.txnid) == (2.5, "t")
 
 
@@ -134,6 +147,8 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"path": "/s", "lock_timeout": "-1"}, "'lock_timeout'"),
         ({"path": "/s", "txnid": ""}, "'txnid' is empty"),
         ({"path": "s3://bucket/store"}, "directory"),
+        ({"path": "hdfs:/data/store"}, "not at an address of hdfs"),
+        ({"path": "dbfs:/data/store"}, "not at an address of dbfs"),
     ],
 )
 def test_options_name_what_is_wrong(given: dict[str, Any], words: str) -> None:

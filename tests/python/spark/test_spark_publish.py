@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
-from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -118,7 +118,7 @@ def test_publish_streams_a_spark_frame(disk: Any, numbered: Any) -> None:
     assert (result.rows, result.batches) == (6000, 8)
     rows = disk.take()
     assert [int(row["body"]) for row in rows] == list(range(6000))
-    assert rows[0]["timestamp"].replace(tzinfo=UTC).timestamp() == 1_700_000_000
+    assert rows[0]["timestamp"].replace(tzinfo=dt.UTC).timestamp() == 1_700_000_000
 
 
 @pytest.mark.spark
@@ -148,3 +148,41 @@ def test_publish_checks_a_spark_frame_before_it_runs(disk: Any, numbered: Any) -
     ):
         spark_udfs.publish(numbered(10).selectExpr("*", "'high' AS priority"), channel, "events")
     assert disk.ready() == 0
+
+
+@pytest.mark.spark
+def test_messages_received_become_a_frame_that_can_be_written_again(
+    spark: Any, disk: Any, numbered: Callable[..., Any]
+) -> None:
+    from spark_udfs import to_frame
+
+    with pyqstore.open(disk.path) as store, store.channel() as channel:
+        with channel.transaction() as tx:
+            for number in range(10):
+                properties = pyqstore.Properties(
+                    delivery_mode=2,
+                    priority=number,
+                    headers={"k": str(number)},
+                    timestamp=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                )
+                tx.publish("events", f"n.{number % 2}", str(number), properties)
+        batch = channel.get_batch("all")
+        frame = to_frame(spark, batch)
+        browsed = to_frame(spark, next(iter(store.browse("odd"))))
+        channel.basic_ack(0, multiple=True)
+    types = dict(frame.dtypes)
+    assert types["delivery_tag"] == "bigint"
+    assert types["priority"] == "smallint"
+    assert types["exchange"] == types["routing_key"] == "string"
+    assert types["timestamp"] == "timestamp"
+    assert types["headers"] == "map<string,string>"
+    assert [bytes(row.body) for row in frame.orderBy("delivery_tag").collect()] == [
+        str(number).encode() for number in range(10)
+    ]
+    assert dict(browsed.dtypes)["sequence"] == "bigint"
+    disk.write(frame)
+    rows = disk.take()
+    assert sorted(int(row["body"]) for row in rows) == list(range(10))
+    assert {row["timestamp"] for row in rows} == {dt.datetime(2026, 1, 1)}
+    with pytest.raises(TypeError, match="int has neither"):
+        to_frame(spark, 1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -113,21 +117,51 @@ def test_abort_sweeps_and_does_not_undo(
     assert disk.staged == []
 
 
-def test_commit_of_a_mandatory_job_tells_of_unroutable_messages_and_keeps_the_rest(
-    disk: Any, batch_of: Batches
-) -> None:
+def narrow_job(disk: Any, **options: str) -> sink.Job:
+    """A job to an exchange where the key n.0 leads nowhere."""
     with pyqstore.open(disk.path) as store, store.channel() as channel:
         channel.exchange_declare("narrow", "direct", durable=True)
         channel.queue_bind("odd", "narrow", "n.1")
-    options = WriteOptions.parse(
-        {"path": str(disk.path), "exchange": "narrow", "mandatory": "true"}
-    )
-    job = sink.prepare(options, COLUMNS, job="job", key="key")
+    given = WriteOptions.parse({"path": str(disk.path), "exchange": "narrow", **options})
+    return sink.prepare(given, COLUMNS, job="job", key="key")
+
+
+def test_messages_without_a_queue_fail_the_job_before_its_commit(
+    disk: Any, tmp_path: Path, batch_of: Batches
+) -> None:
+    job = narrow_job(disk, report=str(tmp_path / "report"))
     staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
-    with pytest.raises(sink.UnroutableError, match=r"5 of 10 messages .*'n\.0'.*committed"):
+    assert staged.routes == {(None, "n.0"), (None, "n.1")}
+    words = r"take 5 of 10 messages: exchange 'narrow', routing key 'n\.0'\. Nothing is published"
+    with pytest.raises(sink.UnroutableError, match=words):
         sink.commit(job, [staged])
-    sink.abort(job)
+    report = json.loads((tmp_path / "report").read_text())
+    assert [report[name] for name in ("rows", "routed", "unroutable", "returned")] == [0, 0, 5, 5]
+    assert not report["committed"]
+    assert disk.staged == []
+    assert not disk.knows("key")
+    assert disk.ready("odd") == 0
+
+
+def test_messages_without_a_queue_are_dropped_and_counted_when_the_job_says_so(
+    disk: Any, batch_of: Batches
+) -> None:
+    job = narrow_job(disk, mandatory="false")
+    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    report = sink.commit(job, [staged])
+    assert (report.rows, report.routed, report.unroutable, report.returned) == (10, 5, 5, 0)
     assert disk.numbers("odd") == [1, 3, 5, 7, 9]
+
+
+def test_routes_that_are_too_many_to_name_are_found_all_the_same(
+    disk: Any, monkeypatch: pytest.MonkeyPatch, batch_of: Batches
+) -> None:
+    monkeypatch.setattr("spark_udfs.staging.ROUTES_MAX", 1)
+    job = narrow_job(disk)
+    staged = sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+    assert staged.routes is None
+    with pytest.raises(sink.UnroutableError, match="5 of 10"):
+        sink.commit(job, [staged])
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "rows"])
@@ -184,9 +218,48 @@ def test_stage_after_the_job_is_over_leaves_nothing(
 ) -> None:
     job = prepare()
     sink.abort(job)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StagingError, match="the job is over"):
         sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
     assert disk.staged == []
+
+
+def test_stage_where_the_store_is_not_seen_names_the_machine_and_the_path(
+    disk: Any, prepare: Callable[..., sink.Job], batch_of: Batches
+) -> None:
+    job = prepare()
+    disk.path.rename(disk.path.with_name("elsewhere"))
+    words = f"executor {socket.gethostname()} does not see {disk.path}"
+    with pytest.raises(StagingError, match=words):
+        sink.stage(job, [batch_of(range(10))], partition=0, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("timestamp", dt.datetime(1960, 1, 1), "timestamp is -"),
+        ("headers", [("CC", "x")], "CC"),
+        ("headers", [("k" * 300, "x")], "key of 300 bytes"),
+        ("expiration_ms", 2**40, "invalid expiration"),
+        ("due", dt.datetime(2960, 1, 1), "100 years"),
+    ],
+)
+def test_stage_names_partition_and_row_of_what_is_no_message(
+    disk: Any,
+    prepare: Callable[..., sink.Job],
+    batch_of: Batches,
+    name: str,
+    value: Any,
+    words: str,
+) -> None:
+    types = {"headers": pa.map_(pa.string(), pa.string()), "expiration_ms": pa.int64()}
+    column = pa.array([None, value, None], types.get(name, pa.timestamp("us")))
+    bad = batch_of(range(3)).append_column(name, column)
+    good = batch_of(range(4)).append_column(name, pa.nulls(4, column.type))
+    job = prepare()
+    with pytest.raises(ColumnError, match=rf"partition 7: .*row 5\b.*{words}"):
+        sink.stage(job, [good, bad], partition=7, attempt=1)
+    assert disk.staged == ["job"]
+    assert disk.ready() == 0
 
 
 def test_stage_that_fails_removes_its_file(
@@ -216,11 +289,33 @@ def test_prepare_refuses_before_it_makes_anything(
     assert disk.staged == []
 
 
-def test_prepare_makes_a_store_that_is_missing(tmp_path: Path) -> None:
-    options = WriteOptions.parse({"path": str(tmp_path / "new.qs"), "routing_key": "q"})
+def test_prepare_makes_a_store_that_is_missing_only_when_told_to(tmp_path: Path) -> None:
+    given = {"path": str(tmp_path / "new.qs"), "routing_key": "q", "mandatory": "false"}
+    with pytest.raises(OptionError, match=r"'path' is '.*new\.qs'.*create=true"):
+        sink.prepare(WriteOptions.parse(given), [("body", "binary")], job="job", key="key")
+    assert not (tmp_path / "new.qs").exists()
+    options = WriteOptions.parse({**given, "create": "true"})
     job = sink.prepare(options, [("body", "binary")], job="job", key="key")
     assert job.folder.path.is_dir()
     assert (tmp_path / "new.qs").stat().st_mode & 0o777 == 0o700
+
+
+def test_prepare_waits_as_long_as_the_job_says(disk: Any, prepare: Callable[..., sink.Job]) -> None:
+    with pyqstore.open(disk.path) as store:
+        with pytest.raises(sink.StoreBusyError, match=r"was for 0\.3 s"):
+            prepare(lock_timeout="0.3")
+        closing = threading.Timer(1.5, store.close)
+        closing.start()
+        assert prepare(lock_timeout="60").folder.path.is_dir()
+        closing.join()
+
+
+def test_a_store_that_another_job_has_is_to_be_waited_for(
+    disk: Any, prepare: Callable[..., sink.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "_command", lambda pid: "python -m pyspark.daemon")
+    with pyqstore.open(disk.path), pytest.raises(sink.StoreBusyError, match="another Spark job"):
+        prepare(lock_timeout="0")
 
 
 def test_options_become_properties_and_a_column_beats_them(

@@ -62,6 +62,8 @@ def test_write_is_found_by_name_and_every_column_arrives(spark: Any, disk: Any) 
         F.lit("a").alias("app_id"),
         F.lit("text/plain").alias("content_type"),
         F.lit("r").alias("reply_to"),
+        F.lit("gzip").alias("content_encoding"),
+        F.lit("u").alias("user_id"),
         (F.col("id") % 10).cast("tinyint").alias("priority"),
         F.lit(2).alias("delivery_mode"),
         F.lit(3_600_000).cast("bigint").alias("expiration_ms"),
@@ -75,6 +77,7 @@ def test_write_is_found_by_name_and_every_column_arrives(spark: Any, disk: Any) 
     assert dict(row["headers"]) == {"k": "1234"}
     assert row["message_id"] == "1234"
     assert [row[name] for name in ("correlation_id", "type", "app_id", "reply_to")] == list("ctar")
+    assert (row["content_encoding"], row["user_id"]) == ("gzip", "u")
     assert (row["content_type"], row["priority"], row["delivery_mode"]) == ("text/plain", 4, 2)
     assert row["expiration_ms"] == 3_600_000
     assert row["timestamp"] == dt.datetime(2023, 11, 14, 22, 13, 20)  # UTC, as AMQP's are
@@ -95,9 +98,10 @@ def test_write_to_the_default_exchange_by_a_constant_key(disk: Any, numbered: Fr
         (lambda frame: frame.selectExpr("body", "1 AS routing_key"), {}, "'routing_key' is int"),
         (lambda frame: frame, {"mode": "overwrite"}, "'overwrite' is not supported"),
         (lambda frame: frame, {"exchange": "missing"}, "(?s)NotFound.*missing"),
+        (lambda frame: frame, {"path": "/nowhere/typo.qs"}, "no such directory.*create=true"),
         (lambda frame: frame, {"rows": "1"}, "option 'rows' is not known.*routing_key"),
     ],
-    ids=["body", "unknown", "type", "overwrite", "exchange", "option"],
+    ids=["body", "unknown", "type", "overwrite", "exchange", "typo", "option"],
 )
 def test_write_is_refused_before_a_task_runs(
     disk: Any,
@@ -122,7 +126,7 @@ def test_write_to_a_store_in_use_names_the_owner_before_a_task_runs(
     marker = tmp_path / "a task ran"
     frame = mapped(numbered(10), marker_of(marker))
     with pyqstore.open(disk.path), pytest.raises(Exception, match=f"process {os.getpid()}"):
-        disk.write(frame)
+        disk.write(frame, lock_timeout="0.5")
     assert not marker.exists()
     disk.write(frame)
     assert marker.exists()
@@ -154,25 +158,28 @@ def test_job_repeated_under_its_txnid_is_published_once(disk: Any, numbered: Fra
     assert disk.ready() == 3000
 
 
-def test_commit_that_raises_after_the_store_committed_is_not_undone(
+def test_rows_without_a_queue_fail_the_job_and_nothing_is_published(
     disk: Any, numbered: Frames
 ) -> None:
     with pyqstore.open(disk.path) as store, store.channel() as channel:
         channel.exchange_declare("narrow", "direct", durable=True)
         channel.queue_bind("odd", "narrow", "n.1")
-    job = {"exchange": "narrow", "mandatory": "true", "txnid": "once"}
-    with pytest.raises(Exception, match="50 of 100 messages"):
+    job = {"exchange": "narrow", "txnid": "once"}
+    with pytest.raises(Exception, match=r"take 50 of 100 messages: .*'n\.0'.*Nothing is published"):
         disk.write(numbered(100), **job)
-    disk.write(numbered(100), **job)
-    assert disk.numbers("odd") == list(range(1, 100, 2))
+    assert disk.ready("odd") == 0
     assert disk.staged == []
+    disk.write(numbered(100), mandatory="false", **job)
+    assert disk.numbers("odd") == list(range(1, 100, 2))
+    with pytest.raises(Exception, match="'ordrs'"):
+        disk.write(numbered(10).drop("routing_key"), exchange="", routing_key="ordrs")
 
 
 def test_null_body_names_its_row_and_nothing_is_published(spark: Any, disk: Any) -> None:
     frame = spark.range(0, 2000, 1, 1).selectExpr(
         "CASE WHEN id <> 1500 THEN 'x' END AS body", "'n.1' AS routing_key"
     )
-    with pytest.raises(Exception, match="'body' is null in row 1500"):
+    with pytest.raises(Exception, match="partition 0: column 'body' is null in row 1500"):
         disk.write(frame)
     assert disk.ready() == 0
     assert disk.staged == []

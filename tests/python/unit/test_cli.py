@@ -66,6 +66,21 @@ def test_inspect(filled: Path) -> None:
         assert word in text
 
 
+def test_inspect_shows_what_a_killed_spark_job_left(filled: Path) -> None:
+    assert json.loads(output("inspect", filled, "--json"))["staging"] == []
+    job = filled / "staging" / "job-1"
+    job.mkdir(parents=True)
+    (job / "0-1.arrow").write_bytes(b"x" * 5000)
+    os.utime(job, (time.time() - 90_000, time.time() - 90_000))
+    (found,) = json.loads(output("inspect", filled, "--json"))["staging"]
+    assert (found["job"], found["files"]) == ("job-1", 1)
+    assert found["bytes"] >= 5000
+    assert found["age_s"] >= 90_000
+    text = output("inspect", filled)
+    for word in ("job-1", "1 day"):
+        assert word in text
+
+
 def test_stats(filled: Path) -> None:
     report: dict[str, Any] = json.loads(output("stats", filled, "--json"))
     assert report["recovered_messages"] == 201
