@@ -246,6 +246,7 @@ class Reader:
         )
         self._end = end
         self._whole = whole
+        self._import = pyarrow.RecordBatch._import_from_c
         self._picks = self._columns is not None and self._columns != whole.names
 
     @property
@@ -262,15 +263,13 @@ class Reader:
         self, rows_max: int = _READ_ROWS, timeout_ns: int = SLICE_NS
     ) -> pyarrow.RecordBatch | None:
         """The next batch, or None when none came in time."""
-        import pyarrow
-
         if self._end is not None:
             rows_max = min(rows_max, max(1, self._end - self.position))
         taken = self._core.next(rows_max, _READ_BYTES, timeout_ns)
         if taken is None:
             return None
         # With the schema that is known: taking it from each batch anew costs as much as the rows.
-        batch = pyarrow.RecordBatch._import_from_c(taken.address, self._whole)
+        batch = self._import(taken.address, self._whole)
         if self._end is not None and self.position > self._end:  # of a filter
             behind = sum(offset >= self._end for offset in batch["offset"].to_pylist())
             batch = batch.slice(0, len(batch) - behind)

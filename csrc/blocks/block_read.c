@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define DICTIONARY_READ_BYTES 4096u /* what is read before it is known how long it is */
-#define PART_BYTES (256u << 10)     /* of a block that are read at once */
+#define PART_BYTES (2u << 20)       /* of a block that are read at once; most have fewer */
 
 void qsi_block_dictionary_fini(struct qsi_block_dictionary *dictionary)
 {
@@ -47,12 +47,18 @@ static qs_status check_entry(const struct qsi_block_dir *blocks, const struct qs
     return QS_OK;
 }
 
-/* Whether the header that is there is that of the block which entry tells of. */
+/* Whether the header that is there is that of the block which entry tells of.  The path is made for
+ * an error alone: that takes as long as the rest. */
 static qs_status decode_head(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                              const struct qsi_block_entry *entry, const uint8_t *bytes,
-                             const char *path, struct qsi_block_head *head_out, qs_error *error)
+                             struct qsi_block_head *head_out, qs_error *error)
 {
-    QS_TRY(qsi_block_head_decode(head_out, bytes, file, entry->at, path, error));
+    char path[QSI_BLOCK_PATH_BYTES];
+
+    if (qsi_block_head_decode(head_out, bytes, file, entry->at, "", NULL) != QS_OK) {
+        qsi_block_file_path(path, blocks, file);
+        return qsi_block_head_decode(head_out, bytes, file, entry->at, path, error);
+    }
     if (head_out->content_bytes != entry->bytes - QSI_BLOCK_HEAD_BYTES ||
         head_out->first_offset != entry->first_offset || head_out->rows != entry->rows ||
         head_out->first_time_us != entry->first_time_us) {
@@ -60,6 +66,20 @@ static qs_status decode_head(const struct qsi_block_dir *blocks, const struct qs
                                  "block header: not the block that the index tells of");
     }
     return QS_OK;
+}
+
+/* Whether what has the right checksum is what a block can have. */
+static qs_status check_content(const struct qsi_block_dir *blocks,
+                               const struct qsi_block_file *file, const struct qsi_block_head *head,
+                               const uint8_t *content, qs_error *error)
+{
+    char path[QSI_BLOCK_PATH_BYTES];
+
+    if (qsi_block_content_check(head, content, "", NULL) == QS_OK) {
+        return QS_OK;
+    }
+    qsi_block_file_path(path, blocks, file);
+    return qsi_block_content_check(head, content, path, error);
 }
 
 /* Sums the block's bytes [from, to) up; those of the dictionary have a checksum of their own. */
@@ -83,12 +103,10 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
 {
     uint32_t read = entry->bytes < PART_BYTES ? entry->bytes : PART_BYTES;
     uint32_t summed = QSI_BLOCK_HEAD_BYTES, crc = 0;
-    char path[QSI_BLOCK_PATH_BYTES];
     bool matches = true;
 
-    qsi_block_file_path(path, blocks, file);
     QS_TRY(qsi_block_read_at(blocks, file, handle, block, read, entry->at, error));
-    QS_TRY(decode_head(blocks, file, entry, block, path, head_out, error));
+    QS_TRY(decode_head(blocks, file, entry, block, head_out, error));
     for (;;) {
         uint32_t part = entry->bytes - read < PART_BYTES ? entry->bytes - read : PART_BYTES;
         crc = sum_part(head_out, block, summed, read, crc, &matches);
@@ -103,7 +121,7 @@ static qs_status read_block(const struct qsi_block_dir *blocks, const struct qsi
     if (!matches || crc != head_out->content_crc) {
         return qsi_block_damaged(error, blocks, file, entry->at, "block: wrong checksum");
     }
-    return qsi_block_content_check(head_out, block + QSI_BLOCK_HEAD_BYTES, path, error);
+    return check_content(blocks, file, head_out, block + QSI_BLOCK_HEAD_BYTES, error);
 }
 
 static void fill_view(struct qsi_block_view *view, const struct qsi_block_head *head,
@@ -187,12 +205,15 @@ static qs_status read_rest(const struct qsi_block_dir *blocks, const struct qsi_
 static qs_status check_dictionary(const struct qsi_block_dir *blocks,
                                   const struct qsi_block_file *file,
                                   const struct qsi_block_head *head, const uint8_t *content,
-                                  const char *path, qs_error *error)
+                                  qs_error *error)
 {
+    char path[QSI_BLOCK_PATH_BYTES];
+
     if (qs_crc32c(0, content, head->dictionary_bytes) != head->dictionary_crc) {
         return qsi_block_damaged(error, blocks, file, head->at,
                                  "block: wrong checksum of its dictionary");
     }
+    qsi_block_file_path(path, blocks, file);
     return qsi_block_dictionary_check(head, content, path, error);
 }
 
@@ -202,7 +223,6 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
                                     struct qsi_block_dictionary *dictionary_out, qs_error *error)
 {
     uint32_t read = entry->bytes < DICTIONARY_READ_BYTES ? entry->bytes : DICTIONARY_READ_BYTES;
-    char path[QSI_BLOCK_PATH_BYTES];
     struct qsi_chunk *chunk;
     struct qsi_block_head head;
     qs_status status;
@@ -213,17 +233,15 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
     if (chunk == NULL) {
         return qsi_block_fail(error, qsi_fail(error, QS_ENOMEM, "a dictionary"), blocks, file);
     }
-    qsi_block_file_path(path, blocks, file);
     status = qsi_block_read_at(blocks, file, handle, chunk->data, read, entry->at, error);
     if (status == QS_OK) {
-        status = decode_head(blocks, file, entry, chunk->data, path, &head, error);
+        status = decode_head(blocks, file, entry, chunk->data, &head, error);
     }
     if (status == QS_OK) {
         status = read_rest(blocks, file, handle, &head, read, &chunk, error);
     }
     if (status == QS_OK) {
-        status =
-            check_dictionary(blocks, file, &head, chunk->data + QSI_BLOCK_HEAD_BYTES, path, error);
+        status = check_dictionary(blocks, file, &head, chunk->data + QSI_BLOCK_HEAD_BYTES, error);
     }
     if (status != QS_OK) {
         qsi_chunk_unref(chunk);

@@ -65,18 +65,35 @@ uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row)
     }
 }
 
-static void fill_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
-                       int64_t *times_out)
+static void put_time(int64_t *times_out, uint32_t count, int64_t time_us)
 {
-    uint32_t row = from, run = run_of(view, from);
+    for (uint32_t i = 0; i < count; i++) {
+        times_out[i] = time_us;
+    }
+}
 
-    while (row < from + count) {
-        uint32_t end = run + 1 < view->time_count ? run_row(view, run + 1) : view->rows;
-        int64_t time_us = (int64_t)run_time(view, run);
-        for (; row < end && row < from + count; row++) {
-            times_out[row - from] = time_us;
-        }
-        run += 1;
+static void put_run_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
+                          int64_t *times_out)
+{
+    uint32_t end = from + count;
+
+    for (uint32_t run = run_of(view, from); from < end; run++) {
+        uint32_t run_end = run + 1 < view->time_count ? run_row(view, run + 1) : view->rows;
+        uint32_t rows = (run_end < end ? run_end : end) - from;
+        put_time(times_out, rows, (int64_t)run_time(view, run));
+        times_out += rows;
+        from += rows;
+    }
+}
+
+static void put_row_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
+                          int64_t *times_out)
+{
+    const uint8_t *deltas = view->times + QSI_BLOCK_ROW_TIME_BYTES * (size_t)from;
+    uint64_t first = view->first_time_us;
+
+    for (uint32_t i = 0; i < count; i++) {
+        times_out[i] = (int64_t)(first + qsi_get_u32(deltas + QSI_BLOCK_ROW_TIME_BYTES * i));
     }
 }
 
@@ -84,13 +101,16 @@ void qsi_block_view_times(const struct qsi_block_view *view, uint32_t from, uint
                           int64_t *times_out)
 {
     QS_ASSERT(from <= view->rows && count <= view->rows - from);
-    if (view->time_kind == QSI_BLOCK_TIME_RUNS) {
-        fill_times(view, from, count, times_out);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        times_out[i] = (int64_t)(view->time_kind == QSI_BLOCK_ONE_TIME ? view->first_time_us
-                                                                       : row_time(view, from + i));
+    switch (view->time_kind) {
+    case QSI_BLOCK_ONE_TIME:
+        put_time(times_out, count, (int64_t)view->first_time_us);
+        break;
+    case QSI_BLOCK_TIME_RUNS:
+        put_run_times(view, from, count, times_out);
+        break;
+    default:
+        put_row_times(view, from, count, times_out);
+        break;
     }
 }
 

@@ -59,30 +59,17 @@ static qs_status bad(qs_error *error, const char *what)
     return qsi_fail(error, QS_ECORRUPT, "message record: %s", what);
 }
 
-/* Rows are looked at in groups, without a branch for each. */
-#define GROUP 16u
-
+/* The first is 0, none is below the one before it, and the last is limit at most. */
 static bool offsets_ascend(const uint8_t *offsets, uint32_t count, uint64_t limit)
 {
-    uint64_t previous = qsi_get_u32(offsets);
-    uint32_t i = 0;
+    const uint8_t *next = offsets + 4;
+    uint32_t descents = 0;
 
-    if (previous != 0) {
-        return false;
+    for (size_t at = 0; at < 4 * (size_t)count; at += 4) {
+        descents |= (uint32_t)(qsi_get_u32(next + at) < qsi_get_u32(offsets + at));
     }
-    while (i < count) {
-        uint32_t end = count - i > GROUP ? i + GROUP : count;
-        uint64_t steps = 0; /* a negative one sets the top bit */
-        for (; i < end; i++) {
-            uint64_t offset = qsi_get_u32(offsets + 4 * (size_t)i + 4);
-            steps |= offset - previous;
-            previous = offset;
-        }
-        if (steps >> 63 != 0) {
-            return false;
-        }
-    }
-    return previous <= limit;
+    return descents == 0 && qsi_get_u32(offsets) == 0 &&
+           qsi_get_u32(offsets + 4 * (size_t)count) <= limit;
 }
 
 static qs_status check_routes(const struct qsi_messages *view, uint64_t routes_end, qs_error *error)
@@ -106,6 +93,8 @@ static qs_status check_routes(const struct qsi_messages *view, uint64_t routes_e
     }
     return QS_OK;
 }
+
+#define GROUP 16u /* of rows that are looked at without a branch for each */
 
 /* Codes of one byte, as most records have them, eight in a word.  Returns how many rows it has
  * found good: all but the last ones, or those before a group with a bad one. */
