@@ -14,6 +14,10 @@ from .columns import _near
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
+# Options of writeStream that Spark reads itself, and hands on.
+_OF_SPARK = ("checkpointlocation",)
+
+
 class OptionError(ValueError):
     """An option is missing, unknown, or not what it should be."""
 
@@ -60,7 +64,7 @@ class WriteOptions:
         known = [field.name for field in fields(cls)]
         given = {name.lower(): value for name, value in dict(options).items()}
         for name in given:
-            if name not in known:
+            if name not in known and name not in _OF_SPARK:
                 raise OptionError(
                     f"option '{name}' is not known{_near(name, known)}; "
                     f"known are {', '.join(known)}"

@@ -54,14 +54,15 @@ class Job:
         name: unique; names the staging folder.
         key: the transaction's key in the store.
         repeated: the key was committed before the job began: tasks stage nothing.
-        forgets_key: the key was made up for this job, and serves nobody after its commit.
+        forgets: keys that serve nobody after its commit: its own, when it was made up for this job;
+            that of the batch before, in a stream, which is never repeated once this one began.
     """
 
     options: WriteOptions
     name: str
     key: str
     repeated: bool = False
-    forgets_key: bool = False
+    forgets: tuple[str, ...] = ()
 
     @property
     def folder(self) -> StagingFolder:
@@ -120,29 +121,8 @@ def open_store(path: str, *, wait_s: float, create: bool = False) -> pyqstore.St
         time.sleep(_POLL_S)
 
 
-def prepare(
-    options: WriteOptions,
-    columns: Sequence[tuple[str, str]],
-    *,
-    job: str,
-    key: str,
-    forgets_key: bool = False,
-) -> Job:
-    """Everything that can be refused before a row is computed.
-
-    Args:
-        columns: (name, Spark's simple name of the type) of the frame.
-        job: unique name for the staging folder.
-        key: the transaction's key.
-        forgets_key: forget it when the commit is done.
-
-    Raises:
-        ColumnError, OptionError: the frame or the options do not make messages.
-        StoreBusyError: another process has the store.
-        pyqstore.NotFound: the exchange does not exist (or, if mandatory, the one queue everything
-            would go to).
-        OptionError: also when there is no store, and create does not say to make one.
-    """
+def check_frame(options: WriteOptions, columns: Sequence[tuple[str, str]]) -> None:
+    """What can be refused without the store: ColumnError, OptionError."""
     check_columns(columns, body=options.body)
     names = [name for name, _ in columns]
     if (
@@ -154,6 +134,33 @@ def prepare(
             "nothing says where the messages go: give a column or an option 'routing_key' "
             "(the default exchange takes it as the queue's name), or the option 'exchange'"
         )
+
+
+def prepare(
+    options: WriteOptions,
+    columns: Sequence[tuple[str, str]],
+    *,
+    job: str,
+    key: str,
+    forgets: tuple[str, ...] = (),
+) -> Job:
+    """Everything that can be refused before a row is computed.
+
+    Args:
+        columns: (name, Spark's simple name of the type) of the frame.
+        job: unique name for the staging folder.
+        key: the transaction's key.
+        forgets: keys to forget when the commit is done.
+
+    Raises:
+        ColumnError, OptionError: the frame or the options do not make messages.
+        StoreBusyError: another process has the store.
+        pyqstore.NotFound: the exchange does not exist (or, if mandatory, the one queue everything
+            would go to).
+        OptionError: also when there is no store, and create does not say to make one.
+    """
+    check_frame(options, columns)
+    names = [name for name, _ in columns]
     with open_store(options.path, wait_s=options.lock_timeout, create=options.create) as store:
         with store.channel() as channel:
             if options.exchange:
@@ -165,7 +172,7 @@ def prepare(
             ):
                 channel.queue_declare(options.routing_key, passive=True)
         repeated = store.transaction_known(key)
-    prepared = Job(options=options, name=job, key=key, repeated=repeated, forgets_key=forgets_key)
+    prepared = Job(options=options, name=job, key=key, repeated=repeated, forgets=forgets)
     if not repeated:
         prepared.folder.create()
     return prepared
@@ -222,9 +229,9 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
                     fault = _unroutable(channel, job, files, unroutable)
         job.folder.sweep()
         job.folder.sweep_stale()
-        if job.forgets_key:
+        for key in job.forgets if fault is None else ():
             # What was staged is gone, so nothing can be published twice any more.
-            store.forget_transaction(job.key)
+            store.forget_transaction(key)
         stats = store.stats().to_dict()
     rows = sum(file.rows for file in files) if committed else 0
     report = CommitReport(
@@ -244,6 +251,29 @@ def commit(job: Job, files: Sequence[StagedFile]) -> CommitReport:
     if fault is not None:
         raise fault
     return report
+
+
+def stream_job(options: WriteOptions, *, query: str, batch: int) -> Job:
+    """One batch of a streaming query, the same in each attempt at it.
+
+    The store has one key for each query: that of the batch it committed last.  Spark repeats no
+    other one, and when it repeats that one its key is known.
+
+    Args:
+        options: as the user gave them.
+        query: the query's id, the same when it starts again from its checkpoint.
+        batch: number of the batch, from 0.
+    """
+    return Job(
+        options=options,
+        name=f"stream-{query}-{batch}",
+        key=_stream_key(query, batch),
+        forgets=(_stream_key(query, batch - 1),) if batch > 0 else (),
+    )
+
+
+def _stream_key(query: str, batch: int) -> str:
+    return f"spark-stream-{query}-{batch}"
 
 
 def abort(job: Job) -> None:

@@ -1,4 +1,5 @@
-"""The data source: ``df.write.format("pyqstore").option("path", DIR).mode("append").save()``.
+"""The data source: ``df.write.format("pyqstore").option("path", DIR).mode("append").save()``, and
+``df.writeStream`` alike.
 
 Which process runs what (Spark 4): ``DataSource.__init__`` and ``writer()`` a planning worker,
 before any task; ``write()`` a worker per task; ``commit()`` and ``abort()`` another planning
@@ -9,12 +10,18 @@ and never the user's own process, so nothing may stay open.  Steps and promises 
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from . import sink
 from .options import OptionError, WriteOptions
@@ -46,7 +53,7 @@ class QStoreWriter(DataSourceArrowWriter):
             columns,
             job=name,
             key=options.txnid or f"spark-{name}",
-            forgets_key=options.txnid is None,
+            forgets=() if options.txnid else (f"spark-{name}",),
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -77,6 +84,69 @@ class QStoreWriter(DataSourceArrowWriter):
         sink.abort(self.job)
 
 
+@dataclass
+class StreamMessage(StagedMessage):
+    """The same of a stream's batch: the commit runs in a process that was told of no query."""
+
+    query: str
+
+
+class QStoreStreamWriter(DataSourceStreamArrowWriter):
+    """The batches of a streaming query, each a transaction.
+
+    Spark makes a writer for the tasks of each batch and another for its commit, in other processes:
+    what they share travels with the tasks' messages.
+    """
+
+    def __init__(self, options: WriteOptions, columns: Sequence[tuple[str, str]]) -> None:
+        """Check what needs no store; raises ColumnError, OptionError."""
+        sink.check_frame(options, columns)
+        if options.txnid is not None:
+            raise OptionError(
+                "option 'txnid' is for jobs: each batch of a stream is a transaction, known by the "
+                "query's id and the batch's number"
+            )
+        if options.create:
+            sink.open_store(options.path, wait_s=options.lock_timeout, create=True).close()
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one attempt at one partition of a batch."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("write() runs in a Spark task")
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise RuntimeError("the task does not belong to a batch of a streaming query")
+        job = sink.stream_job(self.options, query=query, batch=int(batch))
+        job.folder.join()
+        # Spark's numbers of attempts begin anew with each start of the query, and the folder may
+        # have what an earlier one left.
+        return StreamMessage(
+            sink.stage(
+                job, iterator, partition=context.partitionId(), attempt=secrets.randbits(48)
+            ),
+            query,
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish what the messages name, once, however often Spark repeats the batch."""
+        told = [message for message in messages if isinstance(message, StreamMessage)]
+        if told:
+            job = sink.stream_job(self.options, query=told[0].query, batch=batchId)
+            sink.commit(job, [message.file for message in told])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what was staged; a committed batch stays."""
+        for message in messages:
+            if isinstance(message, StreamMessage):
+                sink.abort(sink.stream_job(self.options, query=message.query, batch=batchId))
+                return
+
+
 class QStoreDataSource(DataSource):
     """Messages from rows; columns: ``columns.PROPERTIES``, options: ``options.WriteOptions``."""
 
@@ -86,12 +156,12 @@ class QStoreDataSource(DataSource):
 
     def schema(self) -> NoReturn:
         raise NotImplementedError(
-            "format 'pyqstore' writes only: read a queue with Channel.get_batch(queue)"
+            "format 'pyqstore' does not read: read a queue with Channel.get_batch(queue)"
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         raise NotImplementedError(
-            "format 'pyqstore' writes only: read a queue with Channel.get_batch(queue)"
+            "format 'pyqstore' does not read: read a queue with Channel.get_batch(queue)"
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -106,5 +176,22 @@ class QStoreDataSource(DataSource):
                 "mode 'overwrite' is not supported: publishing only adds to queues "
                 "(use mode 'append'; Channel.queue_purge empties a queue)"
             )
-        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        return QStoreWriter(WriteOptions.parse(self.options), columns)
+        return QStoreWriter(WriteOptions.parse(self.options), _columns(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Called for the tasks of each batch and for each commit, with keywords.
+
+        Raises:
+            OptionError: output mode complete, or a wrong option.
+            ColumnError: the frame's columns do not make messages.
+        """
+        if overwrite:
+            raise OptionError(
+                "output mode 'complete' is not supported: publishing only adds to queues "
+                "(use 'append' or 'update')"
+            )
+        return QStoreStreamWriter(WriteOptions.parse(self.options), _columns(schema))
+
+
+def _columns(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]

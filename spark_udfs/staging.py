@@ -109,15 +109,31 @@ class StagingFolder:
         self.path = self.root / job
 
     def create(self) -> None:
-        """Make the folder, before any task runs."""
+        """Make the folder, before any task of a batch job runs, or by the first one of a stream's.
+
+        Raises:
+            FileNotFoundError: there is no store here.
+        """
         for _ in range(100):
             self.root.mkdir(mode=0o700, exist_ok=True)
             try:
-                self.path.mkdir(mode=0o700)
+                self.path.mkdir(mode=0o700, exist_ok=True)
                 return
             except FileNotFoundError:
                 continue  # another job's sweep removed the empty root in between
         raise StagingError(f"cannot make the folder {self.path}")
+
+    def join(self) -> None:
+        """Make the folder from a task of a stream's batch, which nobody prepares: attempts that
+        come late leave something, which goes when it is old.
+
+        Raises:
+            StagingError: this machine does not see the store.
+        """
+        try:
+            self.create()
+        except FileNotFoundError as error:
+            raise self._unseen() from error
 
     def write(
         self, batches: Iterable[pa.RecordBatch], *, partition: int, attempt: int
@@ -181,16 +197,18 @@ class StagingFolder:
         try:
             return _SummingFile(path)
         except FileNotFoundError as error:
-            store = self.root.parent
-            if store.is_dir():
+            if self.root.parent.is_dir():
                 raise StagingError(
                     f"the job is over: its folder {self.path} is gone, and so is what this "
                     f"attempt would add"
                 ) from error
-            raise StagingError(
-                f"executor {socket.gethostname()} does not see {store}: a store that Spark writes "
-                f"to must lie in a directory that every executor sees under this name"
-            ) from error
+            raise self._unseen() from error
+
+    def _unseen(self) -> StagingError:
+        return StagingError(
+            f"executor {socket.gethostname()} does not see {self.root.parent}: a store that Spark "
+            f"writes to must lie in a directory that every executor sees under this name"
+        )
 
     def read(self, staged: StagedFile) -> Iterator[pa.RecordBatch]:
         """The batches of a staged file, read in place through a memory map.
