@@ -96,6 +96,7 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t messages_unacked
         uint64_t messages_delayed
         uint64_t consumers
+        uint64_t messages_passed
         uint64_t alpha
         uint64_t beta
         uint64_t gamma

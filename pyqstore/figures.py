@@ -72,6 +72,7 @@ class QueueStatus(Figures):
     messages_ready: int
     messages_unacked: int
     messages_delayed: int
+    messages_passed: int
     consumers: int
     alpha: int
     beta: int

@@ -287,6 +287,7 @@ class Store(_core.Store):
         """Counts and rates of one queue.  Raises NotFound.
 
         - ``messages_ready``, ``messages_unacked``, ``messages_delayed`` (not due yet),
+          ``messages_passed`` (of a work queue: dropped by its stream before they were settled),
           ``consumers``: counts.
         - ``alpha`` (body and entry in memory), ``beta`` (entry in memory), ``gamma`` (entry in
           memory and on disk), ``delta`` (on disk): messages in each state.

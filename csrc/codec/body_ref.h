@@ -33,10 +33,12 @@ struct qsi_body_ref {
 };
 
 /* Where a damaged message is: the segment file, and the place in it. */
+#define QSI_DAMAGE_OF_STREAM UINT32_MAX
 struct qsi_body_damage {
-    uint64_t queue_id; /* a priority's own */
-    uint64_t number;   /* of the segment */
-    uint32_t generation;
+    uint64_t queue_id;   /* a priority's own */
+    uint64_t number;     /* of the segment */
+    uint32_t generation; /* or QSI_DAMAGE_OF_STREAM: queue_id is a stream's, and the message's
+                            offset there is number + slot */
     uint32_t slot;
     uint64_t offset;
 };

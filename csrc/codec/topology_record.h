@@ -15,6 +15,7 @@
  *   BIND, UNBIND      queue id; exchange, key, arguments  TRANSACTION      wall time in us; key
  *   EXCHANGE_BIND, EXCHANGE_UNBIND      source, key, arguments, destination
  *   PRIORITY_QUEUE_DECLARE, STREAM_DECLARE     as QUEUE_DECLARE
+ *   WORK_QUEUE_DECLARE                  as QUEUE_DECLARE, and its source (work_record.h)
  *   TRANSACTION_FORGET                  key; or no key, and all committed before that wall time in
  *                                       us */
 #define QSI_TOPOLOGY_STRINGS 4

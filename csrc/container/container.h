@@ -10,7 +10,7 @@
  *
  * Not every kind has every operation: those of taking and settling belong to kinds whose messages
  * leave when they are acknowledged, and are NULL in a kind that keeps them for any number of
- * readers.
+ * readers.  Those of appending are NULL in a kind whose messages are another container's.
  *
  * REQUIRES lock: the engine's covers every call, but for the few that say so.  Chunks are immutable
  * and may be read without it while referenced. */

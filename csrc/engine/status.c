@@ -11,6 +11,7 @@
 #include "store.h"
 #include "store_stream.h"
 #include "thread_safety.h"
+#include "work.h"
 
 #include <string.h>
 
@@ -135,6 +136,8 @@ static void measure_subqueue(struct qs_store *store, struct store_queue *subqueu
     struct qsi_queue_measure measure;
 
     qsi_queue_measure(&subqueue->core, qsi_index_of(store, subqueue), &measure);
+    measure.delta += qsi_work_rest(&subqueue->core);
+    measure.delta_len += qsi_work_rest(&subqueue->core);
     if (subqueue->lazy && qsi_container_is_flushed(&subqueue->container)) {
         measure_lazily(&measure);
     }
@@ -147,6 +150,7 @@ static void add_counts(const struct store_queue *subqueue, qs_queue_status *stat
 {
     status->messages_ready += qsi_queue_ready_count(&subqueue->core);
     status->messages_delayed += qsi_queue_delayed_count(&subqueue->core);
+    status->messages_passed += subqueue->core.work.passed_count;
     status->messages_unacked +=
         qsi_queue_out_count(&subqueue->core) + qsi_queue_aside_count(&subqueue->core);
     status->ram_bytes += subqueue->container.ram_bytes;

@@ -64,6 +64,7 @@ static qs_status init_memory(struct qs_store *store, qs_error *error)
     qsi_list_init(&store->events.armed_for_confirms);
     qsi_list_init(&store->events.consumed_streams);
     qsi_list_init(&store->deleted_queues);
+    qsi_list_init(&store->sources);
     qsi_store_is_private(store);
     store->references = 1;
     store->next_queue_id = 1;

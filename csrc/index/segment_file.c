@@ -10,6 +10,7 @@
 #include "error.h"
 #include "file.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define HEAP_END_MAX (UINT64_C(1) << 62) /* no file gets there, and sums with it do not overflow */
@@ -42,6 +43,12 @@ qs_status qsi_segment_fail_message(qs_error *error, const struct qsi_body_damage
         .queue_id = damage->queue_id, .number = damage->number, .generation = damage->generation};
     char path[QSI_SEGMENT_PATH_BYTES];
 
+    if (damage->generation == QSI_DAMAGE_OF_STREAM) {
+        return qsi_fail(error, QS_ECORRUPT,
+                        "the message at offset %" PRIu64 " of stream %" PRIu64
+                        " is damaged or missing",
+                        damage->number + damage->slot, damage->queue_id);
+    }
     qsi_segment_path(path, &file);
     return qsi_fail_corrupt(error, path, damage->offset, "the message in slot %u is damaged",
                             damage->slot);

@@ -19,6 +19,8 @@
 #include "queue_take.h"
 #include "receive.h"
 #include "wake.h"
+#include "work.h"
+#include "work_load.h"
 
 #include <string.h>
 
@@ -184,6 +186,26 @@ static uint64_t load_bytes(const struct browse *browse)
 
 /* ---- one step ---- */
 
+#define WORK_BYTES_MAX (16u << 20) /* of a work queue's content, where nobody else sees to it */
+
+/* Releases the lock meanwhile.  Content of a work queue is its stream's: it comes as it does for a
+ * consumer, and goes again. */
+static qs_status read_work(struct browse *browse, struct store_queue *queue, uint64_t seq,
+                           qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    qs_status status;
+
+    if (queue->container.ram_bytes > WORK_BYTES_MAX) {
+        (void)qsi_container_drop_content(&queue->container, 0, UINT64_MAX);
+    }
+    queue->jobs += 1;
+    status = qsi_work_load_one(browse->store, queue, seq, error);
+    QS_DCHECK(queue->jobs > 0);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+    return status == QS_EEMPTY ? QS_OK : status;
+}
+
 /* May release the lock meanwhile, and then *again_out is true: look everything up again.
  */
 static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
@@ -200,6 +222,9 @@ static qs_status read_slot(struct browse *browse, struct store_queue *subqueue,
         return note_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
+    if (qsi_queue_is_work(&subqueue->core)) {
+        return read_work(browse, subqueue, seq, error);
+    }
     switch (qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse))) {
     case QSI_PAGE_IN_BEGUN:
         return load_and_note(browse, subqueue, &job, error);
@@ -289,6 +314,13 @@ static qs_status step_subqueue(struct browse *browse, struct store_queue *subque
         if (qsi_segment_live_count(segment) > 0) {
             QS_TRY(step_segment(browse, subqueue, segment, again_out, error));
             pass_noted(browse);
+        }
+    }
+    if (qsi_work_rest(core) > 0 && !qsi_browse_is_full(browse) && !*again_out) {
+        uint64_t seq = sequence_in(browse->position), next = core->container.next_seq;
+        if (seq < core->work.end) {
+            *again_out = true;
+            return read_work(browse, subqueue, seq > next ? seq : next, error);
         }
     }
     return QS_OK;

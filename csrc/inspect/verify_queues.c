@@ -158,6 +158,7 @@ qs_status qsi_verify_note_record(struct verify *verify, const uint8_t *record, q
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
     case QSI_RECORD_STREAM_DECLARE:
+    case QSI_RECORD_WORK_QUEUE_DECLARE:
         QS_TRY(qsi_topology_decode(&topology, record, error));
         return declare(verify, &topology, error);
     case QSI_RECORD_QUEUE_DELETE:

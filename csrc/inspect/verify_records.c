@@ -6,6 +6,7 @@
 #include "scan.h"
 #include "stream_record.h"
 #include "verify.h"
+#include "work_record.h"
 
 #include <string.h>
 
@@ -48,6 +49,8 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
     struct qsi_key_file_entry keys;
     struct qsi_queue_state state;
     struct qsi_stream_state stream;
+    struct qsi_work_state work;
+    struct qsi_work_segment work_segment;
     uint64_t next_queue_id;
 
     switch (qsi_record_type(record)) {
@@ -55,6 +58,10 @@ static qs_status note_checkpoint_record(struct verify *verify, const uint8_t *re
         return qsi_queue_state_decode(&state, record, error);
     case QSI_RECORD_STREAM_STATE:
         return qsi_stream_state_decode(&stream, record, error);
+    case QSI_RECORD_WORK_STATE:
+        return qsi_work_state_decode(&work, record, error);
+    case QSI_RECORD_WORK_SEGMENT:
+        return qsi_work_segment_decode(&work_segment, record, error);
     case QSI_RECORD_FORMER_FILE:
         return note_former(verify, record, error);
     case QSI_RECORD_STORE_STATE:

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "paging.h"
 #include "queue_internal.h"
+#include "work.h"
 
 #include <string.h>
 
@@ -98,7 +99,23 @@ uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool
         }
         break;
     }
+    *missing_out = *missing_out || (count < limit && qsi_work_rest(queue) > 0);
     return count < limit ? count : limit;
+}
+
+bool qsi_work_first_missing(const struct qsi_queue *queue, uint64_t *seq_out)
+{
+    uint32_t index = qsi_queue_first_paged(queue), slot, end;
+    const struct qsi_segment *segment;
+
+    if (index < queue->segment_count) {
+        segment = qsi_queue_segment_at(queue, index);
+        QS_ASSERT(first_missing(queue, segment, 0, &slot, &end));
+        *seq_out = qsi_segment_first_seq(queue->shared, segment) + slot;
+        return true;
+    }
+    *seq_out = queue->container.next_seq;
+    return qsi_work_rest(queue) > 0;
 }
 
 /* ---- jobs ---- */
@@ -286,8 +303,6 @@ qs_status qsi_page_in_run(struct qsi_page_in *page_in, struct qsi_index *index,
 
 /* ---- damaged messages ---- */
 
-#define DAMAGED_ROWS_MAX 4096u
-
 void qsi_page_in_narrow(struct qsi_page_in *page_in)
 {
     struct qsi_segment_load *load = &page_in->load;
@@ -301,12 +316,14 @@ void qsi_page_in_narrow(struct qsi_page_in *page_in)
     load->to = slot + 1;
 }
 
-/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do
- * not stand in the way of others. */
-qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
+/* A record of count messages of the file, from slot first on, each of them damaged. */
+qs_status qsi_queue_damaged_record(const struct qsi_queue *queue,
+                                   const struct qsi_segment_file *file, uint32_t first,
+                                   uint32_t count, struct qsi_chunk **chunk_out)
 {
-    struct qsi_segment_load *load = &page_in->load;
     struct qsi_messages_layout layout = {
+        .row_count = count,
+        .bodies_bytes = (uint64_t)count * QSI_BODY_DAMAGE_BYTES,
         .route_count = 1,
         .destination_count = 1,
         .routes_bytes = qsi_route_bytes(0, 0, 1),
@@ -314,31 +331,42 @@ qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
     };
     uint64_t at = 0;
     struct qsi_messages_writer writer;
+    struct qsi_chunk *chunk;
     uint8_t *record;
 
-    QS_DCHECK(!page_in->of_state && load->chunk == NULL);
-    load->first = load->from;
-    load->count = load->to - load->from;
-    load->count = load->count < DAMAGED_ROWS_MAX ? load->count : DAMAGED_ROWS_MAX;
-    load->damaged_count = layout.row_count = load->count;
-    layout.bodies_bytes = (uint64_t)load->count * QSI_BODY_DAMAGE_BYTES;
     QS_TRY(qsi_messages_layout(&layout, NULL));
-    load->chunk = qsi_chunk_create(layout.record_bytes);
-    if (load->chunk == NULL) {
+    *chunk_out = chunk = qsi_chunk_create(layout.record_bytes);
+    if (chunk == NULL) {
         return QS_ENOMEM;
     }
-    load->chunk->used = layout.record_bytes;
-    record = load->chunk->data;
+    chunk->used = layout.record_bytes;
+    record = chunk->data;
     qsi_messages_begin(record, &layout);
     qsi_messages_put_route(record, &layout, 0, &at, qsi_slice_make("", 0), qsi_slice_make("", 0),
                            NULL, 1);
     qsi_messages_put_properties(record, &layout, qsi_slice_make("", 0));
     qsi_messages_writer_begin(&writer, record, &layout);
-    for (uint32_t row = 0; row < load->count; row++) {
-        struct qsi_body_damage damage = qsi_segment_damage(&page_in->file, load->first + row, 0);
+    for (uint32_t row = 0; row < count; row++) {
+        struct qsi_body_damage damage = qsi_segment_damage(file, first + row, 0);
         qsi_messages_write_damage(&writer, &damage);
     }
-    qsi_messages_put_destination(record, 0, page_in->queue->container.id, 0, load->count);
+    qsi_messages_put_destination(record, 0, queue->container.id, 0, count);
+    return QS_OK;
+}
+
+/* Nothing of the file can be read: its messages are there, each of them damaged, so that they do
+ * not stand in the way of others. */
+qs_status qsi_page_in_damaged(struct qsi_page_in *page_in)
+{
+    struct qsi_segment_load *load = &page_in->load;
+
+    QS_DCHECK(!page_in->of_state && load->chunk == NULL);
+    load->first = load->from;
+    load->count = load->to - load->from;
+    load->count = load->count < QSI_DAMAGED_ROWS_MAX ? load->count : QSI_DAMAGED_ROWS_MAX;
+    load->damaged_count = load->count;
+    QS_TRY(qsi_queue_damaged_record(page_in->queue, &page_in->file, load->first, load->count,
+                                    &load->chunk));
     load->has_stored = true;
     return QS_OK;
 }

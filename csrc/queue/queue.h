@@ -88,6 +88,12 @@ struct qsi_queue {
     bool counts_deliveries; /* at the delivery, not when messages come back: there is a limit */
     /* there is state for what is pushed below it, whatever is settled before */
     uint64_t reserved_seq GUARDED;
+    /* Of a work queue (work.h); zeros: it is none. */
+    struct qsi_work {
+        uint64_t end;          /* messages [next_seq, end) are ready and have no state yet */
+        uint64_t seen_upto;    /* what is below counts as delivered, by a process that crashed */
+        uint64_t passed_count; /* that its source dropped before they were settled */
+    } work GUARDED;
     /* the last segment that ended while it was the queue's last */
     uint64_t retired_number GUARDED;
     uint32_t retired_generation GUARDED; /* and what its file's successor is to be */
@@ -100,10 +106,13 @@ void qsi_queue_init(struct qsi_queue *queue, struct qsi_queue_shared *shared, ui
 void qsi_queue_fini(struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 
 extern const struct qsi_container_kind qsi_queue_kind;
+extern const struct qsi_container_kind qsi_work_kind; /* work.h */
 /* The queue that a container is; NULL: it is of another kind. */
 static inline struct qsi_queue *qsi_container_queue(struct qsi_container *container)
 {
-    return container->kind == &qsi_queue_kind ? (struct qsi_queue *)(void *)container : NULL;
+    return container->kind == &qsi_queue_kind || container->kind == &qsi_work_kind
+               ? (struct qsi_queue *)(void *)container
+               : NULL;
 }
 
 /* What its declaration asks of all its messages. */

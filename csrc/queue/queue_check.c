@@ -3,6 +3,7 @@
 #include "check.h"
 #include "paging.h"
 #include "queue_internal.h"
+#include "work.h"
 
 #ifndef NDEBUG
 
@@ -192,14 +193,15 @@ void qsi_queue_check(const struct qsi_queue *queue)
     const struct qsi_container *container = &queue->container;
     struct tally tally = {0};
 
-    QS_DCHECK(container->kind == &qsi_queue_kind);
+    QS_DCHECK(container->kind == &qsi_queue_kind || container->kind == &qsi_work_kind);
     QS_DCHECK(container->flushed_seq <= container->next_seq);
     QS_DCHECK(queue->first_segment + queue->segment_count <= queue->segment_capacity);
     QS_DCHECK(queue->scan <= queue->segment_count);
     for (uint32_t i = 0; i < queue->segment_count; i++) {
         check_segment(queue, i, &tally);
     }
-    QS_DCHECK(queue->ready_count == tally.ready);
+    QS_DCHECK(queue->ready_count == tally.ready + qsi_work_rest(queue));
+    QS_DCHECK(!qsi_queue_is_work(queue) || container->flushed_seq == container->next_seq);
     QS_DCHECK(queue->out_count == tally.out);
     QS_DCHECK(queue->delayed_count == tally.delayed);
     QS_DCHECK(queue->aside_count == tally.aside);

@@ -269,7 +269,14 @@ struct qsi_flush_run {
     uint32_t first, count;
 };
 
-/* ---- what is missing (paging_load.c) ---- */
+/* ---- what is missing, or cannot be read (paging_load.c) ---- */
+
+#define QSI_DAMAGED_ROWS_MAX 4096u
+/* A record of count messages of the file, from slot first on, each of them damaged: the caller's
+ * chunk. */
+qs_status qsi_queue_damaged_record(const struct qsi_queue *queue,
+                                   const struct qsi_segment_file *file, uint32_t first,
+                                   uint32_t count, struct qsi_chunk **chunk_out) QS_MUST_CHECK;
 
 /* The index of the first segment from index on with ready messages that are not in memory, or
  * segment_count. */

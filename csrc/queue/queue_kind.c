@@ -1,4 +1,4 @@
-/* A queue as a kind of container: the operations of container.h. */
+/* A queue, and a work queue, as kinds of containers: the operations of container.h. */
 #include "paging.h"
 #include "queue.h"
 #include "queue_jobs.h"
@@ -6,6 +6,7 @@
 #include "queue_replay.h"
 #include "queue_settle.h"
 #include "queue_take.h"
+#include "work_kind.h"
 
 #include <stddef.h>
 
@@ -187,5 +188,28 @@ const struct qsi_container_kind qsi_queue_kind = {
     .replay_settle = replay_settle,
     .mark_all_seen = mark_all_seen,
     .abandon = abandon,
+    .fini = fini,
+};
+
+/* Nothing is appended: its messages are its source's. */
+const struct qsi_container_kind qsi_work_kind = {
+    .name = "work queue",
+    .take = qsi_work_take,
+    .untake = untake,
+    .settle = settle,
+    .requeue = requeue,
+    .give_back = give_back,
+    .purge = qsi_work_purge,
+    .purge_ranges = qsi_work_purge_ranges,
+    .drop_content = drop_content,
+    .unflushed_bytes = qsi_work_unflushed_bytes,
+    .begin_flush = qsi_work_begin_flush,
+    .snapshot = qsi_work_snapshot,
+    .restore = qsi_work_restore,
+    .start_at = qsi_work_start_at,
+    .skip_to = qsi_work_skip_to,
+    .replay_settle = qsi_work_replay_settle,
+    .mark_all_seen = qsi_work_mark_all_seen,
+    .abandon = qsi_work_abandon,
     .fini = fini,
 };

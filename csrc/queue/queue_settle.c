@@ -5,6 +5,7 @@
 #include "check.h"
 #include "queue_internal.h"
 #include "queue_take.h"
+#include "work.h"
 
 /* ---- settling ---- */
 
@@ -172,7 +173,7 @@ uint64_t qsi_queue_purge(struct qsi_queue *queue, qsi_range_visitor *visit, void
         qsi_segment_retire_if_done(queue, segment);
     }
     qsi_queue_fewer_bytes(queue, queue->ready_bytes); /* those of states that are on the disk too */
-    QS_DCHECK(queue->ready_count == 0 && queue->delayed_count == 0);
+    QS_DCHECK(queue->ready_count == qsi_work_rest(queue) && queue->delayed_count == 0);
     queue->earliest = QSI_NEVER;
     return dropped;
 }

@@ -27,7 +27,8 @@ static qs_status lookup_default(struct qsi_router *router, struct qsi_exchange *
     const struct qsi_destination *destination = qsi_router_find_destination(router, key);
 
     (void)exchange;
-    *route_out = destination != NULL ? &destination->own_route : &qsi_route_empty;
+    *route_out = destination != NULL && !destination->takes_none ? &destination->own_route
+                                                                 : &qsi_route_empty;
     return QS_OK;
 }
 
@@ -35,7 +36,9 @@ static qs_status collect_named(struct qsi_collection *collection, struct qsi_sli
 {
     struct qsi_destination *destination = qsi_router_find_destination(collection->router, name);
 
-    return destination != NULL ? qsi_collect_destination(collection, destination) : QS_OK;
+    return destination != NULL && !destination->takes_none
+               ? qsi_collect_destination(collection, destination)
+               : QS_OK;
 }
 
 static qs_status collect_default(struct qsi_collection *collection, struct qsi_exchange *exchange,

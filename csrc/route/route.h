@@ -68,6 +68,7 @@ struct qsi_destination {
     struct qsi_list bindings;      /* of qsi_binding.in_destination, oldest first */
     struct qsi_destination *self;  /* what own_route points to */
     struct qsi_route own_route; /* to here only: the commonest route needs no memory of its own */
+    bool takes_none;            /* nothing may be published to it; the owner's, as the name is */
     uint64_t order;             /* the order of routes */
     uint64_t mark;              /* the last collection that has met this destination */
 };

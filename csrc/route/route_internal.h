@@ -56,6 +56,11 @@ static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
     return auto_delete == QSI_AUTO_DELETE_GOES ? list : NULL;
 }
 
+/* ---- route_lookup.c ---- */
+
+/* QS_PRECONDITION_FAILED: nothing may be published, or bound, to the queue. */
+qs_status qsi_router_fail_takes_none(struct qsi_slice queue, qs_error *error);
+
 /* ---- binding.c ---- */
 
 void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding);

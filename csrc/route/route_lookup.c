@@ -114,6 +114,25 @@ qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *ex
     return look_up(router, exchange, routing, route_out, error);
 }
 
+qs_status qsi_router_fail_takes_none(struct qsi_slice queue, qs_error *error)
+{
+    return qsi_fail(error, QS_PRECONDITION_FAILED,
+                    "queue '%.*s' in this store takes no messages: it reads a stream, publish to "
+                    "that",
+                    QSI_PRINT(queue));
+}
+
+/* Nobody publishes by name to what takes nothing without being told. */
+static qs_status check_unroutable(struct qsi_router *router, const struct qsi_exchange *exchange,
+                                  struct qsi_slice key, qs_error *error)
+{
+    const struct qsi_destination *destination =
+        exchange->type == &qsi_match_default ? qsi_router_find_destination(router, key) : NULL;
+
+    return destination != NULL && destination->takes_none ? qsi_router_fail_takes_none(key, error)
+                                                          : QS_OK;
+}
+
 qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange,
                             const struct qsi_routing *routing, const struct qsi_route **route_out,
                             qs_error *error)
@@ -125,5 +144,8 @@ qs_status qsi_router_lookup(struct qsi_router *router, struct qsi_slice exchange
         return qsi_fail(error, QS_ACCESS_REFUSED, "cannot publish to internal exchange '%.*s'",
                         QSI_PRINT(exchange));
     }
-    return look_up(router, found, routing, route_out, error);
+    QS_TRY(look_up(router, found, routing, route_out, error));
+    return QS_LIKELY((*route_out)->count > 0)
+               ? QS_OK
+               : check_unroutable(router, found, routing->key, error);
 }

@@ -266,6 +266,45 @@ def keys(writer: Writer) -> None:
     _commit(writer, "behind the checkpoint", ["another"])
 
 
+def _settle(writer: Writer, queue: str, fates: str) -> None:
+    """Of the next messages: acked, requeued in the end, or acked after all others were got."""
+    names = list(writer.truth[queue])
+    got = [writer.channel.basic_get(queue) for _ in fates]
+    for fate, message in zip(fates, got, strict=True):
+        assert message is not None
+        if fate == "a":
+            message.ack()
+            writer.truth[queue].remove(names[got.index(message)])
+        else:
+            message.nack(requeue=True)
+
+
+def work(writer: Writer) -> None:
+    """Work queues over a stream: bitmaps and counts in a checkpoint, settles in the journal."""
+    writer.declare("a")
+    writer.declare_stream("log")
+    names = [f"batch {row:03d}" for row in range(200)]
+    writer.append_batch("log", names, 100)
+    source = {"stream_source": "log", "stream_offset": "first"}
+    for queue in ("work", "work, counted"):
+        limit = {"delivery_limit": 5} if queue != "work" else {}
+        writer.declare(queue, **source, **limit)
+        writer.truth[queue] = list(names)
+        _settle(writer, queue, "aarara")
+        _settle(writer, queue, "r" + "a" * 90 + "r")
+    writer.declare("work, untouched", **source, stream_pin=True)
+    writer.truth["work, untouched"] = list(names)
+    writer.store.checkpoint()
+    for queue in ("work", "work, counted"):
+        _settle(writer, queue, "ra")
+    writer.declare("work, from now on", stream_source="log", stream_offset="next")
+    more = [f"more {row}" for row in range(3)]
+    writer.append_batch("log", more, 100)
+    for queue in ("work", "work, counted", "work, untouched", "work, from now on"):
+        writer.truth[queue] += more
+    writer.durable()
+
+
 PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "topology": (topology, {}),
     "messages": (messages, {}),
@@ -277,6 +316,7 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "carried": (carried, {}),
     "former": (former, {}),
     "streams": (streams, {}),
+    "work": (work, {}),
     "crashed": (crashed, {"memory_budget": "256KiB"}),
 }
 

@@ -19,6 +19,7 @@
 #include "error.h"
 #include "space.h"
 #include "store.h"
+#include "store_work.h"
 #include "stream_cursor.h"
 #include "wake.h"
 
@@ -131,13 +132,14 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
     return status == QS_OK;
 }
 
-/* Publishers, and consumers of streams, which get only what is durable. */
+/* Publishers, work queues, and consumers of streams, which get only what is durable. */
 static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->commit.group_size = store->commit.durable_waiters;
     if (store->commit.durable_waiters > 0) {
         qsi_cond_broadcast(&store->commit.durable);
     }
+    qsi_work_advance(store);
     qsi_events_announce(store);
     qsi_signal_confirmed(store);
     qsi_streams_signal(store);

@@ -8,6 +8,7 @@
 #include "limits.h"
 #include "queue_life.h"
 #include "store_stream.h"
+#include "store_work.h"
 #include "stream_record.h"
 #include "wake.h"
 
@@ -48,7 +49,12 @@ void qsi_retain_streams(struct qs_store *store)
         }
         first = first < stream->synced_next ? first : stream->synced_next;
         if (first > stream->first) {
+            uint64_t pinned = qsi_work_pinned_from(queue->stream);
+            first = first < pinned ? first : pinned;
+        }
+        if (first > stream->first) {
             trim(store, stream, first);
+            qsi_work_pass(queue->stream);
         }
     }
 }

@@ -12,8 +12,11 @@
 #include "thread_safety.h"
 #include "turns.h"
 #include "wake.h"
+#include "work.h"
+#include "work_load.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load brings, if the budget is large enough */
+#define LOOK_EVERY 64u            /* messages of a work queue that are taken */
 #define READ_NS 1000000000u       /* so long after it came, a consumer may come again */
 
 static uint64_t load_bytes(const struct qs_store *store)
@@ -134,6 +137,15 @@ void qsi_bring_back_aside(struct qs_channel *channel)
     channel->has_aside = false;
 }
 
+static qs_status end_page_in(struct store_queue *queue, qs_status status)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(queue->jobs > 0);
+    queue->jobs -= 1;
+    qsi_free_queue_if_done(queue);
+    return status == QS_EEMPTY ? QS_OK : status;
+}
+
 qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct qs_channel *channel,
                       enum qsi_wait wait, qs_error *error)
 {
@@ -146,8 +158,11 @@ qs_status qsi_page_in(struct qs_store *store, struct store_queue *queue, struct 
     QS_TRY(qsi_check_may_wait(wait));
     queue = qsi_head_subqueue(queue);
     queue->jobs += 1;
-    begun = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     queue->read_at_ns = store->env->monotonic_ns(store->env);
+    if (qsi_queue_is_work(&queue->core)) {
+        return end_page_in(queue, qsi_work_load_head(store, queue, error));
+    }
+    begun = qsi_page_in_begin(&job, &queue->core, load_bytes(store));
     is_ahead = begun == QSI_PAGE_IN_BEGUN && job.is_ahead;
     status = run_begun(store, queue, &job, begun, error);
     /* A state behind what is wanted is told to whoever comes to it; nobody tries it again
@@ -169,6 +184,11 @@ qs_status qsi_page_in_one(struct qs_store *store, struct store_queue *queue,
     enum qsi_page_in_begun begun;
 
     QS_ASSERT_HELD(&store->mutex);
+    if (qsi_queue_is_work(&queue->core)) {
+        qs_status status = qsi_work_load_one(
+            store, queue, qsi_queue_first_seq(&queue->core, segment) + slot, error);
+        return status == QS_EEMPTY ? QS_OK : status;
+    }
     begun = qsi_page_in_message(&job, &queue->core, segment, slot, load_bytes(store));
     return run_begun(store, queue, &job, begun, error);
 }
@@ -217,6 +237,13 @@ void qsi_pager_look_ahead(struct qs_store *store, struct store_queue *queue)
     if (qsi_queue_is_in_memory(core) || !store->paging.is_running) {
         return; /* nothing was paged */
     }
+    if (qsi_queue_is_work(
+            core)) { /* it always lacks something, and looking takes longer than get */
+        if (core->container.taken_count - queue->looked_at < LOOK_EVERY) {
+            return;
+        }
+        queue->looked_at = core->container.taken_count;
+    }
     queue->read_at_ns = store->env->monotonic_ns(store->env);
     if (qsi_queue_ready_count(core) > 0 && qsi_list_is_empty(&queue->in_ahead) &&
         wants_more(store, queue)) {
@@ -233,15 +260,21 @@ bool qsi_pager_read_ahead(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         struct store_queue *queue =
             QSI_LIST_OWNER(store->paging.ahead.next, struct store_queue, in_ahead);
         struct qsi_page_in job;
+        bool is_work;
+        qs_status status;
         qsi_list_remove(&queue->in_ahead);
+        is_work = qsi_queue_is_work(&queue->core);
         if (!wants_more(store, queue) ||
-            qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QSI_PAGE_IN_BEGUN) {
+            (!is_work &&
+             qsi_page_in_begin(&job, &queue->core, load_bytes(store)) != QSI_PAGE_IN_BEGUN)) {
             continue;
         }
         queue->jobs += 1;
         /* A failure is told to the consumer who meets it. */
-        if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK && wants_more(store, queue) &&
-            !queue->deleted && qsi_list_is_empty(&queue->in_ahead)) {
+        status = is_work ? qsi_work_load_head(store, queue, NULL)
+                         : qsi_pager_run_page_in(store, queue, &job, NULL);
+        if (status == QS_OK && !queue->deleted && wants_more(store, queue) &&
+            qsi_list_is_empty(&queue->in_ahead)) {
             qsi_list_push_back(&store->paging.ahead, &queue->in_ahead);
         }
         QS_DCHECK(queue->jobs > 0);

@@ -11,6 +11,7 @@
 #include "stream_record.h"
 #include "topology.h"
 #include "transactions_restore.h"
+#include "work.h"
 
 /* ---- records ---- */
 
@@ -194,6 +195,20 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
     return QS_OK;
 }
 
+/* Of a work queue nothing was settled that its stream did not have. */
+static qs_status check_in_source(const struct store_queue *queue, const struct qsi_settle *settle,
+                                 qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t next = queue->source != NULL ? queue->source->messages->next_seq : UINT64_MAX / 4;
+
+    return !qsi_queue_is_work(&queue->core) || settle->first_seq + settle->count <= next
+               ? QS_OK
+               : qsi_fail(error, QS_ECORRUPT,
+                          "queue '%.*s': what was settled up to %llu is not in its stream",
+                          QSI_NAME(queue->name),
+                          (unsigned long long)(settle->first_seq + settle->count));
+}
+
 static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -203,7 +218,9 @@ static qs_status replay_settle(struct qs_store *store, const uint8_t *record, qs
     QS_TRY(qsi_settle_decode(&settle, record, error));
     queue = qsi_find_by_id(store, settle.queue_id);
     if (queue != NULL) {
-        qs_status status = qsi_load_states(store, queue, &settle, error);
+        qs_status status;
+        QS_TRY(check_in_source(queue, &settle, error));
+        status = qsi_load_states(store, queue, &settle, error);
         if (status == QS_ECORRUPT && error != NULL) {
             qsi_error_prefix(error, "a consumer settled messages of a segment that cannot be read: "
                                     "put its file back from a backup; recovery=\"salvage\" opens "
@@ -290,6 +307,7 @@ qs_status qsi_replay_record(struct qs_store *store, struct qsi_chunk *chunk, uin
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
     case QSI_RECORD_STREAM_DECLARE:
+    case QSI_RECORD_WORK_QUEUE_DECLARE:
     case QSI_RECORD_QUEUE_DELETE:
     case QSI_RECORD_BIND:
     case QSI_RECORD_UNBIND:

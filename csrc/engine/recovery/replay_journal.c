@@ -16,6 +16,7 @@
 #include "salvage.h"
 #include "scan.h"
 #include "store_stream.h"
+#include "store_work.h"
 #include "thread_safety.h"
 #include "transactions.h"
 
@@ -84,6 +85,7 @@ static qs_status mark_all_seen(struct qs_store *store, qs_error *error)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
 
+    qsi_work_recover(store); /* they had what their streams had */
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         if (qsi_container_mark_all_seen(&((struct store_queue *)cursor.value)->container) !=
             QS_OK) {
@@ -338,6 +340,9 @@ qs_status qsi_replay_journal(struct qs_store *store, struct qsi_scan_result *res
     if (status == QS_OK && !options.salvage) {
         status = qsi_check_checkpoints(store->env, store->checkpoint_dir, &store->manifest,
                                        result->end_lsn, error);
+    }
+    if (status == QS_OK) {
+        qsi_work_recover(store);
     }
     if (status == QS_OK && store->manifest.session_count > 0) {
         status = enter_session(&replay, store->manifest.session_count - 1, error);

@@ -19,6 +19,7 @@
 #include "store_stream.h"
 #include "thread_safety.h"
 #include "transactions_restore.h"
+#include "work.h"
 
 #include <string.h>
 
@@ -68,7 +69,7 @@ static qs_status replay_state(struct qs_store *store, uint64_t id, const uint8_t
                         (unsigned long long)id);
     }
     QS_TRY(restore_record(queue, record, error));
-    if (queue->stream != NULL) {
+    if (queue->stream != NULL || qsi_queue_is_work(&queue->core)) {
         return QS_OK;
     }
     if (qsi_is_salvage(store)) {
@@ -84,7 +85,7 @@ static qs_status replay_rest(struct qs_store *store, uint64_t id, const uint8_t 
     struct store_queue *queue = qsi_map_get_number(&store->queues_by_id, id);
     qs_status status =
         queue != NULL ? restore_record(queue, record, error)
-                      : qsi_fail(error, QS_ECORRUPT, "a file of queue %llu, which is not there",
+                      : qsi_fail(error, QS_ECORRUPT, "a segment of queue %llu, which is not there",
                                  (unsigned long long)id);
 
     /* Salvage may have dropped what it is about. */
@@ -98,7 +99,8 @@ static qs_status replay_container(struct qs_store *store, const uint8_t *record,
         return qsi_fail(error, QS_ECORRUPT, "a queue's record of %u bytes",
                         qsi_record_length(record));
     }
-    return qsi_record_type(record) == QSI_RECORD_FORMER_FILE
+    return qsi_record_type(record) == QSI_RECORD_FORMER_FILE ||
+                   qsi_record_type(record) == QSI_RECORD_WORK_SEGMENT
                ? replay_rest(store, qsi_get_u64(record + 8), record, error)
                : replay_state(store, qsi_get_u64(record + 8), record, error);
 }
@@ -167,6 +169,8 @@ static qs_status replay_one(struct qs_store *store, const uint8_t *record, qs_er
     case QSI_RECORD_QUEUE_STATE:
     case QSI_RECORD_STREAM_STATE:
     case QSI_RECORD_FORMER_FILE:
+    case QSI_RECORD_WORK_STATE:
+    case QSI_RECORD_WORK_SEGMENT:
         return replay_container(store, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&store->next_queue_id, record, error);

@@ -68,6 +68,8 @@ static const char *const other_arguments[] = {QUEUE_TYPE, DEAD_LETTER_EXCHANGE, 
 /* stream_policy.c reads them */
 static const char *const stream_arguments[] = {"x-max-age", "x-max-messages",
                                                "x-stream-max-segment-size-bytes"};
+/* store_work.c reads them */
+static const char *const work_arguments[] = {"x-stream-source", "x-stream-pin", "x-stream-offset"};
 
 #define COUNT(table) ((uint32_t)(sizeof(table) / sizeof(table)[0]))
 
@@ -85,7 +87,11 @@ const char *qs_queue_argument_name(uint32_t index)
         return other_arguments[index];
     }
     index -= COUNT(other_arguments);
-    return index < COUNT(stream_arguments) ? stream_arguments[index] : NULL;
+    if (index < COUNT(stream_arguments)) {
+        return stream_arguments[index];
+    }
+    index -= COUNT(stream_arguments);
+    return index < COUNT(work_arguments) ? work_arguments[index] : NULL;
 }
 
 /* What asks for copies on other machines, beside a queue type. */

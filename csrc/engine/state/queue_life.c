@@ -7,8 +7,10 @@
 #include "error.h"
 #include "priorities.h"
 #include "store_stream.h"
+#include "store_work.h"
 #include "thread_safety.h"
 #include "wake.h"
+#include "work.h"
 
 #include <math.h>
 #include <string.h>
@@ -106,6 +108,7 @@ void qsi_free_queue(struct store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
+    qsi_list_remove(&queue->in_source);
     qsi_container_fini(&queue->container);
     qsi_store_stream_destroy(queue->stream);
     qsi_free(queue->priorities);
@@ -157,12 +160,17 @@ qs_status qsi_new_queue(struct qs_store *store, uint64_t id, uint32_t flags, str
     if (queue == NULL) {
         return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(name));
     }
-    qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    if ((flags & QSI_IS_WORK_QUEUE) != 0) {
+        qsi_work_init(&queue->core, &store->shared, id);
+    } else {
+        qsi_queue_init(&queue->core, &store->shared, id, (flags & QS_DURABLE) != 0);
+    }
     queue->messages = &queue->container;
     qsi_list_init(&queue->in_owner);
     qsi_list_init(&queue->in_ahead);
     qsi_list_init(&queue->in_trimming);
     qsi_list_init(&queue->in_timed);
+    qsi_list_init(&queue->in_source);
     queue->target_ram_count = INFINITY;
     qsi_begin_rates(store, queue);
     qsi_list_init(&queue->consumers);
@@ -237,6 +245,7 @@ qs_status qsi_add_queue(struct qs_store *store, struct store_queue *queue, qs_er
         return status;
     }
     store->paging.lazy_count += queue->lazy ? 1 : 0;
+    queue->destination.takes_none = qsi_queue_is_work(&queue->core);
     if (queue->stream != NULL) {
         store->stream_count += 1;
         qsi_wake_timer(store);
@@ -284,6 +293,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     qsi_list_remove(&queue->in_ahead);
     qsi_list_remove(&queue->in_trimming);
     qsi_list_remove(&queue->in_timed);
+    qsi_work_detach(queue);
     store->paging.lazy_count -= queue->lazy ? 1 : 0;
     store->stream_count -= queue->stream != NULL ? 1 : 0;
     qsi_container_abandon(&queue->container);

@@ -164,6 +164,7 @@ struct qs_store {
     struct qsi_list connections GUARDED;
     struct qsi_list channels GUARDED;
     struct qsi_list deleted_queues GUARDED;
+    struct qsi_list sources GUARDED; /* streams that work queues read: store_stream.in_sources */
 
     struct qsi_events events GUARDED;
     struct qsi_commit commit;

@@ -22,6 +22,12 @@ struct store_queue {
     /* Where messages go that are published to it: the container above, or the stream's log. */
     struct qsi_container *messages;
     struct store_stream *stream; /* NULL: it is none.  Of a stream the queue itself stays empty */
+    /* Of a work queue: the stream that it reads; NULL: it is none, or was deleted. */
+    struct store_queue *source GUARDED;
+    struct qsi_list in_source GUARDED;
+    uint64_t work_first GUARDED; /* where it began */
+    uint64_t looked_at GUARDED;  /* how many were taken when the pager last looked ahead */
+    bool pins;                   /* x-stream-pin: what it is not done with stays in the stream */
     struct qsi_destination destination GUARDED;
     uint32_t flags;                 /* QS_DURABLE, QS_EXCLUSIVE, QS_AUTO_DELETE */
     bool deleted GUARDED;           /* gone, but some messages are still out */

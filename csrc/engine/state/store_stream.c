@@ -25,6 +25,8 @@ struct store_stream *qsi_store_stream_create(struct qsi_stream_shared *shared, u
     if (stream == NULL) {
         return NULL;
     }
+    qsi_list_init(&stream->work_queues);
+    qsi_list_init(&stream->in_sources);
     qsi_stream_policy_parse(&policy, arguments);
     limits = (struct qsi_stream_limits){
         .segment_bytes = policy.segment_bytes,
@@ -46,6 +48,10 @@ void qsi_store_stream_destroy(struct store_stream *stream)
 
     if (stream == NULL) {
         return;
+    }
+    qsi_list_remove(&stream->in_sources);
+    while (!qsi_list_is_empty(&stream->work_queues)) { /* the store is closed: they go, too */
+        qsi_list_remove(stream->work_queues.next);
     }
     walk = qsi_map_begin(&stream->cursors);
     while (qsi_map_next(&stream->cursors, &walk)) {

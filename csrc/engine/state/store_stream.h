@@ -29,6 +29,8 @@ struct store_stream {
     struct store_queue *queue;   /* whose stream it is */
     struct qsi_list in_consumed; /* of the store's streams with consumers */
     uint64_t out_count;          /* delivered to consumers and not acknowledged */
+    struct qsi_list work_queues; /* that read it: store_queue.in_source */
+    struct qsi_list in_sources;  /* of the store, if there are some */
 };
 
 /* Readers never get what is not durable: after a crash other messages would have its offsets, and

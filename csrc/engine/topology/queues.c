@@ -11,9 +11,12 @@
 #include "queue_life.h"
 #include "store.h"
 #include "store_stream.h"
+#include "store_work.h"
 #include "thread_safety.h"
 #include "topology.h"
 #include "wake.h"
+#include "work_queues.h"
+#include "work_record.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,10 +65,11 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     return QS_OK;
 }
 
+/* Who asks for a work queue has found out where it begins. */
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               bool is_server_named, uint32_t flags, struct qsi_slice arguments,
-                              struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
+                              uint64_t work_first, struct store_queue **queue_out,
+                              uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     struct qsi_topology topology = {.type = QSI_RECORD_QUEUE_DECLARE,
@@ -73,11 +77,19 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                                     .number = store->next_queue_id,
                                     .strings = {name, arguments}};
     struct qsi_chunk *chunk = NULL;
-    struct store_queue *queue;
+    struct store_queue *queue, *source = NULL;
+    uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
     uint32_t made_flags = flags;
     qs_status status;
 
     QS_TRY(qsi_check_table(arguments, error));
+    if (qsi_is_work_type(arguments)) {
+        QS_TRY(qsi_work_find_source(store, arguments, name, &source, error));
+        qsi_work_source_encode(source_bytes,
+                               &(struct qsi_work_source){source->container.id, work_first});
+        topology.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
+        made_flags |= QSI_IS_WORK_QUEUE;
+    }
     if (qsi_is_stream_type(arguments)) {
         QS_TRY(qsi_stream_policy_check(arguments, flags, is_server_named, name, error));
         made_flags |= QSI_IS_STREAM;
@@ -85,15 +97,20 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
     QS_TRY(qsi_check_new_argument(arguments, "x-dead-letter-exchange", error));
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
     QS_TRY(qsi_new_queue(store, topology.number, made_flags, name, arguments, &queue, error));
+    if (source != NULL) {
+        qsi_work_attach(store, queue, source, work_first);
+    }
     topology.type = qsi_declaration_type(queue);
     status = qsi_queue_type_check(queue->arguments, queue->name, error);
     if (status == QS_OK) {
         status = qsi_add_queue(store, queue, error);
     }
     if (status != QS_OK) {
+        qsi_work_detach(queue);
         qsi_free_queue(queue);
         return status;
     }
+    qsi_work_advance(store);
     if ((flags & QS_EXCLUSIVE) != 0) {
         queue->owner = channel->connection;
         qsi_list_push_back(&queue->owner->exclusive_queues, &queue->in_owner);
@@ -106,15 +123,16 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 }
 
 static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
-                               struct qsi_slice arguments, struct store_queue **queue_out,
-                               uint64_t *lsn_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+                               struct qsi_slice arguments, uint64_t work_first,
+                               struct store_queue **queue_out, uint64_t *lsn_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     char server_name[32];
 
     if (name.bytes == 0 && (flags & QS_PASSIVE) == 0) {
         QS_TRY(make_server_name(channel->store, server_name, error));
         return create_queue(channel, qsi_slice_make(server_name, (uint32_t)strlen(server_name)),
-                            true, flags, arguments, queue_out, lsn_out, error);
+                            true, flags, arguments, work_first, queue_out, lsn_out, error);
     }
     if ((flags & QS_PASSIVE) != 0) {
         return qsi_require_queue(channel, name, queue_out, error);
@@ -131,7 +149,24 @@ static qs_status declare_queue(struct qs_channel *channel, struct qsi_slice name
                         "queue name '%.*s' contains reserved prefix '%s*'", QSI_NAME(name),
                         RESERVED_PREFIX);
     }
-    return create_queue(channel, name, false, flags, arguments, queue_out, lsn_out, error);
+    return create_queue(channel, name, false, flags, arguments, work_first, queue_out, lsn_out,
+                        error);
+}
+
+/* May release the lock meanwhile. */
+static qs_status find_work_start(struct qs_channel *channel, struct qsi_slice name, uint32_t flags,
+                                 struct qsi_slice arguments, uint64_t *first_out, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    bool is_there = name.bytes > 0 && qsi_find_queue(channel->store, name) != NULL;
+
+    if ((flags & QS_PASSIVE) != 0 || is_there || !qsi_table_check(arguments) ||
+        !qsi_is_work_type(arguments)) {
+        return QS_OK;
+    }
+    QS_TRY(qsi_work_queue_start(channel->store, name, flags, arguments, first_out, error));
+    return channel->closed ? qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile")
+                           : QS_OK;
 }
 
 qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
@@ -139,7 +174,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
 {
     struct store_queue *found = NULL;
     uint32_t kept = flags & (QS_DURABLE | QS_EXCLUSIVE | QS_AUTO_DELETE);
-    uint64_t lsn = 0;
+    uint64_t lsn = 0, work_first = 0;
     qs_status status;
 
     QS_TRY(qsi_check_new_name(queue, "queue name", error));
@@ -147,8 +182,12 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         kept &= ~(uint32_t)QS_DURABLE; /* it ends with its connection */
     }
     QS_TRY(qsi_enter_topology(channel, arguments.bytes, error));
-    status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
-                           qsi_slice_of(arguments), &found, &lsn, error);
+    status = find_work_start(channel, qsi_slice_of(queue), flags, qsi_slice_of(arguments),
+                             &work_first, error);
+    if (status == QS_OK) {
+        status = declare_queue(channel, qsi_slice_of(queue), kept | (flags & QS_PASSIVE),
+                               qsi_slice_of(arguments), work_first, &found, &lsn, error);
+    }
     if (status == QS_OK) {
         qsi_note_use(channel->store, found);
         (void)!qsi_expire(channel->store, found, NULL); /* if not, they count still */
@@ -198,6 +237,11 @@ void qsi_delete_queue_now(struct qs_store *store, struct store_queue *queue)
 static qs_status check_delete(const struct store_queue *queue, uint32_t flags, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
+    if (queue->stream != NULL && qsi_work_reader(queue->stream) != NULL) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "queue '%.*s' in this store is the x-stream-source of queue '%.*s'",
+                        QSI_NAME(queue->name), QSI_NAME(qsi_work_reader(queue->stream)->name));
+    }
     if (queue->stream != NULL) { /* RabbitMQ asks neither of a stream */
         return QS_OK;
     }

@@ -6,7 +6,9 @@
 #include "error.h"
 #include "properties.h"
 #include "queue_life.h"
+#include "store_work.h"
 #include "wake.h"
+#include "work_queues.h"
 
 #include <string.h>
 
@@ -92,11 +94,19 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
 uint8_t qsi_declaration_type(const struct store_queue *queue)
 {
     return queue->stream != NULL          ? QSI_RECORD_STREAM_DECLARE
+           : queue->source != NULL        ? QSI_RECORD_WORK_QUEUE_DECLARE
            : queue->policy.has_priorities ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
                                           : QSI_RECORD_QUEUE_DECLARE;
 }
 
 /* ---- replay ---- */
+
+static uint32_t made_flags(uint8_t type)
+{
+    return type == QSI_RECORD_STREAM_DECLARE       ? QSI_IS_STREAM
+           : type == QSI_RECORD_WORK_QUEUE_DECLARE ? QSI_IS_WORK_QUEUE
+                                                   : 0;
+}
 
 static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_topology *topology,
                                       qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -118,11 +128,14 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
         qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
     /* Earlier builds took x-queue-type for granted: the record tells, not the argument. */
-    QS_TRY(qsi_new_queue(store, topology->number,
-                         topology->flags |
-                             (topology->type == QSI_RECORD_STREAM_DECLARE ? QSI_IS_STREAM : 0),
+    QS_TRY(qsi_new_queue(store, topology->number, topology->flags | made_flags(topology->type),
                          topology->strings[0], topology->strings[1], &queue, error));
-    status = qsi_add_queue(store, queue, error);
+    status = topology->type == QSI_RECORD_WORK_QUEUE_DECLARE
+                 ? qsi_work_queue_replay(store, queue, topology->strings[2], error)
+                 : QS_OK;
+    if (status == QS_OK) {
+        status = qsi_add_queue(store, queue, error);
+    }
     if (status != QS_OK) {
         qsi_free_queue(queue);
     }
@@ -207,6 +220,7 @@ static qs_status replay(struct qs_store *store, const struct qsi_topology *topol
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
     case QSI_RECORD_STREAM_DECLARE:
+    case QSI_RECORD_WORK_QUEUE_DECLARE:
         return replay_queue_declare(store, topology, error);
     case QSI_RECORD_QUEUE_DELETE:
         queue = qsi_find_by_id(store, topology->number);

@@ -34,6 +34,7 @@ QS_API bool qs_stats_at(const qs_stats *stats, uint32_t index, qs_stat *stat_out
 
 typedef struct qs_queue_status {
     uint64_t messages_ready, messages_unacked, messages_delayed /* not due yet */, consumers;
+    uint64_t messages_passed; /* of a work queue: dropped by its stream before they were settled */
     uint64_t alpha, beta, gamma, delta; /* messages in each state */
     uint64_t q1, q2, delta_len, q3, q4; /* ready messages in each sub-queue */
     uint64_t ram_bytes, disk_bytes;

@@ -67,7 +67,7 @@ def test_readme_runs(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) 
 
 
 def test_streams_run(names: dict[str, Any]) -> None:
-    first, group, transaction, consuming = blocks("docs/STREAMS.md")
+    first, group, transaction, work, consuming = blocks("docs/STREAMS.md")
     run(first, names)
     assert names["table"].column("body").to_pylist() == [b"one"]
     names["handle"] = names["sent"].append
@@ -83,6 +83,8 @@ def test_streams_run(names: dict[str, Any]) -> None:
             run(transaction, names)
             assert consumer.committed("events") == 2
         assert store.queue_status("invoices").messages_ready == 2
+        run(work, names)
+        assert names["message"].body == b"one"
         names["handle"] = lambda offset, body: names["sent"].append((offset, body))
         run(consuming.replace("message.ack()", "message.ack()\n    break"), names)  # without end
         assert names["sent"][-1] == (0, b"one")

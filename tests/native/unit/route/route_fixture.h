@@ -37,6 +37,7 @@ static inline void add_queue(struct qsi_router *router, struct queue *queue, int
 {
     snprintf(queue->name, sizeof queue->name, "q%d", number);
     queue->destination.name = text(queue->name);
+    queue->destination.takes_none = false;
     QS_CHECK(qsi_router_add_destination(router, &queue->destination, NULL) == QS_OK);
 }
 

@@ -398,6 +398,7 @@ static qs_status run_sequence(struct qsi_router *router, struct queue *queues)
     for (int i = 0; i < 4; i++) {
         snprintf(queues[i].name, sizeof queues[i].name, "q%d", i);
         queues[i].destination.name = text(queues[i].name);
+        queues[i].destination.takes_none = false;
         QS_TRY(qsi_router_add_destination(router, &queues[i].destination, NULL));
     }
     QS_TRY(qsi_router_declare(router, text("h"), &options, &flag, NULL));

@@ -415,6 +415,7 @@ static qs_status run_sequence(struct qsi_router *router)
 
     for (int i = 0; i < 3; i++) {
         queues[i].destination.name = text(types[i]);
+        queues[i].destination.takes_none = false;
         QS_TRY(qsi_router_add_destination(router, &queues[i].destination, NULL));
     }
     for (int i = 0; i < 3; i++) {

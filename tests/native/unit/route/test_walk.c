@@ -319,6 +319,7 @@ static qs_status run_sequence(struct qsi_router *router)
 
     for (int i = 0; i < 3; i++) {
         queues[i].destination.name = text(queues[i].name);
+        queues[i].destination.takes_none = false;
         QS_TRY(qsi_router_add_destination(router, &queues[i].destination, NULL));
     }
     QS_TRY(qsi_router_bind(router, qsi_router_find(router, text("amq.fanout")),

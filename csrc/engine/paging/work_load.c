@@ -1,0 +1,185 @@
+/* Content for work queues: a view of the stream is taken under the lock, read without it, and what
+ * was read becomes a run of the queue, whose chunk is the block's or the publisher's.
+ *
+ * Invariant: a run of a work queue refers to no body in the message store, whose references only
+ * journal and checkpoints count.  So a piece of the tail that has such bodies is flushed first: in
+ * blocks all bodies are inside. */
+#include "work_load.h"
+
+#include "check.h"
+#include "error.h"
+#include "pager.h"
+#include "queue_life.h"
+#include "store_work.h"
+#include "wake.h"
+#include "work.h"
+
+#define ROWS_MAX 65536u           /* of the tail in one step */
+#define TAIL_BYTES (2u << 20)     /* likewise */
+#define DAMAGED_BLOCK_ROWS 65536u /* a block that cannot be read has no more */
+
+struct work_load {
+    struct qsi_stream_view view;
+    struct qsi_stream_batch batch;
+    uint64_t seq;
+    bool is_out; /* it is about a message that somebody has */
+};
+
+/* QS_EEXIST: the tail has the message, and must be flushed first. */
+static qs_status begin(struct work_load *load, struct store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_stream *log = &queue->source->stream->log;
+    bool is_flushed = load->seq < log->container.flushed_seq;
+
+    QS_TRY(qsi_stream_view_take(&load->view, log, load->seq, ROWS_MAX, TAIL_BYTES));
+    if (load->view.tail_count == 0 || !load->view.tail[0].has_stored) {
+        return QS_OK;
+    }
+    qsi_stream_view_fini(&load->view);
+    return is_flushed ? qsi_stream_view_take(&load->view, log, load->seq, 0, 0) : QS_EEXIST;
+}
+
+static bool is_unreadable(qs_status status)
+{
+    return status == QS_ECORRUPT || status == QS_EIO;
+}
+
+/* The message of a tail's piece where the batch begins, or the block's row. */
+static qs_status install(struct store_queue *queue, const struct qsi_stream_batch *batch)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_container *log = queue->source->messages;
+    struct qsi_messages_ref block = {.chunk = batch->block.chunk,
+                                     .record_at = batch->block.record_at};
+
+    if (batch->tail != NULL) { /* its share of the stream's memory, about */
+        uint64_t each = log->ram_count > 0 ? log->ram_bytes / log->ram_count : 0;
+        return qsi_work_install(&queue->core, batch->first_offset, batch->count,
+                                &batch->tail->messages, batch->row, each * batch->count);
+    }
+    return qsi_work_install(&queue->core, batch->first_offset, batch->count, &block, batch->row,
+                            block.chunk->capacity * batch->count / batch->block.rows);
+}
+
+/* What could not be read: up to the next block, or, where an index is gone, some of it. */
+static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64_t end)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t most = seq + DAMAGED_BLOCK_ROWS;
+
+    end = end > seq ? end : seq + 1;
+    return qsi_work_install_damaged(&queue->core, queue->source->container.id, seq,
+                                    end < most ? end : most);
+}
+
+static qs_status take_over(struct work_load *load, struct store_queue *queue, qs_status status)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_stream *log = queue->source != NULL ? &queue->source->stream->log : NULL;
+    uint64_t found = load->batch.first_offset;
+
+    if (log == NULL) { /* the queue was deleted meanwhile */
+        return QS_OK;
+    }
+    if (status == QS_OK && found == load->seq) {
+        return install(queue, &load->batch);
+    }
+    if (status != QS_OK && status != QS_EEMPTY && !is_unreadable(status)) {
+        return status;
+    }
+    if (load->is_out) { /* whoever has it is told that it cannot be read any more */
+        return install_damaged(queue, load->seq, load->seq + 1);
+    }
+    if (load->seq < log->first) { /* trimmed meanwhile */
+        qsi_work_lose(&queue->core, 0, log->first);
+        return QS_OK;
+    }
+    if (is_unreadable(status)) {
+        return install_damaged(queue, load->seq, found);
+    }
+    qsi_work_lose(&queue->core, load->seq, status == QS_OK ? found : UINT64_MAX);
+    return QS_OK;
+}
+
+/* Releases the lock meanwhile. */
+static qs_status run(struct work_load *load, struct qs_store *store, struct store_queue *queue,
+                     qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t count;
+    qs_status status;
+
+    qsi_pager_job_begin(store, queue);
+    status = qsi_stream_read(&load->view, load->seq, NULL, NULL, &load->batch, error);
+    qsi_store_lock(store);
+    count = queue->container.ram_count;
+    status = take_over(load, queue, status);
+    if (status == QS_ENOMEM) {
+        (void)!qsi_fail(error, status, "messages of a stream");
+    }
+    count = queue->container.ram_count > count ? queue->container.ram_count - count : 0;
+    store->stats.messages_paged_in += load->batch.tail == NULL ? count : 0;
+    qsi_stream_batch_fini(&load->batch);
+    qsi_stream_view_fini(&load->view);
+    qsi_pager_job_end(store, queue);
+    qsi_events_announce(store);
+    qsi_pager_kick(store);
+    return status;
+}
+
+static qs_status load(struct qs_store *store, struct store_queue *queue, struct work_load *load,
+                      qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    struct store_queue *source = queue->source;
+    qs_status status = begin(load, queue);
+
+    if (status == QS_EEXIST && store->options.read_only) {
+        return qsi_fail(error, QS_ESTORE_READ_ONLY,
+                        "queue '%.*s': a message of its stream is still to be written to a file: "
+                        "open the store without read_only once",
+                        QSI_NAME(queue->name));
+    }
+    if (status == QS_EEXIST) {
+        source->jobs += 1;
+        status = qsi_pager_flush(store, source, error);
+        QS_DCHECK(source->jobs > 0);
+        source->jobs -= 1;
+        qsi_free_queue_if_done(source);
+        return status == QS_EEMPTY ? QS_OK : status; /* then it is looked for again */
+    }
+    return status == QS_OK ? run(load, store, queue, error)
+                           : qsi_fail(error, status, "messages of a stream");
+}
+
+qs_status qsi_work_load_head(struct qs_store *store, struct store_queue *queue, qs_error *error)
+{
+    struct work_load head = {.seq = 0};
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (queue->source == NULL) {
+        return QS_EEMPTY;
+    }
+    if (!qsi_work_first_missing(&queue->core, &head.seq)) {
+        return QS_EEMPTY;
+    }
+    if (head.seq < queue->source->stream->log.first) { /* requeued after retention passed it */
+        qsi_work_lose(&queue->core, 0, queue->source->stream->log.first);
+        return QS_OK;
+    }
+    return load(store, queue, &head, error);
+}
+
+qs_status qsi_work_load_one(struct qs_store *store, struct store_queue *queue, uint64_t seq,
+                            qs_error *error)
+{
+    struct work_load one = {.seq = seq, .is_out = true};
+
+    QS_ASSERT_HELD(&store->mutex);
+    if (qsi_queue_run_of(&queue->core, seq) != NULL) {
+        return QS_EEMPTY;
+    }
+    if (queue->source == NULL) {
+        return qsi_work_install_damaged(&queue->core, 0, seq, seq + 1);
+    }
+    return load(store, queue, &one, error);
+}

@@ -1,0 +1,51 @@
+/* Work queues of the store: which stream each reads, and how far they may.
+ *
+ * A work queue gets what is durable in its stream, no more: after a crash other messages would have
+ * the offsets of those that are gone.  So it learns of messages when a commit has ended, all of
+ * them at once, whatever their number. */
+#ifndef QSI_STORE_WORK_H
+#define QSI_STORE_WORK_H
+
+#include "store.h"
+#include "store_stream.h"
+#include "thread_safety.h"
+
+/* A flag of a queue that is made, beside those that its declaration may have. */
+#define QSI_IS_WORK_QUEUE (UINT32_C(1) << 30)
+
+/* Do the arguments have x-stream-source?  REQUIRES a checked table. */
+bool qsi_is_work_type(struct qsi_slice arguments);
+/* Whether there may be such a queue; flags and is_server_named as of qsi_stream_policy_check.
+ * QS_PRECONDITION_FAILED */
+qs_status qsi_work_policy_check(struct qsi_slice arguments, uint32_t flags, bool is_server_named,
+                                struct qsi_slice queue, qs_error *error) QS_MUST_CHECK;
+/* Its stream.  QS_PRECONDITION_FAILED: there is none of that name. */
+qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice arguments,
+                               struct qsi_slice queue, struct store_queue **source_out,
+                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
+/* The queue, which is new, reads source from offset first on.  source NULL: salvage found none. */
+void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct store_queue *source,
+                     uint64_t first) QSI_REQUIRES(qsi_store_mutex);
+void qsi_work_detach(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* Some work queue that reads the stream; NULL: none does. */
+struct store_queue *qsi_work_reader(const struct store_stream *stream)
+    QSI_REQUIRES(qsi_store_mutex);
+
+/* A commit has ended: work queues get what it made durable, and their consumers are told. */
+void qsi_work_advance_all(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+static inline void qsi_work_advance(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+{
+    if (QS_UNLIKELY(!qsi_list_is_empty(&store->sources))) {
+        qsi_work_advance_all(store);
+    }
+}
+/* Open, when all was replayed: work queues have all that their streams have. */
+void qsi_work_recover(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
+
+/* The stream was trimmed: what its work queues were not done with is counted. */
+void qsi_work_pass(struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+/* The first offset that a work queue with x-stream-pin needs; UINT64_MAX: there is none. */
+uint64_t qsi_work_pinned_from(const struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+
+#endif
