@@ -34,46 +34,52 @@ void qsi_work_state_encode(uint8_t *record_out, const struct qsi_work_state *sta
 qs_status qsi_work_state_decode(struct qsi_work_state *state_out, const uint8_t *record,
                                 qs_error *error) QS_MUST_CHECK;
 
-/* ---- the messages of one segment: bitmaps, and what is told of single ones ---- */
+/* ---- the messages of one segment ----
+ *
+ * Bitmaps of its words, behind each other: what is settled, what was delivered before, and, where
+ * that tells less than is known, plane_count bits of how often, from the lowest on.  What no bitmap
+ * says of a message stands in a note. */
 
 #define QSI_WORK_SEGMENT_BYTES 40 /* before its bitmaps */
 #define QSI_WORK_NOTE_BYTES 16
+#define QSI_WORK_PLANES_MAX 8
+enum qsi_work_bitmap { QSI_WORK_SETTLED, QSI_WORK_SEEN, QSI_WORK_PLANES /* the first of them */ };
 struct qsi_work_segment {
     uint64_t queue_id;
     uint64_t number;
-    uint32_t word_base, word_count; /* of the bitmaps: what is before is settled */
+    uint32_t word_base, word_count; /* of each bitmap: what is before is settled */
     uint32_t note_count;
-    bool keeps_deliveries; /* counts are kept: 1 for what was seen, unless a note says more */
-    const uint8_t *words;  /* decoded: settled and seen of each word, u64 each */
+    uint32_t plane_count;  /* 0: 1 for what was seen */
+    bool keeps_deliveries; /* counts are kept */
+    const uint8_t *words;  /* decoded: u64 each */
     const uint8_t *notes;  /* decoded */
 };
-/* A message whose count of deliveries does not follow from the bitmap, or that is delayed. */
+/* A message whose count of deliveries does not follow from the bitmaps, or that is delayed. */
 struct qsi_work_note {
     uint32_t slot;
     uint32_t deliveries;
     uint64_t due_us; /* 0: it is not delayed */
 };
-static inline uint64_t qsi_work_segment_bytes(uint32_t word_count, uint32_t note_count)
+static inline uint64_t qsi_work_segment_bytes(const struct qsi_work_segment *segment)
 {
-    return QSI_WORK_SEGMENT_BYTES + (uint64_t)word_count * 16 +
-           (uint64_t)note_count * QSI_WORK_NOTE_BYTES;
+    return QSI_WORK_SEGMENT_BYTES +
+           (uint64_t)segment->word_count * (QSI_WORK_PLANES + segment->plane_count) * 8 +
+           (uint64_t)segment->note_count * QSI_WORK_NOTE_BYTES;
 }
 /* All but words and notes. */
 void qsi_work_segment_encode(uint8_t *record_out, const struct qsi_work_segment *segment);
-void qsi_work_segment_put_word(uint8_t *record, uint32_t index, uint64_t settled, uint64_t seen);
-/* REQUIRES all words. */
+void qsi_work_segment_put_word(uint8_t *record, uint32_t bitmap, uint32_t index, uint64_t bits);
 void qsi_work_segment_put_note(uint8_t *record, uint32_t index, const struct qsi_work_note *note);
 /* Checks everything that the record alone can say. */
 qs_status qsi_work_segment_decode(struct qsi_work_segment *segment_out, const uint8_t *record,
                                   qs_error *error) QS_MUST_CHECK;
-static inline uint64_t qsi_work_segment_settled(const struct qsi_work_segment *segment, uint32_t i)
+static inline uint64_t qsi_work_segment_word(const struct qsi_work_segment *segment,
+                                             uint32_t bitmap, uint32_t index)
 {
-    return qsi_get_u64(segment->words + 16 * (size_t)i);
+    return qsi_get_u64(segment->words + 8 * ((size_t)bitmap * segment->word_count + index));
 }
-static inline uint64_t qsi_work_segment_seen(const struct qsi_work_segment *segment, uint32_t i)
-{
-    return qsi_get_u64(segment->words + 16 * (size_t)i + 8);
-}
+/* How often a message was delivered, as the bitmaps have it. */
+uint32_t qsi_work_segment_deliveries(const struct qsi_work_segment *segment, uint32_t slot);
 void qsi_work_segment_note(const struct qsi_work_segment *segment, uint32_t index,
                            struct qsi_work_note *note_out);
 

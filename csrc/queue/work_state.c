@@ -58,75 +58,147 @@ static void live_words(const struct qsi_queue *queue, const struct qsi_segment *
     *end_out = end;
 }
 
+/* A segment while it is told: told has the bitmaps' size, and how many planes they are. */
+struct telling {
+    const struct qsi_queue *queue;
+    const struct qsi_segment *segment;
+    struct qsi_work_segment told;
+    uint8_t *record;                        /* NULL: notes are counted */
+    uint32_t wide[QSI_WORK_PLANES_MAX + 1]; /* messages whose counts need so many planes */
+};
+
+static uint32_t deliveries_of(const struct qsi_segment *segment, uint32_t slot)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return segment->deliveries[slot - segment->word_base * QSI_WORD_BITS];
+}
+
 /* What the bitmaps do not tell of a message; false: they tell all. */
-static bool note_of(const struct qsi_segment *segment, uint32_t slot, uint64_t seen,
+static bool note_of(const struct telling *telling, uint32_t slot, uint64_t seen,
                     struct qsi_work_note *note_out) QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct qsi_segment *segment = telling->segment;
     uint32_t word = slot / QSI_WORD_BITS, bit = slot % QSI_WORD_BITS;
     uint32_t known = (uint32_t)(seen >> bit & 1);
+    uint32_t deliveries = segment->deliveries != NULL ? deliveries_of(segment, slot) : known;
     bool is_delayed = (qsi_segment_delayed(segment, word) >> bit & 1) != 0;
 
     *note_out = (struct qsi_work_note){
         .slot = slot,
-        .deliveries = segment->deliveries != NULL
-                          ? segment->deliveries[slot - segment->word_base * QSI_WORD_BITS]
-                          : known,
+        .deliveries = deliveries,
         .due_us = is_delayed ? qsi_segment_due(segment, slot) : 0,
     };
-    return note_out->deliveries != known || is_delayed;
+    return is_delayed ||
+           (telling->told.plane_count > 0 ? deliveries >> telling->told.plane_count != 0
+                                          : deliveries != known);
 }
 
-/* Puts the notes behind the words, unless record is NULL.  Returns how many. */
-static uint32_t put_notes(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                          uint8_t *record) QSI_REQUIRES(qsi_store_mutex)
+/* Puts or counts the notes. */
+static void tell_notes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
 {
+    const struct qsi_segment *segment = telling->segment;
     uint32_t count = 0;
 
-    if (segment->deliveries == NULL && segment->delayed_count == 0) {
-        return 0;
-    }
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
-        uint64_t live = qsi_segment_live(queue, segment, word);
-        uint64_t seen = qsi_segment_seen_before(segment, word);
+        uint64_t live = qsi_segment_live(telling->queue, segment, word);
+        uint64_t seen = live != 0 ? qsi_segment_seen_before(segment, word) : 0;
         for (; live != 0; live &= live - 1) {
             struct qsi_work_note note;
             uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
-            if (!note_of(segment, slot, seen, &note)) {
+            if (!note_of(telling, slot, seen, &note)) {
                 continue;
             }
-            if (record != NULL) {
-                qsi_work_segment_put_note(record, count, &note);
+            if (telling->record != NULL) {
+                qsi_work_segment_put_note(telling->record, count, &note);
             }
             count += 1;
         }
     }
-    return count;
+    QS_DCHECK(telling->record == NULL || count == telling->told.note_count);
+    telling->told.note_count = count;
+}
+
+/* As many planes as take the fewest bytes with the notes that are left. */
+static void choose_planes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_segment *segment = telling->segment;
+    uint64_t best = (uint64_t)telling->told.note_count * QSI_WORK_NOTE_BYTES, wider = 0;
+
+    for (uint32_t at = 0; at < segment->word_count; at++) {
+        uint32_t word = segment->word_base + at;
+        for (uint64_t live = qsi_segment_live(telling->queue, segment, word); live != 0;
+             live &= live - 1) {
+            uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
+            uint32_t deliveries = deliveries_of(segment, slot);
+            telling->wide[deliveries == 0 ? 0 : 32 - (uint32_t)__builtin_clz(deliveries)] += 1;
+        }
+    }
+    for (uint32_t planes = QSI_WORK_PLANES_MAX; planes > 0; planes--) {
+        uint64_t bytes =
+            (uint64_t)telling->told.word_count * planes * 8 + wider * QSI_WORK_NOTE_BYTES;
+        if (bytes < best) {
+            best = bytes;
+            telling->told.plane_count = planes;
+        }
+        wider += telling->wide[planes];
+    }
+}
+
+static void put_words(const struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_segment *segment = telling->segment;
+
+    for (uint32_t index = 0; index < telling->told.word_count; index++) {
+        uint32_t word = telling->told.word_base + index;
+        uint64_t live = qsi_segment_live(telling->queue, segment, word);
+        uint64_t planes[QSI_WORK_PLANES_MAX] = {0};
+        qsi_work_segment_put_word(telling->record, QSI_WORK_SETTLED, index,
+                                  qsi_segment_assigned(telling->queue, segment, word) & ~live);
+        qsi_work_segment_put_word(telling->record, QSI_WORK_SEEN, index,
+                                  qsi_segment_seen_before(segment, word) & live);
+        for (; telling->told.plane_count > 0 && live != 0; live &= live - 1) {
+            uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
+            uint32_t deliveries = deliveries_of(segment, slot);
+            for (uint32_t plane = 0; deliveries >> plane != 0; plane++) {
+                planes[plane] |= (deliveries >> plane & 1) != 0 ? live & -live : 0;
+            }
+        }
+        for (uint32_t plane = 0; plane < telling->told.plane_count; plane++) {
+            qsi_work_segment_put_word(telling->record, QSI_WORK_PLANES + plane, index,
+                                      planes[plane]);
+        }
+    }
 }
 
 static qs_status put_segment(struct work_snapshot *self, const struct qsi_queue *queue,
                              const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_work_segment told = {.queue_id = queue->container.id,
-                                    .number = segment->number,
-                                    .note_count = put_notes(queue, segment, NULL),
-                                    .keeps_deliveries = segment->deliveries != NULL};
+    struct telling telling = {.queue = queue,
+                              .segment = segment,
+                              .told = {.queue_id = queue->container.id,
+                                       .number = segment->number,
+                                       .keeps_deliveries = segment->deliveries != NULL}};
+    bool has_notes = segment->deliveries != NULL || segment->delayed_count > 0;
     uint32_t end;
     uint64_t bytes;
-    uint8_t *record;
 
-    live_words(queue, segment, &told.word_base, &end);
-    told.word_count = end - told.word_base;
-    bytes = qsi_work_segment_bytes(told.word_count, told.note_count);
-    QS_TRY(qsi_buf_reserve(&self->records, bytes, &record));
-    qsi_work_segment_encode(record, &told);
-    for (uint32_t word = told.word_base; word < end; word++) {
-        uint64_t live = qsi_segment_live(queue, segment, word);
-        qsi_work_segment_put_word(record, word - told.word_base,
-                                  qsi_segment_assigned(queue, segment, word) & ~live,
-                                  qsi_segment_seen_before(segment, word) & live);
+    live_words(queue, segment, &telling.told.word_base, &end);
+    telling.told.word_count = end - telling.told.word_base;
+    if (has_notes) {
+        tell_notes(&telling);
     }
-    (void)put_notes(queue, segment, record);
+    if (segment->deliveries != NULL && telling.told.note_count > 0) {
+        choose_planes(&telling);
+        tell_notes(&telling);
+    }
+    bytes = qsi_work_segment_bytes(&telling.told);
+    QS_TRY(qsi_buf_reserve(&self->records, bytes, &telling.record));
+    qsi_work_segment_encode(telling.record, &telling.told);
+    put_words(&telling);
+    if (has_notes) {
+        tell_notes(&telling);
+    }
     self->records.bytes += bytes;
     self->record_count += 1;
     return QS_OK;
@@ -261,6 +333,27 @@ static qs_status restore_dues(struct qsi_queue *queue, struct qsi_segment *segme
     return status;
 }
 
+/* Memory for them was zeroed; of the others nobody asks. */
+static void restore_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
+                               const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint32_t base = segment->word_base * QSI_WORD_BITS;
+
+    for (uint32_t at = 0; told->plane_count > 0 && at < told->word_count; at++) {
+        uint32_t word = told->word_base + at;
+        uint64_t live = qsi_segment_live(queue, segment, word);
+        for (; live != 0; live &= live - 1) {
+            uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
+            segment->deliveries[slot - base] = (uint8_t)qsi_work_segment_deliveries(told, slot);
+        }
+    }
+    for (uint32_t i = 0; i < told->note_count; i++) {
+        struct qsi_work_note note;
+        qsi_work_segment_note(told, i, &note);
+        segment->deliveries[note.slot - base] = (uint8_t)note.deliveries;
+    }
+}
+
 /* The bitmaps, and what is told of single messages. */
 static qs_status fill_segment(struct qsi_queue *queue, struct qsi_segment *segment,
                               const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
@@ -269,20 +362,15 @@ static qs_status fill_segment(struct qsi_queue *queue, struct qsi_segment *segme
 
     QS_TRY(qsi_segment_make_state(queue, segment, told->word_base, told->word_count));
     for (uint32_t at = 0; at < told->word_count; at++) {
-        segment->settled[at] = qsi_work_segment_settled(told, at);
-        segment->seen[at] = qsi_work_segment_seen(told, at);
+        segment->settled[at] = qsi_work_segment_word(told, QSI_WORK_SETTLED, at);
+        segment->seen[at] = qsi_work_segment_word(told, QSI_WORK_SEEN, at);
         live += qsi_popcount(qsi_segment_live(queue, segment, told->word_base + at));
     }
     segment->ready_count = live;
     qsi_queue_more_ready(queue, live);
     if (told->keeps_deliveries) {
         QS_TRY(qsi_segment_keep_deliveries(queue, segment));
-    }
-    for (uint32_t i = 0; told->keeps_deliveries && i < told->note_count; i++) {
-        struct qsi_work_note note;
-        qsi_work_segment_note(told, i, &note);
-        segment->deliveries[note.slot - segment->word_base * QSI_WORD_BITS] =
-            (uint8_t)note.deliveries;
+        restore_deliveries(queue, segment, told);
     }
     return restore_dues(queue, segment, told);
 }

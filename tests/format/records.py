@@ -15,7 +15,7 @@ from pyqstore.codec import crc32c
 
 PAGE = 4096
 BLOCKS_AT = 3 * PAGE
-MESSAGES, SETTLE = 1, 2
+MESSAGES, SETTLE, WORK_SEGMENT = 1, 2, 42
 FLAGS = {1: "properties per row", 2: "stored bodies", 4: "transient rows", 8: "expirations",
          16: "dues", 32: "aligned columns"}  # fmt: skip
 """Of messages records."""
@@ -179,4 +179,6 @@ def kinds(store: Path) -> set[str]:
             found.add("messages, one row" if rows == 1 else "messages, several rows")
         elif record.type == SETTLE:
             found.add(f"settle {record.flags}")
+        elif record.type == WORK_SEGMENT and record.data[37] > 0:
+            found.add("work queue segment, with bitmaps of counts")
     return found

@@ -292,6 +292,10 @@ def work(writer: Writer) -> None:
         writer.truth[queue] = list(names)
         _settle(writer, queue, "aarara")
         _settle(writer, queue, "r" + "a" * 90 + "r")
+    writer.declare("work, came back", **source, delivery_limit=5)
+    writer.truth["work, came back"] = list(names)
+    for count in (60, 40, 30):
+        _settle(writer, "work, came back", "r" * count)
     writer.declare("work, untouched", **source, stream_pin=True)
     writer.truth["work, untouched"] = list(names)
     writer.store.checkpoint()
@@ -300,7 +304,7 @@ def work(writer: Writer) -> None:
     writer.declare("work, from now on", stream_source="log", stream_offset="next")
     more = [f"more {row}" for row in range(3)]
     writer.append_batch("log", more, 100)
-    for queue in ("work", "work, counted", "work, untouched", "work, from now on"):
+    for queue in filter(lambda name: name.startswith("work"), writer.truth):
         writer.truth[queue] += more
     writer.durable()
 

@@ -69,7 +69,8 @@ static const char *const other_arguments[] = {QUEUE_TYPE, DEAD_LETTER_EXCHANGE, 
 static const char *const stream_arguments[] = {"x-max-age", "x-max-messages",
                                                "x-stream-max-segment-size-bytes"};
 /* store_work.c reads them */
-static const char *const work_arguments[] = {"x-stream-source", "x-stream-pin", "x-stream-offset"};
+#define SOURCE "x-stream-source"
+static const char *const work_arguments[] = {SOURCE, "x-stream-pin", "x-stream-offset"};
 
 #define COUNT(table) ((uint32_t)(sizeof(table) / sizeof(table)[0]))
 
@@ -315,6 +316,17 @@ static qs_status check_not_of_streams(struct qsi_slice name, struct qsi_slice qu
     return QS_OK;
 }
 
+/* Likewise of what only a work queue has. */
+static qs_status check_not_of_work(struct qsi_slice name, struct qsi_slice queue, qs_error *error)
+{
+    for (size_t i = 0; i < COUNT(work_arguments); i++) {
+        if (is_text(name, work_arguments[i])) {
+            return invalid(work_arguments[i], queue, "there is no '" SOURCE "'", error);
+        }
+    }
+    return QS_OK;
+}
+
 /* Who asks for a quorum queue or a mirrored queue asks for copies on other machines:
  * never ignored. */
 qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queue, qs_error *error)
@@ -322,9 +334,11 @@ qs_status qsi_queue_type_check(struct qsi_slice arguments, struct qsi_slice queu
     struct qsi_field_walk walk = qsi_table_walk(arguments);
     struct qsi_field field;
     bool is_stream = qsi_is_stream_type(arguments);
+    bool is_work = qsi_table_find(arguments, QSI_SLICE_LITERAL(SOURCE), &field);
 
     while (qsi_field_next(&walk, &field)) {
         QS_TRY(is_stream ? QS_OK : check_not_of_streams(field.name, queue, error));
+        QS_TRY(is_work ? QS_OK : check_not_of_work(field.name, queue, error));
         QS_TRY(is_text(field.name, QUEUE_TYPE) ? check_type(&field, queue, error)
                                                : check_name(field.name, queue, error));
     }

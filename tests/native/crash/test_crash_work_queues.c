@@ -13,13 +13,15 @@
  *   - that was rejected is in w or in d, not in both;
  *
  * and nothing is there that the stream does not have.  While it runs nobody gets what is not
- * durable.  Bugs are planted, and found.  Arguments: seed, number of runs. */
+ * durable.  Bugs are planted, and found.  Arguments: seed, number of states. */
 #include "qstore/qstore.h"
 
 #include "check.h"
 #include "crash_model.h"
+#include "crash_run.h"
 #include "env_test.h"
 #include "qs_test_fields.h"
+#include "splitmix.h"
 #include "store.h"
 #include "store_stream.h"
 #include "store_work.h"
@@ -30,8 +32,16 @@
 #define MESSAGES_MAX 1200
 #define HELD_MAX 64
 #define STEPS 60
-#define CUTS_OF_STEP 3 /* three cuts are taken in so many disk steps */
 #define BODY_MAX 2600
+#define STATES 40000     /* of plain runs */
+#define BUG_STATES 20000 /* after which a planted bug must have been found */
+
+/* Each failing call in turn; with the sanitizer, which takes ten times as long, one in four. */
+#ifdef __SANITIZE_ADDRESS__
+#define SWEEP_STEP 4
+#else
+#define SWEEP_STEP 1
+#endif
 
 enum bug {
     NO_BUG,
@@ -61,14 +71,14 @@ struct run {
     uint8_t rejected[MESSAGES_MAX]; /* of w: perhaps a dead letter; fates say nothing of them */
     uint64_t lsns[MESSAGES_MAX];    /* by offset; CRASH_UNDER_WAY: during the call */
     uint64_t count, certain;        /* offsets that may have been published, and that were */
-    uint64_t random, durable_lsn, cuts, violations, read, settled;
+    uint64_t random, durable_lsn, cuts, violations, settled;
+    uint32_t cut_share; /* one in so many disk steps has cuts, by chance */
     enum bug bug;
 };
 
 static uint32_t below(struct run *run, uint32_t limit)
 {
-    run->random = run->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((run->random >> 33) % limit);
+    return (uint32_t)qsi_splitmix_below(&run->random, limit);
 }
 
 static qs_slice text(const char *string)
@@ -99,29 +109,33 @@ static bool goes_to_queue(uint64_t offset) /* and so its body is in the message 
     return offset % 4 == 0;
 }
 
+/* Bytes of all bodies: each has a stretch of them behind its offset. */
+static uint8_t pattern[256 + BODY_MAX];
+
+static const uint8_t *bytes_of(uint64_t offset)
+{
+    return pattern + (offset * 31 & 255);
+}
+
 static void fill(uint8_t *body, uint64_t offset)
 {
-    for (uint32_t i = 0; i < body_bytes(offset); i++) {
-        body[i] = (uint8_t)(offset * 31 + i * 7);
-    }
+    memcpy(body, bytes_of(offset), body_bytes(offset));
     memcpy(body, &offset, sizeof offset);
 }
 
 /* MESSAGES_MAX: it is none of them. */
 static uint64_t offset_of(qs_slice body)
 {
-    uint8_t expected[BODY_MAX];
     uint64_t offset = MESSAGES_MAX;
+    size_t head = sizeof offset;
 
-    if (body.bytes < sizeof offset) {
+    if (body.bytes < head) {
         return MESSAGES_MAX;
     }
-    memcpy(&offset, body.data, sizeof offset);
-    if (offset >= MESSAGES_MAX) {
-        return MESSAGES_MAX;
-    }
-    fill(expected, offset);
-    return body.bytes == body_bytes(offset) && memcmp(body.data, expected, body.bytes) == 0
+    memcpy(&offset, body.data, head);
+    return offset < MESSAGES_MAX && body.bytes == body_bytes(offset) &&
+                   memcmp((const uint8_t *)body.data + head, bytes_of(offset) + head,
+                          body.bytes - head) == 0
                ? offset
                : MESSAGES_MAX;
 }
@@ -148,7 +162,6 @@ static void drain(struct run *run, qs_store *store, const char *queue, bool in_o
         if (offset < MESSAGES_MAX) {
             counts[offset] += 1;
         }
-        run->read += 1;
         qs_message_release(&message);
     }
     check(run, status == QS_EEMPTY || status == QS_NOT_FOUND, "draining ended with", status);
@@ -223,9 +236,12 @@ static void take_cut(struct run *run, enum qsi_cut_how how, uint64_t seed)
 static void at_step(void *context, uint64_t step)
 {
     struct run *run = context;
+    uint64_t random = run->random ^ step;
 
-    if (step % CUTS_OF_STEP < 3) {
-        take_cut(run, (enum qsi_cut_how)(step % CUTS_OF_STEP), run->random + step);
+    if (qsi_splitmix_below(&random, run->cut_share) == 0 && run->violations == 0) {
+        take_cut(run, QSI_CUT_DROP_ALL, step);
+        take_cut(run, QSI_CUT_KEEP_ALL, step);
+        take_cut(run, QSI_CUT_RANDOM, step);
     }
 }
 
@@ -589,6 +605,7 @@ static struct run *begin(uint64_t seed, enum bug bug)
 
     QS_CHECK(run != NULL);
     run->random = seed * UINT64_C(1000003);
+    run->cut_share = bug == NO_BUG ? 4 + below(run, 12) : 2;
     run->bug = bug;
     run->w.name = "w";
     run->p.name = "p";
@@ -639,12 +656,12 @@ static void test_planted_bugs_are_found(uint64_t seed)
                                         "state behind"};
 
     for (enum bug bug = SEEN_EARLY; bug <= STATE_BEHIND; bug++) {
-        uint64_t found = 0, cuts = 0, settled = 0, runs = 0;
-        for (; found == 0 && runs < 200; runs++) {
-            found = play(seed + runs, bug, &cuts, &settled);
+        uint64_t found = 0, cuts = 0, settled = 0;
+        for (uint64_t run = seed; found == 0 && cuts < BUG_STATES; run++) {
+            found = play(run, bug, &cuts, &settled);
         }
-        printf("%s: %s after %" PRIu64 " runs, %" PRIu64 " cuts\n", names[bug],
-               found > 0 ? "found" : "NOT FOUND", runs, cuts);
+        printf("%s: %s after %" PRIu64 " states\n", names[bug], found > 0 ? "found" : "NOT FOUND",
+               cuts);
         QS_CHECK(found > 0);
     }
 }
@@ -697,24 +714,29 @@ static void test_work_queues_behind_a_call_that_failed(uint64_t seed)
     for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
         uint64_t n = 1;
         while (fail_one(seed, n, hows[i])) {
-            n += 1;
+            n += SWEEP_STEP;
         }
         count += n - 1;
     }
-    printf("%" PRIu64 " failing calls\n", count);
+    printf("%" PRIu64 " calls, one in %d fails\n", count, SWEEP_STEP);
     QS_CHECK(count > 50);
 }
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = qs_test_seed(argc, argv);
-    uint64_t runs = argc > 2 ? strtoull(argv[2], NULL, 10) : 155, cuts = 0, settled = 0;
+    uint64_t seed = qs_test_seed(argc, argv), states = 0, settled = 0;
+    uint64_t state_count = crash_state_count(argc, argv, STATES);
+    double began = crash_seconds();
 
-    for (uint64_t i = 0; i < runs; i++) {
-        play(seed + i, NO_BUG, &cuts, &settled);
+    for (size_t i = 0; i < sizeof pattern; i++) {
+        pattern[i] = (uint8_t)(i * 7);
     }
-    printf("%" PRIu64 " cuts, %" PRIu64 " messages settled\n", cuts, settled);
-    QS_CHECK(cuts > 10 * runs && settled > runs);
+    for (uint64_t run = seed; states < state_count; run++) {
+        play(run, NO_BUG, &states, &settled);
+    }
+    printf("%" PRIu64 " crash states, %" PRIu64 " messages settled, %.0f states/s\n", states,
+           settled, (double)states / (crash_seconds() - began));
+    QS_CHECK(settled > states / 10);
     test_planted_bugs_are_found(seed);
     test_work_queues_behind_a_call_that_failed(seed);
     return 0;

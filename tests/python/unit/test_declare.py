@@ -162,10 +162,28 @@ def test_every_argument_that_is_heeded_is_known(channel: pyqstore.Channel) -> No
         "x-max-messages": 1,
         "x-stream-max-segment-size-bytes": 1,
     }
-    assert set(_core.queue_argument_names()) == {*arguments, *of_streams}
+    of_work_queues = {
+        "x-stream-source": "stream",
+        "x-stream-offset": "first",
+        "x-stream-pin": True,
+    }
+    assert set(_core.queue_argument_names()) == {*arguments, *of_streams, *of_work_queues}
     channel.queue_declare("all", arguments=arguments)
     channel.queue_declare(
         "stream", durable=True, arguments={"x-queue-type": "stream", **of_streams}
+    )
+    channel.queue_declare("work", durable=True, arguments=of_work_queues)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-stream-offset", "first"), ("x-stream-pin", True)])
+@pytest.mark.parametrize("said", [{}, {"x-queue-type": "stream"}])
+def test_what_only_a_work_queue_has_is_refused_for_another_queue(
+    refused: Callable[..., None], said: dict[str, FieldValue], name: str, value: FieldValue
+) -> None:
+    refused(
+        pyqstore.PreconditionFailed,
+        f"invalid arg '{name}' for queue 'q': there is no 'x-stream-source'",
+        lambda c: c.queue_declare("q", durable=True, arguments={**said, name: value}),
     )
 
 

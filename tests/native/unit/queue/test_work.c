@@ -171,6 +171,19 @@ static void lose(struct subject *subject)
     QS_CHECK(subject->queue.work.passed_count - passed == ready - count(subject, READY));
 }
 
+/* As a checkpoint tells it. */
+static uint32_t told_deliveries(const struct qsi_queue *queue, uint64_t seq)
+{
+    const struct qsi_segment *segment = qsi_queue_find_segment(queue, seq / ENTRIES);
+    uint32_t slot = (uint32_t)(seq % ENTRIES);
+
+    return segment->deliveries != NULL
+               ? segment->deliveries[slot - segment->word_base * QSI_WORD_BITS]
+               : (uint32_t)(qsi_segment_seen_before(segment, slot / QSI_WORD_BITS) >>
+                                (slot % QSI_WORD_BITS) &
+                            1);
+}
+
 /* Another queue, from what a checkpoint says: what is out is ready there. */
 static void restore(struct subject *subject)
 {
@@ -200,6 +213,7 @@ static void restore(struct subject *subject)
             (qsi_segment_live(&other, segment, slot / QSI_WORD_BITS) >> (slot % QSI_WORD_BITS) &
              1) != 0;
         QS_CHECK(is_live == (subject->what[seq] == READY || subject->what[seq] == OUT));
+        QS_CHECK(!is_live || told_deliveries(&subject->queue, seq) == told_deliveries(&other, seq));
     }
     qsi_container_fini(&other.container);
     qsi_buf_fini(&records);
@@ -240,6 +254,67 @@ static void test_a_work_queue_is_what_a_simple_model_says(uint64_t seed)
     }
 }
 
+/* Each message of one segment has a count of its own; returns the bytes that a checkpoint takes. */
+static uint64_t tell_counts(const uint8_t counts[ENTRIES])
+{
+    struct subject subject = {.end = 0};
+    struct qsi_carried carried = {.bytes_max = 0};
+    struct qsi_snapshot *snapshot;
+    struct qsi_buf records = {0};
+    struct qsi_stretch stretch;
+    struct qsi_segment *segment;
+    uint32_t record_count = 0;
+    uint64_t bytes;
+
+    qsi_queue_shared_init(&subject.shared, ENTRIES);
+    qsi_work_init(&subject.queue, &subject.shared, 1);
+    for (; subject.end < ENTRIES; subject.end++) {
+        subject.what[subject.end] = READY;
+    }
+    (void)qsi_work_raise(&subject.queue, subject.end);
+    while (qsi_work_rest(&subject.queue) > 0) {
+        bring(&subject, subject.queue.container.next_seq);
+    }
+    QS_CHECK(qsi_container_take(container_of(&subject), 1, &stretch) == QSI_TAKE_TAKEN);
+    qsi_container_requeue(container_of(&subject), stretch.segment, 0, 1);
+    segment = qsi_queue_find_segment(&subject.queue, 0);
+    QS_CHECK(segment != NULL && segment->deliveries != NULL);
+    memcpy(segment->deliveries, counts, ENTRIES);
+    restore(&subject);
+    QS_CHECK_OK(qsi_container_snapshot(container_of(&subject), &carried, &snapshot));
+    QS_CHECK_OK(qsi_snapshot_encode(snapshot, &records, &record_count));
+    qsi_snapshot_end(snapshot, true);
+    bytes = records.bytes - QSI_WORK_STATE_BYTES - QSI_WORK_SEGMENT_BYTES;
+    qsi_buf_fini(&records);
+    qsi_container_fini(container_of(&subject));
+    return bytes;
+}
+
+/* Two bits for each of so many, and as many more as counts need; 16 bytes for one that sticks out.
+ */
+static void test_counts_of_deliveries_take_few_bits_in_a_checkpoint(void)
+{
+    uint8_t counts[ENTRIES] = {0};
+
+    QS_CHECK(tell_counts(counts) == 2 * ENTRIES / 8);
+    counts[5] = 3;
+    QS_CHECK(tell_counts(counts) == 2 * ENTRIES / 8 + 16); /* a note */
+    counts[0] = counts[5] = 1;
+    QS_CHECK(tell_counts(counts) == 2 * ENTRIES / 8 + 16);
+    memset(counts, 1, sizeof counts);
+    QS_CHECK(tell_counts(counts) == 3 * ENTRIES / 8);
+    for (uint32_t i = 0; i < ENTRIES; i++) {
+        counts[i] = (uint8_t)(i % 4);
+    }
+    QS_CHECK(tell_counts(counts) == 4 * ENTRIES / 8);
+    counts[70] = UINT8_MAX;
+    QS_CHECK(tell_counts(counts) == 4 * ENTRIES / 8 + 16);
+    for (uint32_t i = 0; i < ENTRIES; i++) {
+        counts[i] = (uint8_t)(i * 2 + 1);
+    }
+    QS_CHECK(tell_counts(counts) == 10 * ENTRIES / 8);
+}
+
 static void test_what_nobody_read_and_what_is_settled_takes_no_memory(void)
 {
     struct qsi_queue_shared shared;
@@ -276,7 +351,7 @@ static void test_a_replay_gives_state_to_what_was_settled_only(void)
 
 static void test_records_that_make_no_sense_are_refused(void)
 {
-    uint8_t record[QSI_WORK_SEGMENT_BYTES + 16 + QSI_WORK_NOTE_BYTES];
+    uint8_t record[QSI_WORK_SEGMENT_BYTES + 16 + QSI_WORK_NOTE_BYTES] = {0};
     struct qsi_work_segment told = {
         .queue_id = 1, .word_base = 1, .word_count = 1, .note_count = 1};
     struct qsi_work_note note = {.slot = 64, .deliveries = 3};
@@ -287,15 +362,23 @@ static void test_records_that_make_no_sense_are_refused(void)
     qsi_queue_shared_init(&shared, ENTRIES);
     qsi_work_init(&queue, &shared, 1);
     qsi_work_segment_encode(record, &told);
-    qsi_work_segment_put_word(record, 0, 0, 0);
     qsi_work_segment_put_note(record, 0, &note);
     QS_CHECK_OK(qsi_work_segment_decode(&told, record, QS_ERROR));
     note.slot = 0; /* before its words */
     qsi_work_segment_put_note(record, 0, &note);
     QS_CHECK(qsi_work_segment_decode(&told, record, NULL) == QS_ECORRUPT);
+    note.slot = 64;
+    qsi_work_segment_put_note(record, 0, &note);
+    record[37] = 1; /* planes without counts, and none of their bits */
+    QS_CHECK(qsi_work_segment_decode(&told, record, NULL) == QS_ECORRUPT);
+    record[36] = 1;
+    QS_CHECK(qsi_work_segment_decode(&told, record, NULL) == QS_ECORRUPT);
+    record[37] = 0;
+    QS_CHECK_OK(qsi_work_segment_decode(&told, record, QS_ERROR));
+    record[36] = 2;
+    QS_CHECK(qsi_work_segment_decode(&told, record, NULL) == QS_ECORRUPT);
     told = (struct qsi_work_segment){.queue_id = 1, .number = 5, .word_count = 1};
     qsi_work_segment_encode(record, &told);
-    qsi_work_segment_put_word(record, 0, 0, 0);
     QS_CHECK(qsi_container_restore(&queue.container, record, &next, NULL) == QS_ECORRUPT);
     told = (struct qsi_work_segment){.queue_id = 1, .word_base = 2, .word_count = 1};
     qsi_work_segment_encode(record, &told);
@@ -306,6 +389,7 @@ static void test_records_that_make_no_sense_are_refused(void)
 int main(int argc, char **argv)
 {
     test_a_work_queue_is_what_a_simple_model_says(qs_test_seed(argc, argv));
+    test_counts_of_deliveries_take_few_bits_in_a_checkpoint();
     test_what_nobody_read_and_what_is_settled_takes_no_memory();
     test_a_replay_gives_state_to_what_was_settled_only();
     test_records_that_make_no_sense_are_refused();
