@@ -1,0 +1,63 @@
+"""What was pushed to a consumer and waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from .. import _core
+
+__all__ = ["PushBuffer"]
+
+_BYTES_MAX = 16 * 1024 * 1024
+
+
+class PushBuffer:
+    """Messages between the engine and a consumer, oldest first.
+
+    The consumer's window bounds how many there are.  When their bodies have 16 MiB together no more
+    are asked for.
+    """
+
+    __slots__ = ("_bytes", "_messages", "most")
+
+    def __init__(self) -> None:
+        self._messages: deque[_core.Message] = deque()
+        self._bytes = 0
+        self.most: int = 0
+        """How many there were at most."""
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        return iter(self._messages)
+
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of all bodies."""
+        return self._bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bodies are as large as they may be."""
+        return self._bytes >= _BYTES_MAX
+
+    def append(self, message: _core.Message) -> None:
+        """A message was pushed."""
+        self._messages.append(message)
+        self._bytes += len(message.body)
+        self.most = max(self.most, len(self._messages))
+
+    def popleft(self) -> _core.Message:
+        """The oldest message."""
+        message = self._messages.popleft()
+        self._bytes -= len(message.body)
+        return message
+
+    def clear(self) -> list[int]:
+        """The delivery tags of all, which are not here any more."""
+        tags = [message.delivery_tag for message in self._messages]
+        self._messages.clear()
+        self._bytes = 0
+        return tags

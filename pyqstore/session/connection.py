@@ -1,0 +1,165 @@
+"""Connections: what sessions share."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from ..store import Store
+from .errors import IllegalState
+from .modes import Mode, check_mode
+from .options import Options, parse_uri
+from .redelivery import RedeliveryPolicy
+from .registry import Opened, Registry
+from .session import Home, Session
+
+__all__ = ["Connection", "connect"]
+
+
+def connect(
+    uri_or_store: str | Store,
+    client_id: str | None = None,
+    redelivery: RedeliveryPolicy | None = None,
+) -> Connection:
+    """Connect to a store: one that is open, or by URI, ``qstore:///path?prefetch=100``.
+
+    Connections by URI in one process share the store, and the last one that is closed closes it.
+    The options of a URI have the names that ActiveMQ has, times in milliseconds, with or without
+    "jms.": ``prefetch`` and ``prefetchPolicy.*``, ``optimizeAcknowledge``,
+    ``optimizeAcknowledgeTimeOut``, ``redeliveryPolicy.*``, ``nonBlockingRedelivery``,
+    ``sendAcksAsync`` (false: an acknowledgement is durable when it returns), ``useAsyncSend``
+    (true: ``send`` does not wait), ``deadLetterQueue``, ``clientID``.
+
+    ``client_id``: the name of this connection, for durable subscriptions; one connection at a time
+    has it.  ``redelivery``: when messages are delivered again.  Both count before the URI's.
+
+    ValueError names an unknown option; IllegalState: the client id is in use; what ``open`` raises.
+    """
+    return Connection(uri_or_store, client_id, redelivery)
+
+
+class Connection:
+    """Sessions of one client: from :func:`connect`.  Any thread may use it."""
+
+    def __init__(
+        self,
+        uri_or_store: str | Store,
+        client_id: str | None = None,
+        redelivery: RedeliveryPolicy | None = None,
+    ) -> None:
+        """See :func:`connect`."""
+        self._path: str | None = None
+        options = Options()
+        if isinstance(uri_or_store, str):
+            self._path, options = parse_uri(uri_or_store)
+        elif not isinstance(uri_or_store, Store):
+            kind = type(uri_or_store).__name__
+            raise TypeError(f"connect to a URI or to a pyqstore.Store, not {kind}")
+        if client_id is not None:
+            options = replace(options, client_id=client_id)
+        if redelivery is not None:
+            options = replace(options, redelivery=redelivery)
+        self._options = options
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._sessions: set[Session] = set()
+        self._store = uri_or_store if isinstance(uri_or_store, Store) else self._opened()
+        registry = Registry.of(self._store)
+        try:
+            if options.client_id is not None:
+                registry.enter(options.client_id)
+            try:
+                connection = self._store.connection(options.client_id or "")
+            except BaseException:
+                registry.leave(options.client_id or "")
+                raise
+        except BaseException:
+            self._leave_store()
+            raise
+        self._home = Home(self._store, connection, registry, options)
+
+    def _opened(self) -> Store:
+        assert self._path is not None
+        return Opened.open(self._path)
+
+    def _leave_store(self) -> None:
+        if self._path is not None:
+            Opened.close(self._path, self._store)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.client_id!r}" if self.client_id is not None else ""
+        return (
+            f"<{type(self).__name__}{name} to {self._store!r}{' (closed)' if self.closed else ''}>"
+        )
+
+    @property
+    def client_id(self) -> str | None:
+        """The connection's name."""
+        return self._options.client_id
+
+    @property
+    def store(self) -> Store:
+        """The store that it is connected to."""
+        return self._store
+
+    @property
+    def options(self) -> Options:
+        """What consumers and producers are unless they say otherwise."""
+        return self._options
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def session(self, mode: str = "auto") -> Session:
+        """A session that acknowledges
+
+        - "auto": each message when ``receive`` returns it, or its listener has returned;
+        - "client": all that the session has delivered, with ``Message.acknowledge()``;
+        - "dups_ok": late and in batches;
+        - "transacted": with ``Session.commit()``;
+        - "individual": each message with its ``acknowledge()``.
+
+        IllegalState: the connection is closed; ValueError: another mode.
+        """
+        checked: Mode = check_mode(mode)
+        with self._lock:
+            if self._is_closed:
+                raise IllegalState("The connection is closed")
+            session = Session(self._home, checked, self._sessions.discard)
+            self._sessions.add(session)
+        return session
+
+    def close(self) -> None:
+        """Close its sessions, and the store if it was opened by URI and no other connection is
+        open.  Closing twice is fine.
+
+        Returns when listeners that are running have returned.  IllegalState: one of them calls.
+        """
+        for session in list(self._sessions):
+            session.close()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        for session in list(self._sessions):
+            session.close()
+        if not self._store.closed:
+            self._home.connection.close()
+        if self._options.client_id is not None:
+            self._home.registry.leave(self._options.client_id)
+        self._leave_store()

@@ -1,0 +1,432 @@
+"""Consumers of sessions: what is pushed to them, handed out, acknowledged and delivered again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from .. import _core
+from ..waiting import check_timeout
+from .buffer import PushBuffer
+from .dead_letters import DeadLetters
+from .destinations import Destination
+from .errors import IllegalState
+from .link import Link, Registration
+from .message import Message
+from .modes import Rules
+from .redelivery import RedeliveryPolicy
+
+__all__ = ["Consumer", "Listener", "Peers", "Plan"]
+
+_log = logging.getLogger(__name__)
+
+Listener = Callable[[Message], object]
+
+_NO_LISTENER_OF_PULL = (
+    "Illegal prefetch size of zero. This setting is not supported for asynchronous consumers"
+    " please set a value of at least 1"
+)
+_NO_RECEIVE = "Cannot synchronously receive a message when a MessageListener is set"
+
+
+class Peers:
+    """What the consumers of a session share."""
+
+    def __init__(self, link: Link, dead_letters: DeadLetters, wait_for_acks: bool) -> None:
+        self.link = link
+        self.dead_letters = dead_letters
+        self.wait_for_acks = wait_for_acks
+        self.consumers: list[Consumer] = []
+        """With those that were closed and have messages that are not acknowledged."""
+        self.await_listener: Callable[[Consumer], object] = lambda consumer: None
+        """Until none of the consumer's is running."""
+        self.listen: Callable[[], object] = lambda: None
+        """There is a listener now."""
+
+    @property
+    def has_listener(self) -> bool:
+        """Whether one of them has one."""
+        return any(consumer.listener is not None for consumer in self.consumers)
+
+    def acknowledge(self) -> None:
+        """All that they have delivered."""
+        delivered = [one for each in self.consumers for one in each._delivered.values()]
+        tags = [message._tag for message in delivered]
+        self.link.ack(tags, wait=self.wait_for_acks)
+        self.settled(delivered)
+
+    def settled(self, delivered: list[Message]) -> None:
+        """They are acknowledged for good."""
+        for message in delivered:
+            message.is_settled = True
+        for consumer in self.consumers:
+            consumer._delivered.clear()
+        self.forget_closed()
+
+    def forget_closed(self) -> None:
+        """Those that have nothing any more that is not acknowledged."""
+        self.consumers[:] = [each for each in self.consumers if not each.closed or each._delivered]
+
+
+class Plan:
+    """How a consumer is to be: what it receives from, by which rules."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        registration: Registration,
+        rules: Rules,
+        policy: RedeliveryPolicy,
+        on_close: Callable[[], object] | None = None,
+    ) -> None:
+        self.destination = destination
+        self.registration = registration
+        self.rules = rules
+        self.policy = policy
+        self.on_close = on_close
+
+
+class Consumer:
+    """Receives from a destination: from ``Session.consumer()`` and ``Session.subscribe()``.
+
+    Messages are pushed into its buffer when its session looks for some: as many as its prefetch
+    allows.  With a prefetch of 0 each ``receive`` fetches one.
+    """
+
+    def __init__(self, peers: Peers, plan: Plan) -> None:
+        """See ``Session.consumer``."""
+        self._peers = peers
+        self._link = peers.link
+        self._rules = plan.rules
+        self._policy = plan.policy
+        self._on_close = plan.on_close
+        self.destination: Destination = plan.destination
+        """What it receives from."""
+        self.registration: Registration = plan.registration
+        """How it stands in the engine."""
+        self.buffer: PushBuffer = PushBuffer()
+        """What was pushed and is not handed out yet."""
+        self._again: deque[Message] = deque()  # to be delivered again
+        self._delivered: dict[int, Message] = {}  # by tag: handed out, neither settled nor below
+        self._consumed: list[int] = []  # tags to be acknowledged with the next batch
+        self._passed_over: list[int] = []  # with it, but they do not count
+        self._acked_at = time.monotonic()
+        self._due = 0.0  # nothing is handed out before, by the monotonic clock
+        self._listener: Listener | None = None
+        self._is_pulling = False
+        self._is_cancelled = False
+        self._is_closed = False
+        self._is_warned = False
+        with self._link.lock:
+            self._link.check()
+            self._link.add(self)
+            peers.consumers.append(self)
+
+    def __repr__(self) -> str:
+        closed = " (closed)" if self._is_closed else ""
+        return f"<{type(self).__name__} of {self.destination}{closed}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or its session was."""
+        return self._is_closed or self._link.is_closed
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages are pushed to it ahead."""
+        return self._rules.prefetch
+
+    @property
+    def listener(self) -> Listener | None:
+        """What is called with each message, in the session's own thread; None: nothing is.
+
+        Setting one: ValueError when the prefetch is 0.
+        """
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: Listener | None) -> None:
+        if listener is not None and not callable(listener):
+            raise TypeError(f"listener must be callable, not {type(listener).__name__}")
+        with self._link.lock:
+            self._check()
+            if listener is not None and self.prefetch == 0:
+                raise ValueError(_NO_LISTENER_OF_PULL)
+            self._listener = listener
+        if listener is not None:
+            self._peers.listen()
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None when none came within ``timeout`` seconds (None: for ever), or
+        the consumer was closed meanwhile.
+
+        IllegalState: it is closed, its queue was deleted, or its session has a listener.
+        """
+        end = time.monotonic() + check_timeout(timeout)
+        self._begin_receive()
+        try:
+            while True:
+                now = time.monotonic()
+                with self._link.lock:
+                    if self.closed:
+                        return None
+                    message = self._take(arm=now < end)
+                    if message is not None:
+                        self._after(message)
+                        return message
+                if now >= end:
+                    return None
+                self._link.wait(min(end, self._due if self._due > now else end) - now)
+        finally:
+            self._end_receive()
+
+    def _begin_receive(self) -> None:
+        with self._link.lock:
+            self._check()
+            if self._peers.has_listener:
+                raise IllegalState(_NO_RECEIVE)
+            self._is_pulling = self.prefetch == 0
+
+    def _end_receive(self) -> None:
+        """What came too late for a pull is in its queue again."""
+        if not self._is_pulling:
+            return
+        with self._link.lock:
+            self._is_pulling = False
+            if not self.closed and not self._is_cancelled and not self.registration.is_paused:
+                self.registration.is_paused = True
+                self._link.channel._pause(self.registration.tag, True)
+                self._link.hand_back(self.buffer.clear())
+
+    def close(self) -> None:
+        """Nothing comes any more.  What is in the buffer goes back as if it had not been pushed;
+        what was handed out and is not acknowledged stays the session's.  Closing twice is fine.
+
+        Waits for a listener that is running, unless called from there.
+        """
+        self._peers.await_listener(self)
+        with self._link.lock:
+            if self._is_closed or self._link.is_closed:
+                return
+            self._link.remove(self)
+            self._end()
+            self._peers.forget_closed()
+        self._link.interrupt()
+        self._ended()
+
+    def _end(self) -> None:
+        """Nothing is handed out any more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._listener = None
+        again = [message._tag for message in self._again]
+        self._again.clear()
+        pushed = self.buffer.clear()
+        if not self._link.channel.closed:
+            self._flush()
+            self._link.hand_back(pushed)
+            self._link.put_back(again)
+
+    def _ended(self) -> None:
+        """Its session, or it, was closed."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def _check(self) -> None:
+        self._link.check()
+        if self._is_closed:
+            raise IllegalState("The Consumer is closed")
+        if self._is_cancelled and not self.buffer and not self._again:
+            raise IllegalState(f"the queue of {self.destination} was deleted")
+
+    # For the link: all with its lock held.
+
+    @property
+    def room(self) -> int:
+        """How many more messages it takes now."""
+        if self.buffer.is_full:
+            return 0
+        if self.prefetch == 0:
+            return 1 if self._is_pulling and not self.buffer else 0
+        unacknowledged = len(self._delivered)
+        window = self.prefetch
+        if 0 < self._rules.growth <= unacknowledged:
+            window += self._rules.growth
+        held = len(self.buffer) + len(self._again) + len(self._consumed) + len(self._passed_over)
+        return window - held - unacknowledged
+
+    def push(self, message: _core.Message) -> None:
+        """One came."""
+        self.buffer.append(message)
+
+    def cancelled(self) -> None:
+        """Its queue was deleted."""
+        self._is_cancelled = True
+
+    def forget(self) -> None:
+        """Everything it had is in its queue again."""
+        for message in (*self._delivered.values(), *self._again):
+            message.is_settled = True
+        self._delivered.clear()
+        self._again.clear()
+        self._consumed.clear()
+        self._passed_over.clear()
+        self.buffer.clear()
+        self._due = time.monotonic() + self._policy.initial_redelivery_delay
+
+    # Handing out.
+
+    def _take(self, *, arm: bool) -> Message | None:
+        """The next message, which is delivered now; None: there is none yet."""
+        if self._is_closed:
+            return None
+        if not self._again and not self.buffer and not self._is_cancelled:
+            self._link.fill(arm=arm)
+            self._warn_when_stalled()
+        if time.monotonic() < self._due:
+            return None
+        while self._again or self.buffer:
+            if self._again:
+                message = self._again.popleft()
+            else:
+                message = Message(self.buffer.popleft(), self, self.destination)
+            if self._is_fit(message):
+                self._delivered[message._tag] = message
+                return message
+        return None
+
+    def _is_fit(self, message: Message) -> bool:
+        if message._is_expired:
+            self._bury(message, "it expired before it was consumed")
+            return False
+        earlier = message.delivery_count - 1
+        if self._rules.mode == "transacted" and not self._policy.allows(earlier):
+            self._bury(message, f"it was delivered {earlier} times and not committed")
+            return False
+        return True
+
+    def _put_first(self, message: Message) -> None:
+        """It was taken and reached nobody."""
+        del self._delivered[message._tag]
+        self._again.appendleft(message)
+
+    def _after(self, message: Message) -> None:
+        """It was consumed: ``receive`` is about to return it, or its listener has returned."""
+        if self._rules.batch == 0 or self._delivered.get(message._tag) is not message:
+            return
+        del self._delivered[message._tag]
+        message.is_settled = True
+        if self._rules.batch == 1:
+            self._link.ack([message._tag], wait=self._peers.wait_for_acks)
+            return
+        self._consumed.append(message._tag)
+        timeout = self._rules.timeout
+        if len(self._consumed) >= self._rules.batch or (
+            timeout is not None and time.monotonic() >= self._acked_at + timeout
+        ):
+            self._flush()
+
+    def _flush(self) -> None:
+        """Acknowledge what was consumed and waits for its batch."""
+        tags = self._consumed + self._passed_over
+        self._consumed = []
+        self._passed_over = []
+        self._acked_at = time.monotonic()
+        self._link.ack(tags, wait=self._peers.wait_for_acks)
+
+    def _returned(self, message: Message, error: BaseException | None) -> None:
+        """Its listener has returned, or raised; and may have closed the consumer."""
+        if error is None:
+            self._after(message)
+        else:
+            self._failed(message, error)
+        if self._is_closed:
+            self._flush()
+            self._peers.forget_closed()
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        """Its listener raised."""
+        _log.warning("the listener of %r raised at %r", self, message, exc_info=error)
+        failure = self._rules.failure
+        if failure == "leave" or self._delivered.get(message._tag) is not message:
+            return
+        if failure == "pass over":
+            del self._delivered[message._tag]
+            message.is_settled = True
+            self._passed_over.append(message._tag)
+        elif failure == "redeliver":
+            self._take_back([message], f"its listener raised {error!r}")
+        else:
+            self._take_back(list(self._delivered.values()), f"its listener raised {error!r}")
+
+    def _warn_when_stalled(self) -> None:
+        if self.buffer or self._is_warned or self._rules.growth == 0 or self.prefetch == 0:
+            return
+        if self.room <= 0:
+            self._is_warned = True
+            _log.warning(
+                "%r has %d messages that are not acknowledged and gets no more before that",
+                self,
+                len(self._delivered),
+            )
+
+    # Settling.
+
+    def _acknowledge(self, message: Message) -> None:
+        with self._link.lock:
+            self._link.check()
+            if self._rules.mode == "client":
+                self._peers.acknowledge()
+            elif self._rules.mode == "individual" and not message.is_settled:
+                if self._delivered.get(message._tag) is not message:
+                    raise IllegalState(f"{message!r} was taken back and is delivered again")
+                self._link.ack([message._tag], wait=self._peers.wait_for_acks)
+                del self._delivered[message._tag]
+                message.is_settled = True
+
+    def _recover(self, cause: str) -> None:
+        """Everything delivered and not acknowledged is delivered again."""
+        self._take_back(list(self._delivered.values()), cause)
+
+    def _take_back(self, messages: list[Message], cause: str) -> None:
+        """Deliver these again, or not any more."""
+        again: list[Message] = []
+        for message in messages:
+            del self._delivered[message._tag]
+            if not self._policy.allows(message.delivery_count):
+                self._bury(message, f"delivery {message.delivery_count} was the last: {cause}")
+            elif self._is_closed:
+                self._link.put_back([message._tag])
+            elif self._policy.non_blocking_redelivery:
+                self._link.put_back([message._tag], self._policy.delay(message.delivery_count))
+            else:
+                again.append(message)
+        if again:
+            delay = self._policy.delay(max(message.delivery_count for message in again))
+            self._due = time.monotonic() + delay
+            again = [message._next() for message in again]
+            self._again = deque(sorted((*again, *self._again), key=lambda each: each._tag))
+
+    def _bury(self, message: Message, cause: str) -> None:
+        message.is_settled = True
+        kept = self._peers.dead_letters.take(message, cause)
+        where = f"goes to queue {self._peers.dead_letters.queue!r}" if kept else "is dropped"
+        _log.error("%r %s: %s", message, where, cause)
+        self._link.drop(message._tag)

@@ -1,0 +1,261 @@
+"""A session's channel: messages on their way to its consumers, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from .. import _core
+from ..channel import Channel
+from ..channel.arguments import encoded
+from ..connection import Connection
+from ..deliveries import Tags
+from ..fields import FieldValue
+from .errors import IllegalState
+
+__all__ = ["Link", "Registration", "Sink"]
+
+_KINDS = _core.EVENT_DELIVERY | _core.EVENT_CANCEL
+_EVENTS_FIRST = 8
+_EVENTS_PER_CALL = 256
+_SLICE_S = 0.1
+
+
+class Registration:
+    """How a consumer stands in the engine: what it reads, and how many it may have."""
+
+    __slots__ = ("arguments", "exclusive", "is_paused", "prefetch", "queue", "tag")
+
+    def __init__(self, queue: str, prefetch: int, exclusive: bool, priority: int | None) -> None:
+        self.queue = queue
+        self.prefetch = prefetch
+        self.exclusive = exclusive
+        self.arguments: dict[str, FieldValue] = {} if priority is None else {"x-priority": priority}
+        self.tag: str = ""
+        self.is_paused: bool = False
+
+
+class Sink(Protocol):
+    """A consumer, to which messages are pushed."""
+
+    @property
+    def registration(self) -> Registration: ...
+
+    @property
+    def room(self) -> int:
+        """How many more messages it takes now."""
+
+    def push(self, message: _core.Message) -> None:
+        """One came."""
+
+    def cancelled(self) -> None:
+        """The engine cancelled it: its queue is gone."""
+
+    def forget(self) -> None:
+        """Everything it had is in its queue again."""
+
+
+class Link:
+    """A channel with consumers.  ``lock`` is held in each call but ``wait`` and ``interrupt``.
+
+    Waiting is done beside the lock, at the channel's descriptor, so that other threads acknowledge,
+    send and close meanwhile.
+    """
+
+    def __init__(self, connection: Connection, store: _core.Store, transacted: bool) -> None:
+        """Open the channel."""
+        self._connection = connection
+        self._store = store
+        self._transacted = transacted
+        self.lock = threading.RLock()
+        self.is_closed: bool = False
+        self._sinks: dict[str, Sink] = {}
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._open()
+
+    def _open(self) -> None:
+        self.channel: Channel = self._connection.channel()
+        if self._transacted:
+            self.channel.tx_select()
+        else:
+            self.channel.confirm_select()
+        # Of our own: the store closes the channel's with the channel, and its number is another's.
+        self._watched = os.dup(self.channel._event_fd())
+
+    def close(self) -> None:
+        """Everything outstanding is requeued."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._end_channel()
+        self._sinks.clear()
+        self.interrupt()
+
+    def _end_channel(self) -> None:
+        self.channel.close()
+        self.channel._forget_event_fd()
+        os.close(self._watched)
+        self._watched = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_wake", -1) >= 0:
+            os.close(self._wake)
+            if not self.is_closed and self._watched >= 0:
+                os.close(self._watched)
+
+    def reopen(self) -> None:
+        """An error closed the channel, which requeued all that it had: go on with another, if the
+        connection is open."""
+        self._end_channel()
+        try:
+            self._open()
+        except BaseException:
+            self.is_closed = True
+            raise
+        sinks = list(self._sinks.values())
+        self._sinks.clear()
+        for sink in sinks:
+            sink.forget()
+            self._consume(sink)
+
+    def check(self) -> None:
+        """IllegalState when the session is closed."""
+        if self.is_closed:
+            raise IllegalState("The Session is closed")
+
+    # Consumers.
+
+    def add(self, sink: Sink) -> None:
+        """Register a consumer.  A ChannelError leaves the session as after ``recover``."""
+        try:
+            self._consume(sink)
+        except BaseException:
+            if self.channel.closed and not self._store.closed:
+                self.reopen()
+            raise
+
+    def _consume(self, sink: Sink) -> None:
+        wanted = sink.registration
+        self.channel.basic_qos(wanted.prefetch)
+        flags = _core.EXCLUSIVE if wanted.exclusive else 0
+        wanted.tag = self.channel._consume(wanted.queue, "", flags, encoded(wanted.arguments))
+        wanted.is_paused = False
+        self._sinks[wanted.tag] = sink
+
+    def remove(self, sink: Sink) -> None:
+        """Nothing is pushed to it any more; what it has stays its."""
+        if self._sinks.pop(sink.registration.tag, None) is not None and not self.channel.closed:
+            self.channel._cancel(sink.registration.tag)
+
+    # Pushing.
+
+    def fill(self, *, arm: bool) -> None:
+        """Push what is ready to consumers that have room.  ``arm``: have ``wait`` end when there is
+        more, if there is nothing; without it, the consumers do not wait for messages any more."""
+        if not self._push(_KINDS) and arm:
+            self._push(_KINDS | _core.EVENT_ARM)
+
+    def _push(self, kinds: int) -> bool:
+        """Whether something came."""
+        came = False
+        at_once = _EVENTS_FIRST  # their bodies may be large: then no sink has room after these
+        while (most := min(self._most(), at_once)) > 0:
+            events, _ = self.channel._take_events(kinds, most)
+            for event in events:
+                self._dispatch(event)
+            came = came or bool(events)
+            if len(events) < most:
+                break
+            at_once = min(at_once * 4, _EVENTS_PER_CALL)
+        return came
+
+    def _most(self) -> int:
+        most = _EVENTS_PER_CALL
+        has_room = False
+        for sink in self._sinks.values():
+            room = sink.room
+            has_room = has_room or room > 0
+            if room > 0:
+                most = min(most, room)
+            if (room <= 0) != sink.registration.is_paused:
+                sink.registration.is_paused = room <= 0
+                self.channel._pause(sink.registration.tag, room <= 0)
+        return most if has_room else 0
+
+    def _dispatch(self, event: tuple[int, Any, Any]) -> None:
+        kind, what, _ = event
+        if kind == _core.EVENT_DELIVERY:
+            sink = self._sinks.get(what.consumer_tag)
+            if sink is None:  # an interrupt came before it was noted
+                self.put_back([what.delivery_tag])
+            else:
+                sink.push(what)
+        elif kind == _core.EVENT_CANCEL:
+            sink = self._sinks.pop(what, None)
+            if sink is not None:
+                sink.cancelled()
+        elif isinstance(what, BaseException):
+            raise what
+
+    def wait(self, seconds: float) -> None:
+        """Until something may have come, or somebody interrupts; 0.1 s at most."""
+        poll = select.poll()
+        for descriptor in (self._watched, self._wake):
+            if descriptor >= 0:
+                poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(max(0.0, min(seconds, _SLICE_S)) * 1000):
+            with suppress(BlockingIOError, OSError):  # another thread read it, or closed it
+                os.eventfd_read(descriptor)
+
+    def interrupt(self) -> None:
+        """End a wait."""
+        os.eventfd_write(self._wake, 1)
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """What an event loop watches: they are readable when ``wait`` would end."""
+        return self._watched, self._wake
+
+    # Settling.
+
+    def ack(self, tags: list[int], *, wait: bool = False) -> None:
+        """Acknowledge these; in a transacted session with its transaction.  ``wait``: until it is
+        durable."""
+        if len(tags) == 1 and not self._transacted:
+            self.channel.basic_ack(tags[0])
+        else:
+            for first, last in ranges(tags):
+                self.channel._settle_range(first, last, False, False, self._transacted)
+        if wait and tags:
+            self._store.sync()
+
+    def drop(self, tag: int) -> None:
+        """Acknowledge it, whatever becomes of a transaction."""
+        self.channel._settle_range(tag, tag, False)
+
+    def put_back(self, tags: list[int], delay: float = 0.0) -> None:
+        """Requeue these, beside any transaction."""
+        for first, last in ranges(tags):
+            self.channel._settle_range(first, last, True, delay_us=int(delay * 1_000_000))
+
+    def hand_back(self, tags: list[int]) -> None:
+        """These were pushed and never handed out: they are ready again as if they had not been."""
+        for first, last in ranges(tags):
+            self.channel._withhold(first, last)
+        if tags:
+            self.channel._recover_withheld()
+
+
+def ranges(tags: Iterable[int]) -> list[Tags]:
+    """Consecutive ones together."""
+    found: list[Tags] = []
+    for tag in sorted(tags):
+        if found and found[-1][1] == tag - 1:
+            found[-1] = (found[-1][0], tag)
+        else:
+            found.append((tag, tag))
+    return found

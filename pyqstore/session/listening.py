@@ -1,0 +1,120 @@
+"""The thread of a session that calls its listeners."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+
+from ..errors import Error
+from .consumer import Consumer, Peers
+from .errors import IllegalState
+from .message import Message
+
+__all__ = ["Listening"]
+
+_log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+_WAIT_S = 0.1
+
+
+class Listening:
+    """Hands messages to the listeners of a session, one after another, in a thread that begins with
+    the first listener and ends with the session."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._link = peers.link
+        self._idle = threading.Condition(peers.link.lock)
+        self._current: Consumer | None = None
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is its thread: a listener calls."""
+        return self._thread is threading.current_thread()
+
+    def begin(self) -> None:
+        """There is a listener now."""
+        with self._link.lock:
+            if self._thread is None and not self._is_ending:
+                name = f"pyqstore-session-{next(_numbers)}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+        self._link.interrupt()
+
+    def end(self) -> None:
+        """Returns when the listener that is running has returned."""
+        if self.is_here:
+            raise IllegalState("a listener cannot close its own session or connection")
+        with self._link.lock:
+            self._is_ending = True
+        self._link.interrupt()
+        if self._thread is not None:
+            self._thread.join()
+
+    def await_listener(self, consumer: Consumer) -> None:
+        """Until none of this consumer's is running."""
+        if self.is_here:
+            return
+        with self._idle:
+            while self._current is consumer:
+                self._idle.wait(_WAIT_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending:
+                if not self._serve():
+                    self._link.wait(self._until_due())
+        except Error as error:
+            if not self._is_ending:
+                _log.error("listeners are not called any more: %s", error, exc_info=error)
+
+    def _serve(self) -> bool:
+        """One message of each consumer with a listener.  Whether there was one."""
+        with self._link.lock:
+            listening = [each for each in self._peers.consumers if each.listener is not None]
+        served = False
+        for consumer in listening:
+            message = self._take(consumer)
+            if message is not None:
+                served = True
+                self._deliver(consumer, message)
+            if self._is_ending:
+                break
+        return served
+
+    def _until_due(self) -> float:
+        """Seconds until a redelivery is due."""
+        with self._link.lock:
+            now = time.monotonic()
+            dues = [each._due - now for each in self._peers.consumers if each._due > now]
+        return min(dues, default=_WAIT_S)
+
+    def _take(self, consumer: Consumer) -> Message | None:
+        with self._link.lock:
+            if self._is_ending or consumer.closed or consumer.listener is None:
+                return None
+            message = consumer._take(arm=True)
+            if message is not None:
+                self._current = consumer
+            return message
+
+    def _deliver(self, consumer: Consumer, message: Message) -> None:
+        listener = consumer.listener
+        error: BaseException | None = None
+        try:
+            if listener is None:  # it was taken away just now
+                raise IllegalState("there is no listener any more")
+            listener(message)
+        except BaseException as raised:  # as a broker: the thread serves the others
+            error = raised
+        with self._idle:
+            try:
+                if not self._link.is_closed:
+                    consumer._returned(message, error)
+            finally:
+                self._current = None
+                self._idle.notify_all()

@@ -1,0 +1,150 @@
+"""Messages as sessions hand them out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .. import _core
+from ..fields import FieldValue
+from ..properties import Properties
+from .destinations import Destination
+
+__all__ = ["EXPIRATION", "Message"]
+
+EXPIRATION = "JMSExpiration"
+_PERSISTENT = 2
+
+
+class Owner(Protocol):
+    """The consumer that a message belongs to."""
+
+    def _acknowledge(self, message: Message) -> None: ...
+
+
+class Message:
+    """One delivery of a message: from ``receive``, a listener or ``browse``."""
+
+    __slots__ = ("_again", "_owner", "_raw", "destination", "is_settled")
+
+    destination: Destination
+    """Where its consumer receives from."""
+
+    def __init__(
+        self, raw: _core.Message, owner: Owner | None, destination: Destination, again: int = 0
+    ) -> None:
+        """``again``: how often its consumer delivered it before."""
+        self._raw = raw
+        self._owner = owner
+        self._again = again
+        self.destination = destination
+        self.is_settled: bool = False
+        """Whether it was acknowledged, or taken back."""
+
+    def __repr__(self) -> str:
+        again = f", delivery {self.delivery_count}" if self.redelivered else ""
+        return f"<{type(self).__name__} of {self.destination}: {len(self.body)} bytes{again}>"
+
+    @property
+    def body(self) -> bytes:
+        """What was sent."""
+        return self._raw.body
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8.  UnicodeDecodeError: it is none."""
+        return self._raw.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON.  ValueError: it is none."""
+        return self._raw.json()
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it was delivered before."""
+        return self._raw.redelivered or self._again > 0
+
+    @property
+    def delivery_count(self) -> int:
+        """Which delivery this is, from 1."""
+        return self._raw.delivery_count + 1 + self._again
+
+    @property
+    def routing_key(self) -> str:
+        """The name of the queue, or of the topic, that it was sent to."""
+        return self._raw.routing_key
+
+    @property
+    def amqp(self) -> Properties:
+        """All AMQP properties."""
+        return self._raw.properties
+
+    @property
+    def properties(self) -> Mapping[str, FieldValue]:
+        """What the sender gave it: AMQP's headers."""
+        return self._raw.properties.headers
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it survives a restart."""
+        return self._raw.properties.delivery_mode == _PERSISTENT
+
+    @property
+    def priority(self) -> int:
+        """0 to 255; 4 if nothing was said."""
+        priority = self._raw.properties.priority
+        return 4 if priority is None else priority
+
+    @property
+    def message_id(self) -> str | None:
+        """The sender's name of it."""
+        return self._raw.properties.message_id
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it answers, for one."""
+        return self._raw.properties.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """The queue that answers go to."""
+        return self._raw.properties.reply_to
+
+    @property
+    def type(self) -> str | None:
+        """The sender's word for what it is."""
+        return self._raw.properties.type
+
+    @property
+    def timestamp(self) -> int | None:
+        """When it was sent, in seconds since 1970."""
+        return self._raw.properties.timestamp
+
+    def acknowledge(self) -> None:
+        """In a session of mode "client" all that the session has delivered is acknowledged, in one
+        of mode "individual" this message; in other modes nothing happens.
+
+        IllegalState: the session is closed, or this delivery was taken back: the message is
+        delivered again.
+        """
+        if self._owner is not None:
+            self._owner._acknowledge(self)
+
+    # For its consumer.
+
+    @property
+    def _tag(self) -> int:
+        return self._raw.delivery_tag
+
+    @property
+    def _is_expired(self) -> bool:
+        """By the time that its producer wrote: the engine has looked before it was pushed."""
+        if self._raw.properties.expiration is None:
+            return False
+        due = self._raw.properties.headers.get(EXPIRATION)
+        return isinstance(due, int) and 0 < due <= time.time() * 1000
+
+    def _next(self) -> Message:
+        """The delivery after this one."""
+        return Message(self._raw, self._owner, self.destination, self._again + 1)

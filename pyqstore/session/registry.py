@@ -1,0 +1,76 @@
+"""What all connections to a store share in this process, which owns it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from ..store import Store
+from ..store import open as open_store
+from .errors import IllegalState
+
+__all__ = ["Opened", "Registry"]
+
+_lock = threading.Lock()
+
+
+class Registry:
+    """Of one store: client ids in use, and a lock for what looks and then acts."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._client_ids: set[str] = set()
+
+    @classmethod
+    def of(cls, store: Store) -> Registry:
+        """The one of this store."""
+        with _lock:
+            found = _registries.get(store)
+            if found is None:
+                found = _registries[store] = cls()
+            return found
+
+    def enter(self, client_id: str) -> None:
+        """IllegalState: another connection has it."""
+        with self.lock:
+            if client_id in self._client_ids:
+                raise IllegalState(f"client id {client_id!r} is in use")
+            self._client_ids.add(client_id)
+
+    def leave(self, client_id: str) -> None:
+        """Others may have it."""
+        with self.lock:
+            self._client_ids.discard(client_id)
+
+
+class Opened:
+    """Stores that connections opened by URI: the last of them closes the store."""
+
+    @staticmethod
+    def open(path: str) -> Store:
+        """Open it, unless another connection did."""
+        key = os.path.realpath(path)
+        with _lock:
+            store, users = _stores.get(key, (None, 0))
+            if store is None or store.closed:
+                store, users = open_store(path), 0
+            _stores[key] = store, users + 1
+            return store
+
+    @staticmethod
+    def close(path: str, store: Store) -> None:
+        """One connection fewer."""
+        key = os.path.realpath(path)
+        with _lock:
+            found, users = _stores.get(key, (None, 0))
+            if found is store and users > 1:
+                _stores[key] = store, users - 1
+                return
+            if found is store:
+                del _stores[key]
+        store.close()
+
+
+_registries: weakref.WeakKeyDictionary[Store, Registry] = weakref.WeakKeyDictionary()
+_stores: dict[str, tuple[Store, int]] = {}

@@ -1,0 +1,416 @@
+"""Sessions: consumers, producers and transactions over one channel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from ..connection import Connection
+from ..errors import Error, StoreCorrupt
+from ..peeking import peeks
+from ..store import Store
+from .consumer import Consumer, Peers, Plan
+from .dead_letters import DeadLetters
+from .destinations import Destination, Groups, Queue, Topic, queue_of, topic_of
+from .errors import IllegalState, TransactionRolledBack
+from .link import Link, Registration
+from .listening import Listening
+from .message import Message
+from .modes import Mode, rules_of
+from .options import Options
+from .producer import Producer
+from .redelivery import RedeliveryPolicy
+from .registry import Registry
+from .subscriptions import Subscriptions, subscription_queue
+
+__all__ = ["Home", "Session"]
+
+
+class Home:
+    """What the sessions of a connection share."""
+
+    def __init__(
+        self, store: Store, connection: Connection, registry: Registry, options: Options
+    ) -> None:
+        self.store = store
+        self.connection = connection
+        self.registry = registry
+        self.options = options
+        self.subscriptions: Subscriptions = Subscriptions(store, connection)
+        self.dead_letters: DeadLetters = DeadLetters(store, connection, options.dead_letter_queue)
+
+
+class Session:
+    """Receives and sends by the rules of one acknowledgement mode: from ``Connection.session()``.
+
+    One thread at a time uses it; once a consumer has a listener, that is the session's own thread,
+    in which listeners are called one after another, and others may close, send and acknowledge.
+
+    Every verb raises IllegalState when the session is closed.
+    """
+
+    def __init__(self, home: Home, mode: Mode, on_close: Callable[[Session], object]) -> None:
+        """See ``Connection.session``."""
+        self._home = home
+        self._on_close = on_close
+        self._mode: Mode = mode
+        self._link = Link(home.connection, home.store, mode == "transacted")
+        wait_for_acks = not home.options.send_acks_async
+        self._peers = Peers(self._link, home.dead_letters, wait_for_acks)
+        self._listening = Listening(self._peers)
+        self._peers.listen = self._listening.begin
+        self._peers.await_listener = self._listening.await_listener
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._mode!r}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def mode(self) -> Mode:
+        """How it acknowledges."""
+        return self._mode
+
+    @property
+    def transacted(self) -> bool:
+        """Whether its mode is "transacted"."""
+        return self._mode == "transacted"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or its connection."""
+        return self._link.is_closed
+
+    # Destinations.
+
+    def queue(self, name: str) -> Queue:
+        """The queue ``name``, with options as ``orders?consumer.prefetchSize=100``: also
+        ``consumer.exclusive`` and ``consumer.priority``.
+
+        It is declared durable when it is used and is not there yet; one that is there is taken as
+        it is.  ValueError names an unknown option.
+        """
+        return queue_of(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic ``name``, words separated by dots, with options as of ``queue()``, and
+        ``consumer.selector``.  To subscribe, ``*`` is any word, ``>`` at the end any words."""
+        return topic_of(name)
+
+    def groups(self, name: str, count: int) -> Groups:
+        """``count`` queues, ``name.0`` and so on, declared, among which what is sent to this
+        destination is divided by its property ``JMSXGroupID``: messages of a group come in order to
+        one consumer at a time.
+
+        PreconditionFailed: there is an exchange or a queue of that name, which is another thing.
+        """
+        queue_of(name)
+        if count < 1:
+            raise ValueError(f"count must be 1 or more, not {count}")
+        groups = Groups(name, count=count)
+        self._link.check()
+        self._home.subscriptions.declare_groups(groups)
+        return groups
+
+    def temporary_queue(self) -> Queue:
+        """A queue with a name made up, that this connection's sessions alone consume from and that
+        goes with the connection: for answers (``reply_to``)."""
+        self._link.check()
+        return Queue(self._home.subscriptions.temporary_queue())
+
+    # Consumers.
+
+    def consumer(
+        self,
+        destination: Destination,
+        *,
+        prefetch: int | None = None,
+        optimize_acknowledge: bool | None = None,
+        optimize_timeout: float | None = None,
+        selector: str | None = None,
+        redelivery: RedeliveryPolicy | None = None,
+    ) -> Consumer:
+        """A consumer of a queue; of a topic the same as ``subscribe()`` without a name.
+
+        ``prefetch``: how many messages are pushed ahead, 0: each ``receive`` fetches one.  None:
+        what the destination's name says, else the connection.  ``optimize_acknowledge`` (in mode
+        "auto", and in "dups_ok" on a queue): acknowledge when 65 % of prefetch are consumed, or
+        when a message is consumed ``optimize_timeout`` seconds after the last time, and at the
+        close.  ``redelivery``: another policy than the connection's.
+
+        ValueError: optimized without a prefetch, a selector on a queue, a stream; IllegalState:
+        exclusive, and the queue has a consumer.
+        """
+        if isinstance(destination, Topic):
+            return self.subscribe(
+                destination,
+                selector=selector,
+                prefetch=prefetch,
+                optimize_acknowledge=optimize_acknowledge,
+                optimize_timeout=optimize_timeout,
+                redelivery=redelivery,
+            )
+        if not isinstance(destination, Queue):
+            raise TypeError(f"consume from a Queue or a Topic, not {type(destination).__name__}")
+        if selector is not None or destination.options.selector is not None:
+            raise ValueError(
+                f"queue {destination.name!r}: there are no selectors on queues; subscribe to a"
+                " topic with one"
+            )
+        self._link.check()
+        with self._home.registry.lock:
+            if not destination.name.startswith("amq."):  # a temporary one is there
+                self._home.subscriptions.declare_queue(destination)
+            exclusive = destination.options.exclusive
+            if exclusive and self._home.subscriptions.consumers(destination.name):
+                raise IllegalState(f"queue {destination.name!r} has a consumer already")
+            plan = self._plan(
+                destination,
+                destination.name,
+                exclusive=exclusive,
+                is_durable=False,
+                prefetch=prefetch,
+                optimize=optimize_acknowledge,
+                timeout=optimize_timeout,
+                redelivery=redelivery,
+            )
+            return Consumer(self._peers, plan)
+
+    def subscribe(
+        self,
+        topic: Topic,
+        name: str | None = None,
+        *,
+        durable: bool = False,
+        shared: bool = False,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        optimize_acknowledge: bool | None = None,
+        optimize_timeout: float | None = None,
+        redelivery: RedeliveryPolicy | None = None,
+    ) -> Consumer:
+        """A subscription to a topic, and a consumer of it.
+
+        Without a ``name`` it ends with its consumer.  A ``durable`` one is the durable queue
+        ``client_id.name``: what is sent while it has no consumer waits, until ``unsubscribe()``.
+        A ``shared`` one has any number of consumers, which divide its messages; one that is not has
+        one consumer, and needs the connection's ``client_id``.  One that is shared and not durable
+        ends with its last consumer.
+
+        ``selector``: a condition on properties, SQL-92, as ``"side = 'buy' AND size > 10"``: other
+        messages do not come to the subscription at all.  The other arguments: as of
+        ``consumer()``.
+
+        A durable subscription to another topic or with another selector than before begins anew:
+        what waited in it is dropped.  IllegalState: it has a consumer and is not shared, or is to
+        be changed meanwhile; ValueError; PreconditionFailed for a selector that is none.
+        """
+        if not isinstance(topic, Topic):
+            raise TypeError(f"subscribe to a Topic, not {type(topic).__name__}")
+        if (durable or shared) and name is None:
+            raise ValueError("a durable or shared subscription needs a name")
+        if name is not None and not durable and not shared:
+            raise ValueError("a subscription with a name is durable, shared, or both")
+        client_id = self._home.options.client_id
+        if durable and not shared and client_id is None:
+            raise IllegalState("a durable subscription that is not shared needs a client_id")
+        self._link.check()
+        chosen = topic.options.selector if selector is None else selector
+        subscriptions = self._home.subscriptions
+        with self._home.registry.lock:
+            if name is None:
+                queue = subscriptions.temporary(topic, chosen)
+            else:
+                queue = subscription_queue(client_id, name)
+                if durable and not shared and subscriptions.consumers(queue):
+                    raise IllegalState(f"Durable consumer is in use: {queue}")
+                declare = subscriptions.durable if durable else subscriptions.shared
+                declare(queue, topic, chosen)
+            plan = self._plan(
+                topic,
+                queue,
+                exclusive=not shared,
+                is_durable=durable,
+                prefetch=prefetch,
+                optimize=optimize_acknowledge,
+                timeout=optimize_timeout,
+                redelivery=redelivery,
+            )
+            if name is None:
+                plan.on_close = partial(self._delete_temporary, queue)
+            return Consumer(self._peers, plan)
+
+    def _plan(
+        self,
+        destination: Destination,
+        queue: str,
+        *,
+        exclusive: bool,
+        is_durable: bool,
+        prefetch: int | None,
+        optimize: bool | None,
+        timeout: float | None,
+        redelivery: RedeliveryPolicy | None,
+    ) -> Plan:
+        options = self._home.options
+        is_topic = isinstance(destination, Topic)
+        optimized = options.optimize_acknowledge if optimize is None else optimize
+        if prefetch is None:
+            prefetch = destination.options.prefetch
+        if prefetch is None:
+            prefetch = options.prefetch(is_topic, is_durable, optimized)
+        if prefetch < 0:
+            raise ValueError(f"prefetch must be 0 or more, not {prefetch}")
+        if prefetch == 0 and optimized:
+            raise ValueError("optimize_acknowledge needs a prefetch of 1 or more")
+        seconds = options.optimize_timeout if timeout is None else timeout
+        rules = rules_of(self._mode, is_topic, prefetch, optimized, seconds or None)
+        most = prefetch + rules.growth if prefetch else 0
+        registration = Registration(queue, most, exclusive, destination.options.priority)
+        return Plan(destination, registration, rules, redelivery or options.redelivery)
+
+    def _delete_temporary(self, queue: str) -> None:
+        if not self._home.store.closed and not self._home.connection.closed:
+            self._home.subscriptions.delete(queue)
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription: its queue goes with all that waits in it.
+
+        IllegalState: it has a consumer, or there is none of that name.
+        """
+        self._link.check()
+        queue = subscription_queue(self._home.options.client_id, name)
+        subscriptions = self._home.subscriptions
+        with self._home.registry.lock:
+            if not subscriptions.is_subscription(queue):
+                raise IllegalState(f"there is no subscription {queue!r}")
+            if subscriptions.consumers(queue):
+                raise IllegalState(f"Durable consumer is in use: {queue}")
+            subscriptions.delete(queue)
+
+    def browse(self, queue: Queue) -> Iterator[Message]:
+        """The messages that are ready in a queue, in order.  Nothing is delivered, and they cannot
+        be acknowledged.  NotFound: there is no such queue."""
+        if not isinstance(queue, Queue):
+            raise TypeError(f"browse a Queue, not {type(queue).__name__}")
+        self._link.check()
+
+        def damaged(error: StoreCorrupt) -> None:
+            raise error
+
+        prefetch = queue.options.prefetch
+        ahead = self._home.options.queue_browser_prefetch if prefetch is None else prefetch
+        found = (
+            Message(raw, None, queue)
+            for raw, state in peeks(self._home.store, queue.name, damaged)
+            if state == "ready"
+        )
+        while page := list(itertools.islice(found, max(1, ahead))):
+            yield from page
+
+    # Producers.
+
+    def producer(self, destination: Destination | None = None) -> Producer:
+        """A producer that sends to ``destination``, or, if that is None, where each ``send``
+        says."""
+        self._link.check()
+        return Producer(
+            self._link,
+            self._home.subscriptions,
+            destination,
+            transacted=self.transacted,
+            wait=not self._home.options.use_async_send,
+        )
+
+    # Transactions.
+
+    def commit(self) -> None:
+        """Acknowledge all that was delivered and publish all that was sent since the last commit,
+        together and durably.
+
+        TransactionRolledBack: it failed, and everything is as after ``rollback()``; IllegalState:
+        the session is not transacted.
+        """
+        with self._link.lock:
+            self._check_transacted()
+            delivered = [one for each in self._peers.consumers for one in each._delivered.values()]
+            try:
+                self._link.ack([message._tag for message in delivered])
+                self._link.channel.tx_commit()
+            except Error as error:
+                self._after_failed_commit(error)
+                raise TransactionRolledBack(f"the transaction was rolled back: {error}") from error
+            self._peers.settled(delivered)
+
+    def _after_failed_commit(self, error: Error) -> None:
+        if not self._link.channel.closed:
+            self._roll_back(f"the commit failed: {error}")
+        elif not self._home.store.closed:
+            self._link.reopen()
+
+    def rollback(self) -> None:
+        """Drop what was sent since the last commit, and have all that was delivered delivered
+        again, in order, after the policy's delay.  IllegalState: the session is not transacted."""
+        with self._link.lock:
+            self._check_transacted()
+            self._roll_back("rolled back")
+
+    def _roll_back(self, cause: str) -> None:
+        self._link.channel.tx_rollback()
+        self._take_all_back(cause)
+
+    def _check_transacted(self) -> None:
+        self._link.check()
+        if not self.transacted:
+            raise IllegalState("Not a transacted session")
+
+    def recover(self) -> None:
+        """Have all that was delivered and is not acknowledged delivered again, in order, after the
+        policy's delay.  IllegalState: the session is transacted."""
+        with self._link.lock:
+            self._link.check()
+            if self.transacted:
+                raise IllegalState("This session is transacted")
+            self._take_all_back("recovered")
+
+    def _take_all_back(self, cause: str) -> None:
+        for consumer in self._peers.consumers:
+            consumer._recover(cause)
+        self._peers.forget_closed()
+
+    def close(self) -> None:
+        """Roll back a transaction, acknowledge what waits for its batch, and give back what is not
+        acknowledged.  Closing twice is fine.
+
+        Returns when the listener that is running has returned.  A ``receive`` in another thread
+        returns None.  IllegalState: a listener of this session calls.
+        """
+        if self._link.is_closed:
+            return
+        self._listening.end()
+        with self._link.lock:
+            if self._link.is_closed:
+                return
+            consumers = list(self._peers.consumers)
+            try:
+                if not self._link.channel.closed:
+                    for consumer in consumers:
+                        consumer._end()
+            finally:
+                self._link.close()
+                self._peers.consumers.clear()
+        for consumer in consumers:
+            consumer._ended()
+        self._on_close(self)
