@@ -203,6 +203,9 @@ cdef extern from "qstore/qstore.h" nogil:
         QS_WITHHELD
         QS_IMMEDIATE
         QS_BODY_CONSTANT
+        QS_NO_SYNC
+        QS_TO_EXCHANGE
+        QS_UNBIND
     qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs_slice type,
                                           uint32_t flags, qs_slice arguments, qs_error *error)
     qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uint32_t flags,
@@ -213,15 +216,9 @@ cdef extern from "qstore/qstore.h" nogil:
         uint64_t consumer_count
     qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t flags,
                                        qs_slice arguments, qs_declare_ok *ok_out, qs_error *error)
-    qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                    qs_slice routing_key, qs_slice arguments, qs_error *error)
-    qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
-                                      qs_slice routing_key, qs_slice arguments, qs_error *error)
-    qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
-                                       qs_slice routing_key, qs_slice arguments, qs_error *error)
-    qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination,
-                                         qs_slice source, qs_slice routing_key,
-                                         qs_slice arguments, qs_error *error)
+    qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination,
+                                        qs_slice source, qs_slice routing_key, qs_slice arguments,
+                                        uint32_t flags, qs_error *error)
     qs_status qs_channel_queue_purge(qs_channel *channel, qs_slice queue, uint64_t *count_out,
                                      qs_error *error)
     qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t flags,

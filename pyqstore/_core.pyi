@@ -17,6 +17,9 @@ INTERNAL: int
 IF_UNUSED: int
 IF_EMPTY: int
 NO_ACK: int
+NO_SYNC: int
+TO_EXCHANGE: int
+UNBIND: int
 
 DELAY_S_MAX: int
 
@@ -205,22 +208,17 @@ class DeclaringChannel(ChannelHandle):
     def _exchange_declare(
         self, exchange: str, exchange_type: str, flags: int, arguments: bytes
     ) -> None: ...
-    def exchange_delete(self, exchange: str, if_unused: bool = False) -> None: ...
+    def exchange_delete(
+        self, exchange: str, if_unused: bool = False, nowait: bool = False
+    ) -> None: ...
     def _queue_declare(self, queue: str, flags: int, arguments: bytes) -> tuple[str, int, int]: ...
-    def _queue_bind(
-        self, queue: str, exchange: str, routing_key: str, arguments: bytes
-    ) -> None: ...
-    def _queue_unbind(
-        self, queue: str, exchange: str, routing_key: str, arguments: bytes
-    ) -> None: ...
-    def _exchange_bind(
-        self, destination: str, source: str, routing_key: str, arguments: bytes
-    ) -> None: ...
-    def _exchange_unbind(
-        self, destination: str, source: str, routing_key: str, arguments: bytes
+    def _change_binding(
+        self, destination: str, source: str, routing_key: str, flags: int, arguments: bytes
     ) -> None: ...
     def queue_purge(self, queue: str) -> int: ...
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False) -> int: ...
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, nowait: bool = False
+    ) -> int: ...
 
 class PublishingChannel(DeclaringChannel):
     def confirm_select(self) -> None: ...

@@ -23,6 +23,7 @@ class Declaring(Handle):
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Arguments | None = None,
+        nowait: bool = False,
     ) -> None:
         """Make an exchange of ``exchange_type`` ("direct", "fanout", "headers", "topic",
         "x-consistent-hash", "x-modulus-hash"), unless there is one like it.
@@ -31,6 +32,8 @@ class Declaring(Handle):
         this returns, ``auto_delete`` goes with the last binding that leads from it, ``internal``
         takes no publishes, only what other exchanges pass on.  ``arguments``: what no binding of
         this exchange matches goes to the one named by "alternate-exchange", if that is there.
+        ``nowait``: as of ``queue_declare``.
+
         PreconditionFailed when it exists and differs, or "alternate-exchange" is no str;
         AccessRefused for "" and names from "amq."; ChannelError (503) for another type.
         """
@@ -39,6 +42,7 @@ class Declaring(Handle):
             | (_core.DURABLE if durable else 0)
             | (_core.AUTO_DELETE if auto_delete else 0)
             | (_core.INTERNAL if internal else 0)
+            | (_core.NO_SYNC if nowait else 0)
         )
         self._exchange_declare(exchange, exchange_type, flags, encoded(arguments))
 
@@ -51,6 +55,7 @@ class Declaring(Handle):
         exclusive: bool = False,
         auto_delete: bool = False,
         arguments: Arguments | None = None,
+        nowait: bool = False,
     ) -> DeclareOk:
         """Make a queue unless there is one like it; "" has the store make up a name.
 
@@ -58,6 +63,10 @@ class Declaring(Handle):
         messages, and is durable when this returns, ``exclusive`` belongs to this connection and
         goes with it (with the channel, if that is a connection of its own), ``auto_delete`` goes
         with its last consumer.  ``arguments`` are those of RabbitMQ's classic queues.
+
+        With ``nowait`` it is not durable yet when this returns: calls that come together share a
+        sync.  It is when ``Store.sync`` returns, when a later call that makes something durable
+        does, and when a persistent message that was published behind it is confirmed.
 
         PreconditionFailed when it exists and differs, for an argument with a value that it cannot
         have, and for arguments that ask for copies on other machines: an "x-queue-type" other than
@@ -67,7 +76,9 @@ class Declaring(Handle):
         Warns of :class:`~pyqstore.UnknownArgument`: an argument that begins with "x-" and means
         nothing.
         """
-        answer = self._declare_queue(queue, passive, durable, exclusive, auto_delete, arguments)
+        answer = self._declare_queue(
+            queue, passive, durable, exclusive, auto_delete, arguments, nowait
+        )
         warn_of_unknown(answer.queue, arguments, stacklevel=2)
         return answer
 
@@ -79,20 +90,28 @@ class Declaring(Handle):
         exclusive: bool,
         auto_delete: bool,
         arguments: Arguments | None,
+        nowait: bool = False,
     ) -> DeclareOk:
         flags = (
             (_core.PASSIVE if passive else 0)
             | (_core.DURABLE if durable else 0)
             | (_core.EXCLUSIVE if exclusive else 0)
             | (_core.AUTO_DELETE if auto_delete else 0)
+            | (_core.NO_SYNC if nowait else 0)
         )
         return DeclareOk(*self._queue_declare(queue, flags, encoded(arguments)))
 
     def queue_bind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """Lead messages of ``exchange`` with ``routing_key`` to ``queue``.  Binding twice is
-        binding once.
+        binding once.  ``nowait``: as of ``queue_declare``.
 
         A headers exchange compares the messages' headers with ``arguments`` instead: all of them,
         or with ``"x-match": "any"`` any of them; those whose names begin with "x-" only with
@@ -101,13 +120,22 @@ class Declaring(Handle):
         NotFound: no such queue or exchange; AccessRefused: the default exchange;
         PreconditionFailed: another "x-match".
         """
-        self._queue_bind(queue, exchange, routing_key, encoded(arguments))
+        flags = _core.NO_SYNC if nowait else 0
+        self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))
 
     def queue_unbind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
-        """Take back ``queue_bind`` with the same arguments; nothing happens if there was none."""
-        self._queue_unbind(queue, exchange, routing_key, encoded(arguments))
+        """Take back ``queue_bind`` with the same arguments; nothing happens if there was none.
+        ``nowait``: as of ``queue_declare``."""
+        flags = _core.UNBIND | (_core.NO_SYNC if nowait else 0)
+        self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))
 
     def exchange_bind(
         self,
@@ -115,6 +143,8 @@ class Declaring(Handle):
         source: str,
         routing_key: str = "",
         arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """Lead messages of the exchange ``source`` with ``routing_key`` to the exchange
         ``destination``, which passes them on by its own bindings.
@@ -122,7 +152,8 @@ class Declaring(Handle):
         A queue gets a message once, whatever the ways to it; circles end.  Arguments and errors
         are those of ``queue_bind``.
         """
-        self._exchange_bind(destination, source, routing_key, encoded(arguments))
+        flags = _core.TO_EXCHANGE | (_core.NO_SYNC if nowait else 0)
+        self._change_binding(destination, source, routing_key, flags, encoded(arguments))
 
     def exchange_unbind(
         self,
@@ -130,7 +161,10 @@ class Declaring(Handle):
         source: str,
         routing_key: str = "",
         arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
-        """Take back ``exchange_bind`` with the same arguments; nothing happens if there was
-        none."""
-        self._exchange_unbind(destination, source, routing_key, encoded(arguments))
+        """Take back ``exchange_bind`` with the same arguments; nothing happens if there was none.
+        ``nowait``: as of ``queue_declare``."""
+        flags = _core.TO_EXCHANGE | _core.UNBIND | (_core.NO_SYNC if nowait else 0)
+        self._change_binding(destination, source, routing_key, flags, encoded(arguments))

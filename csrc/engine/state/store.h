@@ -159,6 +159,9 @@ struct qs_store {
     struct qsi_router router GUARDED;
     struct qsi_map queues_by_id GUARDED; /* u64 -> store_queue */
     uint64_t next_queue_id GUARDED;
+    /* Of the last record of a declaration, binding or deletion: whoever made it may not have
+     * waited. */
+    uint64_t topology_lsn GUARDED;
     uint32_t stream_count GUARDED; /* of the queues by id */
     uint64_t next_server_name GUARDED;
     struct qsi_list connections GUARDED;

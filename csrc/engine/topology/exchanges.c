@@ -37,7 +37,7 @@ void qsi_journal_exchange_deleted(void *context, const struct qsi_exchange *exch
     }
     qsi_topology_encode(chunk->data, &topology);
     chunk->used = bytes;
-    qsi_store_append(store, chunk, 0, bytes, 1, false);
+    store->topology_lsn = qsi_store_append(store, chunk, 0, bytes, 1, false);
     qsi_chunk_unref(chunk);
     qsi_commit_kick(store);
 }
@@ -62,8 +62,9 @@ static qs_status declare_exchange(struct qs_channel *channel, const struct qsi_t
     QS_TRY(qsi_reserve_topology(store, topology, &chunk, error));
     QS_TRY(qsi_router_declare(&store->router, topology->strings[0], &options, &created, error));
     if (created && options.durable) {
-        *lsn_out = qsi_append_topology(store, topology, chunk);
+        (void)qsi_append_topology(store, topology, chunk);
     }
+    *lsn_out = options.durable ? store->topology_lsn : 0;
     return QS_OK;
 }
 
@@ -91,7 +92,7 @@ qs_status qs_channel_exchange_declare(qs_channel *channel, qs_slice exchange, qs
         status = declare_exchange(channel, &topology, topology.strings[1], &lsn, error);
     }
     if (status == QS_OK) {
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = qsi_topology_wait(channel->store, lsn, flags, error);
     }
     return qsi_channel_leave(channel, status);
 }
@@ -106,6 +107,7 @@ static qs_status delete_exchange(struct qs_channel *channel, struct qsi_slice na
     bool durable;
 
     if (exchange == NULL) { /* as a broker: gone is gone */
+        *lsn_out = store->topology_lsn;
         return qsi_exchange_check_delete_name(name, error);
     }
     durable = exchange->durable;
@@ -128,7 +130,7 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
     status =
         delete_exchange(channel, qsi_slice_of(exchange), (flags & QS_IF_UNUSED) != 0, &lsn, error);
     if (status == QS_OK) {
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = qsi_topology_wait(channel->store, lsn, flags, error);
     }
     return qsi_channel_leave(channel, status);
 }
@@ -137,8 +139,7 @@ qs_status qs_channel_exchange_delete(qs_channel *channel, qs_slice exchange, uin
 
 struct binding_call {
     qs_slice source, destination, routing_key, arguments;
-    bool to_exchange;
-    bool unbind;
+    uint32_t flags; /* QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC */
 };
 
 bool qsi_describe_binding(const struct qsi_binding *binding, struct qsi_topology *topology_out)
@@ -169,11 +170,11 @@ static qs_status find_ends(struct qs_channel *channel, const struct binding_call
     struct store_queue *queue;
 
     QS_TRY(qsi_exchange_check_name(qsi_slice_of(call->source), error));
-    if (call->to_exchange) {
+    if ((call->flags & QS_TO_EXCHANGE) != 0) {
         QS_TRY(qsi_exchange_check_name(destination, error));
     }
     QS_TRY(qsi_router_require(router, qsi_slice_of(call->source), source_out, error));
-    if (call->to_exchange) {
+    if ((call->flags & QS_TO_EXCHANGE) != 0) {
         QS_TRY(qsi_router_require(router, destination, &exchange, error));
         *destination_out = &exchange->destination;
         return QS_OK;
@@ -191,11 +192,14 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
     struct qsi_destination *destination;
     struct qsi_chunk *chunk = NULL;
     struct qsi_topology topology;
+    bool unbind = (call->flags & QS_UNBIND) != 0;
+    bool to_exchange = (call->flags & QS_TO_EXCHANGE) != 0;
     bool changed = false;
     bool durable;
     qs_status status = find_ends(channel, call, &source, &destination, error);
 
-    if (status == QS_NOT_FOUND && call->unbind) {
+    if (status == QS_NOT_FOUND && unbind) {
+        *lsn_out = store->topology_lsn;
         return QS_OK; /* as a broker: what is not there is not bound */
     }
     QS_TRY(status);
@@ -207,10 +211,10 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
                                                    .arguments = qsi_slice_of(call->arguments)},
                              &topology);
     QS_TRY(qsi_reserve_topology(store, &topology, &chunk, error));
-    if (call->unbind) {
-        topology.type = call->to_exchange ? QSI_RECORD_EXCHANGE_UNBIND : QSI_RECORD_UNBIND;
+    if (unbind) {
+        topology.type = to_exchange ? QSI_RECORD_EXCHANGE_UNBIND : QSI_RECORD_UNBIND;
         topology.strings[0] = qsi_slice_of(call->source); /* the exchange may go */
-        topology.strings[3] = qsi_slice_of(call->to_exchange ? call->destination : (qs_slice){0});
+        topology.strings[3] = qsi_slice_of(to_exchange ? call->destination : (qs_slice){0});
         QS_TRY(qsi_router_unbind(&store->router, source, destination, topology.strings[1],
                                  topology.strings[2], QSI_AUTO_DELETE_GOES, &changed, error));
     } else {
@@ -218,8 +222,9 @@ static qs_status change_binding(struct qs_channel *channel, const struct binding
                                topology.strings[2], &changed, error));
     }
     if (changed && durable) {
-        *lsn_out = qsi_append_topology(store, &topology, chunk);
+        (void)qsi_append_topology(store, &topology, chunk);
     }
+    *lsn_out = durable ? store->topology_lsn : 0;
     return QS_OK;
 }
 
@@ -232,7 +237,7 @@ static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding
     QS_TRY(qsi_enter_topology(channel, call->arguments.bytes, error));
     status = change_binding(channel, call, &lsn, error);
     if (status == QS_OK) {
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = qsi_topology_wait(channel->store, lsn, call->flags, error);
     }
     return qsi_channel_leave(channel, status);
 }
@@ -240,7 +245,7 @@ static qs_status bind_or_unbind(struct qs_channel *channel, const struct binding
 qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice exchange,
                                 qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    const struct binding_call call = {exchange, queue, routing_key, arguments, false, false};
+    const struct binding_call call = {exchange, queue, routing_key, arguments, 0};
 
     return bind_or_unbind(channel, &call, error);
 }
@@ -248,7 +253,7 @@ qs_status qs_channel_queue_bind(qs_channel *channel, qs_slice queue, qs_slice ex
 qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice exchange,
                                   qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    const struct binding_call call = {exchange, queue, routing_key, arguments, false, true};
+    const struct binding_call call = {exchange, queue, routing_key, arguments, QS_UNBIND};
 
     return bind_or_unbind(channel, &call, error);
 }
@@ -256,7 +261,7 @@ qs_status qs_channel_queue_unbind(qs_channel *channel, qs_slice queue, qs_slice 
 qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs_slice source,
                                    qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    const struct binding_call call = {source, destination, routing_key, arguments, true, false};
+    const struct binding_call call = {source, destination, routing_key, arguments, QS_TO_EXCHANGE};
 
     return bind_or_unbind(channel, &call, error);
 }
@@ -264,7 +269,17 @@ qs_status qs_channel_exchange_bind(qs_channel *channel, qs_slice destination, qs
 qs_status qs_channel_exchange_unbind(qs_channel *channel, qs_slice destination, qs_slice source,
                                      qs_slice routing_key, qs_slice arguments, qs_error *error)
 {
-    const struct binding_call call = {source, destination, routing_key, arguments, true, true};
+    const struct binding_call call = {source, destination, routing_key, arguments,
+                                      QS_TO_EXCHANGE | QS_UNBIND};
+
+    return bind_or_unbind(channel, &call, error);
+}
+
+qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination, qs_slice source,
+                                    qs_slice routing_key, qs_slice arguments, uint32_t flags,
+                                    qs_error *error)
+{
+    const struct binding_call call = {source, destination, routing_key, arguments, flags};
 
     return bind_or_unbind(channel, &call, error);
 }

@@ -196,9 +196,7 @@ qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue, uint32_t
         ok_out->message_count =
             found->stream != NULL ? qsi_stream_message_count(found) : qsi_ready_count(found);
         ok_out->consumer_count = found->consumer_count;
-        status = (flags & QS_NO_SYNC) != 0
-                     ? QS_OK
-                     : qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = qsi_topology_wait(channel->store, lsn, flags, error);
     }
     return qsi_channel_leave(channel, status);
 }
@@ -266,7 +264,9 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
     *count_out = 0;
     QS_TRY(qsi_enter_topology(channel, 0, error));
     found = qsi_find_queue(channel->store, qsi_slice_of(queue));
-    if (found != NULL) { /* as a broker: gone is gone */
+    if (found == NULL) { /* as a broker: gone is gone */
+        lsn = channel->store->topology_lsn;
+    } else {
         status = qsi_check_owner(channel, found, error);
         if (status == QS_OK) {
             status = check_delete(found, flags, error);
@@ -277,7 +277,7 @@ qs_status qs_channel_queue_delete(qs_channel *channel, qs_slice queue, uint32_t 
         }
     }
     if (status == QS_OK) {
-        status = qsi_commit_wait(channel->store, lsn, QS_FOREVER, error);
+        status = qsi_topology_wait(channel->store, lsn, flags, error);
     }
     return qsi_channel_leave(channel, status);
 }

@@ -70,7 +70,15 @@ uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *
     qsi_topology_encode(chunk->data + from, topology);
     chunk->used += bytes;
     qsi_commit_kick(store);
-    return qsi_store_append(store, chunk, from, bytes, 1, false);
+    store->topology_lsn = qsi_store_append(store, chunk, from, bytes, 1, false);
+    return store->topology_lsn;
+}
+
+qs_status qsi_topology_wait(struct qs_store *store, uint64_t lsn, uint32_t flags, qs_error *error)
+{
+    QS_ASSERT_HELD(&store->mutex);
+    QS_DCHECK(lsn <= store->topology_lsn);
+    return (flags & QS_NO_SYNC) != 0 ? QS_OK : qsi_commit_wait(store, lsn, QS_FOREVER, error);
 }
 
 qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_error *error)

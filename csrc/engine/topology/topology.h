@@ -35,6 +35,11 @@ qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
                              struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex);
 
+/* On the way out of a call that changed something, or found it changed: until lsn is durable, but
+ * with QS_NO_SYNC among flags at once.  May release the lock. */
+qs_status qsi_topology_wait(struct qs_store *store, uint64_t lsn, uint32_t flags, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

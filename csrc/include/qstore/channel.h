@@ -70,8 +70,10 @@ enum {
     QS_IN_TX = 16384,    /* of settle_range: part of the channel's transaction, if there is one */
     QS_WITHHELD = 32768, /* of recover: nothing but what was withheld */
     QS_BODY_CONSTANT = 65536, /* of publish: the body does not change during the call */
-    QS_NO_SYNC = 131072,      /* of queue_declare: it need not be durable when the call returns */
+    QS_NO_SYNC = 131072,      /* of declaring and the like: it need not be durable on return */
     QS_IMMEDIATE = 262144,    /* of publish, which refuses it */
+    QS_TO_EXCHANGE = 524288,  /* of change_binding: the destination is an exchange */
+    QS_UNBIND = 1048576,      /* of change_binding: remove it */
 };
 
 /* With QS_NO_WAIT a call waits for the store's lock and nothing else.  If it had to wait for room
@@ -81,11 +83,14 @@ enum {
 /* ---- exchanges and queues ----
  *
  * Arguments are AMQP field tables without the 4-byte length in front, keys in byte order; equal
- * tables are equal bytes.  What changes something durable is journalled. */
+ * tables are equal bytes.  What changes something durable is journalled, and a call that changed
+ * it, or found it changed, returns when that is durable.  With QS_NO_SYNC it blocks for room in the
+ * journal alone, and the change is durable when qs_store_sync returns, when a later call that is
+ * durable does, or when a persistent message that was published behind it is confirmed. */
 
 /* qs_channel_exchange_declare - make an exchange, or check that it is there as it is declared here.
  *
- * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL
+ * In:      flags    QS_PASSIVE, QS_DURABLE, QS_AUTO_DELETE, QS_INTERNAL, QS_NO_SYNC
  * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise),
  *          QS_ACCESS_REFUSED (a reserved name), QS_COMMAND_INVALID (no such type), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
@@ -97,7 +102,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_declare(qs_channel *channel, 
 /* qs_channel_exchange_delete - delete an exchange and its bindings; one that is not there is no
  * error.
  *
- * In:      flags    QS_IF_UNUSED
+ * In:      flags    QS_IF_UNUSED, QS_NO_SYNC
  * Returns: QS_PRECONDITION_FAILED (in use), QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
  * Blocks:  for a commit, if it is durable
  * Durable: when it returns, if it is durable */
@@ -121,6 +126,15 @@ QS_API QS_MUST_CHECK qs_status qs_channel_exchange_unbind(qs_channel *channel, q
                                                           qs_slice source, qs_slice routing_key,
                                                           qs_slice arguments, qs_error *error);
 
+/* qs_channel_change_binding - the four calls that bind and unbind in one: which one, flags say.
+ *
+ * In:      flags    QS_TO_EXCHANGE, QS_UNBIND, QS_NO_SYNC
+ * Returns, blocks, durable: as qs_channel_queue_bind */
+QS_API QS_MUST_CHECK qs_status qs_channel_change_binding(qs_channel *channel, qs_slice destination,
+                                                         qs_slice source, qs_slice routing_key,
+                                                         qs_slice arguments, uint32_t flags,
+                                                         qs_error *error);
+
 /* qs_queue_argument_name - the names of queue arguments that mean something, by index from 0; NULL
  * behind the last.
  *
@@ -142,9 +156,8 @@ typedef struct qs_declare_ok {
  * Returns: QS_NOT_FOUND (passive), QS_PRECONDITION_FAILED (it is there otherwise, or an argument
  *          has a wrong value), QS_RESOURCE_LOCKED (exclusive to another connection),
  *          QS_ACCESS_REFUSED (a reserved name), QS_ESTORE_FULL
- * Blocks:  for a commit, if it is durable; with QS_NO_SYNC for room in the journal alone
- * Durable: when it returns, if it is durable.  With QS_NO_SYNC when qs_store_sync returns, when a
- *          later call that is durable does, or when what is published to it is confirmed */
+ * Blocks:  for a commit, if it is durable
+ * Durable: when it returns, if it is durable */
 QS_API QS_MUST_CHECK qs_status qs_channel_queue_declare(qs_channel *channel, qs_slice queue,
                                                         uint32_t flags, qs_slice arguments,
                                                         qs_declare_ok *ok_out, qs_error *error);
@@ -179,7 +192,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_queue_purge(qs_channel *channel, qs_sl
 /* qs_channel_queue_delete - delete a queue with its messages and bindings; one that is not there is
  * no error.
  *
- * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY
+ * In:      flags      QS_IF_UNUSED, QS_IF_EMPTY, QS_NO_SYNC
  * Out:     count_out  messages dropped
  * Returns: QS_PRECONDITION_FAILED (in use, not empty), QS_RESOURCE_LOCKED, QS_ESTORE_FULL
  * Blocks:  for a commit, if the queue is durable

@@ -24,6 +24,7 @@ class Declaring(Handle):
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Arguments | None = None,
+        nowait: bool = False,
     ) -> None:
         """As :meth:`pyqstore.Channel.exchange_declare`."""
         await self._threaded(
@@ -36,12 +37,15 @@ class Declaring(Handle):
                 auto_delete=auto_delete,
                 internal=internal,
                 arguments=arguments,
+                nowait=nowait,
             )
         )
 
-    async def exchange_delete(self, exchange: str, if_unused: bool = False) -> None:
+    async def exchange_delete(
+        self, exchange: str, if_unused: bool = False, nowait: bool = False
+    ) -> None:
         """As :meth:`pyqstore.Channel.exchange_delete`."""
-        await self._threaded(partial(self._engine.exchange_delete, exchange, if_unused))
+        await self._threaded(partial(self._engine.exchange_delete, exchange, if_unused, nowait))
 
     async def exchange_bind(
         self,
@@ -49,11 +53,12 @@ class Declaring(Handle):
         source: str,
         routing_key: str = "",
         arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """As :meth:`pyqstore.Channel.exchange_bind`."""
-        await self._threaded(
-            partial(self._engine.exchange_bind, destination, source, routing_key, arguments)
-        )
+        verb = partial(self._engine.exchange_bind, nowait=nowait)
+        await self._threaded(partial(verb, destination, source, routing_key, arguments))
 
     async def exchange_unbind(
         self,
@@ -61,11 +66,12 @@ class Declaring(Handle):
         source: str,
         routing_key: str = "",
         arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """As :meth:`pyqstore.Channel.exchange_unbind`."""
-        await self._threaded(
-            partial(self._engine.exchange_unbind, destination, source, routing_key, arguments)
-        )
+        verb = partial(self._engine.exchange_unbind, nowait=nowait)
+        await self._threaded(partial(verb, destination, source, routing_key, arguments))
 
     async def queue_declare(
         self,
@@ -76,6 +82,7 @@ class Declaring(Handle):
         exclusive: bool = False,
         auto_delete: bool = False,
         arguments: Arguments | None = None,
+        nowait: bool = False,
     ) -> DeclareOk:
         """As :meth:`pyqstore.Channel.queue_declare`."""
         answer: DeclareOk = await self._threaded(
@@ -87,26 +94,37 @@ class Declaring(Handle):
                 exclusive,
                 auto_delete,
                 arguments,
+                nowait,
             )
         )
         warn_of_unknown(answer.queue, arguments, stacklevel=2)
         return answer
 
     async def queue_bind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """As :meth:`pyqstore.Channel.queue_bind`."""
-        await self._threaded(
-            partial(self._engine.queue_bind, queue, exchange, routing_key, arguments)
-        )
+        verb = partial(self._engine.queue_bind, nowait=nowait)
+        await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
 
     async def queue_unbind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        nowait: bool = False,
     ) -> None:
         """As :meth:`pyqstore.Channel.queue_unbind`."""
-        await self._threaded(
-            partial(self._engine.queue_unbind, queue, exchange, routing_key, arguments)
-        )
+        verb = partial(self._engine.queue_unbind, nowait=nowait)
+        await self._threaded(partial(verb, queue, exchange, routing_key, arguments))
 
     async def queue_purge(self, queue: str) -> int:
         """As :meth:`pyqstore.Channel.queue_purge`."""
@@ -114,10 +132,10 @@ class Declaring(Handle):
         return count
 
     async def queue_delete(
-        self, queue: str, if_unused: bool = False, if_empty: bool = False
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, nowait: bool = False
     ) -> int:
         """As :meth:`pyqstore.Channel.queue_delete`."""
         count: int = await self._threaded(
-            partial(self._engine.queue_delete, queue, if_unused, if_empty)
+            partial(self._engine.queue_delete, queue, if_unused, if_empty, nowait)
         )
         return count

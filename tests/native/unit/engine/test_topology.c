@@ -340,9 +340,47 @@ test_a_queue_declared_again_is_durable_although_nobody_waited_before(struct engi
     QS_CHECK(stats_of(engine).commits == commits);
 }
 
+static bool is_all_durable(struct engine *engine)
+{
+    return stats_of(engine).durable_lsn == stats_of(engine).appended_lsn;
+}
+
+/* Another thread made the change, and its record was not durable yet. */
+static void test_a_change_that_is_there_is_durable_although_nobody_waited(struct engine *engine)
+{
+    qs_channel *channel = engine->channel;
+    qs_declare_ok ok;
+    uint64_t count;
+
+    QS_CHECK_OK(try_declare(engine, "q", QS_DURABLE, NONE, &ok));
+    for (int wait = 0; wait < 2; wait++) {
+        QS_CHECK_OK(qs_channel_exchange_declare(channel, text("x"), text("fanout"),
+                                                QS_DURABLE | (wait == 0 ? QS_NO_SYNC : 0), NONE,
+                                                QS_ERROR));
+        QS_CHECK(is_all_durable(engine) == (wait == 1));
+    }
+    for (int wait = 0; wait < 4; wait++) {
+        QS_CHECK_OK(qs_channel_change_binding(
+            channel, text("q"), text("x"), NONE, NONE,
+            (wait % 2 == 0 ? QS_NO_SYNC : 0) | (wait >= 2 ? QS_UNBIND : 0), QS_ERROR));
+        QS_CHECK(is_all_durable(engine) == (wait % 2 == 1));
+    }
+    for (int wait = 0; wait < 2; wait++) {
+        QS_CHECK_OK(
+            qs_channel_exchange_delete(channel, text("x"), wait == 0 ? QS_NO_SYNC : 0, QS_ERROR));
+        QS_CHECK(is_all_durable(engine) == (wait == 1));
+    }
+    for (int wait = 0; wait < 2; wait++) {
+        QS_CHECK_OK(qs_channel_queue_delete(channel, text("q"), wait == 0 ? QS_NO_SYNC : 0, &count,
+                                            QS_ERROR));
+        QS_CHECK(is_all_durable(engine) == (wait == 1));
+    }
+}
+
 int main(void)
 {
     RUN_TESTS(
+        test_a_change_that_is_there_is_durable_although_nobody_waited,
         test_queues_declared_without_a_sync_share_a_commit,
         test_a_queue_declared_again_is_durable_although_nobody_waited_before,
         test_a_name_with_a_nul_is_refused_where_it_comes_into_being,
