@@ -6,3 +6,12 @@ typedef struct qs_error {
 } qs_error;
 uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes);
 qs_status qs_properties_check(const void *blob, size_t blob_bytes, qs_error *error);
+typedef struct qs_strings {
+    const int32_t *offsets;
+    const void *data;
+    size_t data_bytes;
+    size_t count;
+} qs_strings;
+qs_status qs_crc32c_column(const qs_strings *column, uint32_t *crcs_out, qs_error *error);
+qs_status qs_shard_column(const qs_strings *column, uint32_t shard_count, uint32_t *shards_out,
+                          qs_error *error);

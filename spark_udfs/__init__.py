@@ -9,6 +9,8 @@ Two ways in, for two places:
 
 ``to_frame(spark, batch)`` makes a Spark frame of messages that were received.
 
+``crc32c``, ``shard``, ``route_matches``, ``headers_match`` and ``embeds`` are columns.
+
 ``python -m spark_udfs demo`` runs both on the flights out of New York in 2013.
 
 Nothing is imported until it is asked for: executors need neither the engine nor a session.
@@ -20,19 +22,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .frames import to_frame
+    from .functions import crc32c, embeds, headers_match, route_matches, shard
     from .publisher import PublishResult, publish
     from .session import local_session
     from .source import QStoreDataSource
 
-__all__ = ["PublishResult", "QStoreDataSource", "local_session", "publish", "to_frame"]
+__all__ = [
+    "PublishResult",
+    "QStoreDataSource",
+    "crc32c",
+    "embeds",
+    "headers_match",
+    "local_session",
+    "publish",
+    "route_matches",
+    "shard",
+    "to_frame",
+]
 
 # No module here is named like one of its functions: importing it would put the module in the
 # function's place.
 _HOMES = {
     "PublishResult": "publisher",
     "QStoreDataSource": "source",
+    "crc32c": "functions",
+    "embeds": "functions",
+    "headers_match": "functions",
     "local_session": "session",
     "publish": "publisher",
+    "route_matches": "functions",
+    "shard": "functions",
     "to_frame": "frames",
 }
 

@@ -10,8 +10,6 @@
  * process, and the ring follows from the bindings alone.
  *
  * Invariant: the ring has room for a span of each binding. */
-#include "qstore/codec.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -19,6 +17,7 @@
 #include "match.h"
 #include "properties.h"
 #include "route_internal.h"
+#include "shard.h"
 
 #define HASH_HEADER "hash-header"
 #define HASH_PROPERTY "hash-property"
@@ -170,35 +169,7 @@ static qs_status refresh_ring(const struct qsi_exchange *exchange)
     return status;
 }
 
-/* ---- hashes ---- */
-
-/* Spreads 32 bits over 64: the finalizer of splitmix64. */
-static uint64_t spread(uint64_t hash)
-{
-    hash += UINT64_C(0x9e3779b97f4a7c15);
-    hash = (hash ^ (hash >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    hash = (hash ^ (hash >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return hash ^ (hash >> 31);
-}
-
-static uint64_t hash_bytes(const void *data, uint32_t bytes)
-{
-    return spread(qs_crc32c(0, data, bytes));
-}
-
-/* "A Fast, Minimal Memory, Consistent Hash Algorithm", Lamping and Veach, 2014. */
-static uint64_t jump(uint64_t hash, uint64_t bucket_count)
-{
-    uint64_t bucket = 0, next = 0;
-
-    while (next < bucket_count) {
-        bucket = next;
-        hash = hash * UINT64_C(2862933555777941757) + 1;
-        next = (uint64_t)((double)(bucket + 1) *
-                          ((double)(UINT64_C(1) << 31) / (double)((hash >> 33) + 1)));
-    }
-    return bucket;
-}
+/* ---- choosing ---- */
 
 /* The destination that has the bucket.  REQUIRES bucket below the last end. */
 static struct qsi_destination *find_span(const struct ring *ring, uint64_t bucket)
@@ -229,8 +200,8 @@ static qs_status choose(const struct qsi_exchange *exchange, uint64_t hash,
     *destination_out = NULL;
     if (bucket_count > 0) {
         bool is_consistent = exchange->type == &qsi_match_consistent_hash;
-        *destination_out =
-            find_span(ring, is_consistent ? jump(hash, bucket_count) : hash % bucket_count);
+        *destination_out = find_span(ring, is_consistent ? qsi_shard_jump(hash, bucket_count)
+                                                         : hash % bucket_count);
     }
     return QS_OK;
 }
@@ -253,12 +224,12 @@ static uint64_t hash_header(const struct qsi_exchange *exchange, struct qsi_slic
 
     if (!qsi_table_find(exchange->arguments, QSI_SLICE_LITERAL(HASH_HEADER), &name) ||
         !qsi_table_find(headers, name.value, &field)) {
-        return hash_bytes(NULL, 0);
+        return qsi_shard_hash(NULL, 0);
     }
     if (qsi_field_integer(&field, &number)) {
-        return hash_bytes(&number.bits, sizeof number.bits);
+        return qsi_shard_hash(&number.bits, sizeof number.bits);
     }
-    return hash_bytes(field.value.data, field.value.bytes);
+    return qsi_shard_hash(field.value.data, field.value.bytes);
 }
 
 static qs_status check_arguments(struct qsi_slice arguments, qs_error *error)
@@ -295,7 +266,7 @@ static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange
     struct qsi_destination *destination;
 
     (void)router;
-    QS_TRY(choose(exchange, hash_bytes(key.data, key.bytes), &destination));
+    QS_TRY(choose(exchange, qsi_shard_hash(key.data, key.bytes), &destination));
     *route_out = destination != NULL ? &destination->own_route : &qsi_route_empty;
     return QS_OK;
 }
@@ -306,7 +277,7 @@ static qs_status collect(struct qsi_collection *collection, struct qsi_exchange 
 {
     struct qsi_destination *destination;
     uint64_t hash = exchange->by_headers ? hash_header(exchange, routing->headers)
-                                         : hash_bytes(routing->key.data, routing->key.bytes);
+                                         : qsi_shard_hash(routing->key.data, routing->key.bytes);
 
     QS_TRY(choose(exchange, hash, &destination));
     return destination != NULL ? qsi_collect_destination(collection, destination) : QS_OK;

@@ -29,4 +29,36 @@ QS_API uint32_t qs_crc32c(uint32_t seed, const void *data, size_t data_bytes);
 QS_API QS_MUST_CHECK qs_status qs_properties_check(const void *blob, size_t blob_bytes,
                                                    qs_error *error);
 
+/* A column of byte strings, as Arrow lays out binary and utf8: row i is the bytes from offsets[i]
+ * to offsets[i + 1] of data. */
+typedef struct qs_strings {
+    /* count + 1 of them; NULL when count is 0. */
+    const int32_t *offsets;
+    const void *data;
+    size_t data_bytes;
+    size_t count;
+} qs_strings;
+
+/* qs_crc32c_column - the checksum of each row.
+ *
+ * In:      crcs_out  of count numbers
+ * Returns: QS_OK
+ *          QS_EINVAL  offsets that decrease or lead out of data; error names the row, and crcs_out
+ *                     is not complete
+ */
+QS_API QS_MUST_CHECK qs_status qs_crc32c_column(const qs_strings *column, uint32_t *crcs_out,
+                                                qs_error *error);
+
+/* qs_shard_column - which of n shards each row belongs to.
+ *
+ * The same number as an exchange of type x-consistent-hash gives to a routing key with these bytes
+ * when n queues or streams are bound with equal weights: that of the destination, from 0 in the
+ * order in which they were bound first.
+ * In:      shard_count  1 to 2^31 - 1
+ *          shards_out   of count numbers
+ * Returns: as qs_crc32c_column; QS_EINVAL also for another shard_count
+ */
+QS_API QS_MUST_CHECK qs_status qs_shard_column(const qs_strings *column, uint32_t shard_count,
+                                               uint32_t *shards_out, qs_error *error);
+
 #endif
