@@ -264,14 +264,13 @@ bool qsi_arrow_row_headers(const struct qsi_arrow_batch *batch, uint64_t row,
     return true;
 }
 
-uint8_t *qsi_arrow_put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
-                               const struct qsi_arrow_entries *entries)
+static void put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
+                        const struct qsi_arrow_entries *entries)
 {
     for (uint64_t entry = entries->from; entry < entries->to; entry++) {
         table_out = qsi_table_string_put(table_out, qsi_arrow_bytes(&batch->headers.keys, entry),
                                          qsi_arrow_bytes(&batch->headers.values, entry));
     }
-    return table_out;
 }
 
 uint64_t qsi_arrow_row_begin(struct qsi_arrow_row *row_out, const struct qsi_arrow_batch *batch,
@@ -314,6 +313,6 @@ void qsi_arrow_row_encode(uint8_t *blob_out, const struct qsi_arrow_row *row,
     uint8_t *table = qsi_properties_encode(blob_out, &row->properties);
 
     if (table != NULL && row->properties.text[QSI_PROPERTY_HEADERS].data == NULL) {
-        qsi_arrow_put_headers(table, batch, &row->headers);
+        put_headers(table, batch, &row->headers);
     }
 }

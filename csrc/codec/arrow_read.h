@@ -290,9 +290,6 @@ struct qsi_arrow_entries {
 /* False if the column is absent or the row is null. */
 bool qsi_arrow_row_headers(const struct qsi_arrow_batch *batch, uint64_t row,
                            struct qsi_arrow_entries *entries_out);
-/* Writes the table; returns its end. */
-uint8_t *qsi_arrow_put_headers(uint8_t *table_out, const struct qsi_arrow_batch *batch,
-                               const struct qsi_arrow_entries *entries);
 
 /* The properties of one row between measuring and writing them.  Not to be moved: it points into
  * itself. */

@@ -35,8 +35,8 @@ qs_status qsi_route_check_name_bytes(struct qsi_slice name, const char *what, qs
 /* -- exchange types --------------------------------------------------------------------------- */
 
 static const struct qsi_exchange_type *const types[] = {
-    &qsi_match_direct, &qsi_match_fanout,          &qsi_match_headers,
-    &qsi_match_topic,  &qsi_match_consistent_hash, &qsi_match_modulus_hash,
+    &qsi_match_direct,          &qsi_match_fanout,       &qsi_match_headers,   &qsi_match_topic,
+    &qsi_match_consistent_hash, &qsi_match_modulus_hash, &qsi_match_jms_topic,
 };
 
 static qs_status find_type(struct qsi_slice name, const struct qsi_exchange_type **type_out,

@@ -81,6 +81,7 @@ extern const struct qsi_exchange_type qsi_match_default; /* of the exchange "" a
 extern const struct qsi_exchange_type qsi_match_direct;
 extern const struct qsi_exchange_type qsi_match_fanout;
 extern const struct qsi_exchange_type qsi_match_topic;
+extern const struct qsi_exchange_type qsi_match_jms_topic;
 extern const struct qsi_exchange_type qsi_match_headers;
 extern const struct qsi_exchange_type qsi_match_consistent_hash;
 extern const struct qsi_exchange_type qsi_match_modulus_hash;

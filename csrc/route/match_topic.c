@@ -12,9 +12,10 @@
  * The answers are remembered by key until a binding comes or goes.
  *
  * Invariant: every node but the root has a binding in or below it. */
+#include "match_topic.h"
+
 #include "alloc.h"
 #include "check.h"
-#include "match.h"
 
 #include <string.h>
 
@@ -231,7 +232,7 @@ static qs_status walk_word(struct topic *topic, struct qsi_slice word)
 }
 
 /* Leaves the nodes that match key in topic->entered. */
-static qs_status walk(struct topic *topic, struct qsi_slice key)
+qs_status qsi_topic_walk(struct topic *topic, struct qsi_slice key, uint32_t *count_out)
 {
     struct words words = split(key);
     struct qsi_slice word;
@@ -241,19 +242,25 @@ static qs_status walk(struct topic *topic, struct qsi_slice key)
     while (topic->entered.bytes > 0 && next_word(&words, &word)) {
         QS_TRY(walk_word(topic, word));
     }
+    *count_out = (uint32_t)(topic->entered.bytes / sizeof(struct node *));
     return QS_OK;
+}
+
+const struct qsi_binding_set *qsi_topic_found(const struct topic *topic, uint32_t index)
+{
+    struct node *const *entered = (struct node *const *)(void *)topic->entered.data;
+
+    QS_DCHECK(index < topic->entered.bytes / sizeof *entered);
+    return &entered[index]->set;
 }
 
 static qs_status match(struct qsi_collection *collection, struct topic *topic, struct qsi_slice key)
 {
-    struct node **entered;
-    size_t entered_count;
+    uint32_t count;
 
-    QS_TRY(walk(topic, key));
-    entered = (struct node **)(void *)topic->entered.data;
-    entered_count = topic->entered.bytes / sizeof *entered;
-    for (size_t i = 0; i < entered_count; i++) {
-        QS_TRY(qsi_collect_add(collection, &entered[i]->set));
+    QS_TRY(qsi_topic_walk(topic, key, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        QS_TRY(qsi_collect_add(collection, qsi_topic_found(topic, i)));
     }
     return QS_OK;
 }
@@ -270,10 +277,9 @@ static qs_status collect(struct qsi_collection *collection, struct qsi_exchange 
     return QS_OK;
 }
 
-static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
-                        struct qsi_slice key, const struct qsi_route **route_out)
+qs_status qsi_topic_lookup(struct qsi_router *router, struct topic *topic, struct qsi_slice key,
+                           const struct qsi_route **route_out)
 {
-    struct topic *topic = exchange->matcher;
     struct qsi_collection collection;
     struct qsi_route collected;
 
@@ -287,16 +293,14 @@ static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange
     return qsi_route_cache_put(router, &topic->cache, key, &collected, route_out);
 }
 
-static void forget(struct qsi_router *router, void *matcher)
+void qsi_topic_forget(struct qsi_router *router, struct topic *topic)
 {
-    struct topic *topic = matcher;
-
     qsi_route_cache_forget(router, &topic->cache);
 }
 
-/* -- the type --------------------------------------------------------------------------------- */
+/* -- coming and going ------------------------------------------------------------------------- */
 
-static qs_status create(void **matcher_out)
+qs_status qsi_topic_create(struct topic **topic_out)
 {
     struct topic *topic = qsi_zalloc(sizeof *topic);
 
@@ -304,16 +308,14 @@ static qs_status create(void **matcher_out)
         return QS_ENOMEM;
     }
     qsi_binding_set_init(&topic->root.set);
-    *matcher_out = topic;
+    *topic_out = topic;
     return QS_OK;
 }
 
-static void destroy(struct qsi_router *router, void *matcher)
+void qsi_topic_destroy(struct qsi_router *router, struct topic *topic)
 {
-    struct topic *topic = matcher;
-
     QS_ASSERT(is_bare(&topic->root));
-    forget(router, topic);
+    qsi_topic_forget(router, topic);
     qsi_map_fini(&topic->root.children);
     qsi_binding_set_fini(&topic->root.set);
     qsi_buf_fini(&topic->entered);
@@ -321,14 +323,13 @@ static void destroy(struct qsi_router *router, void *matcher)
     qsi_free(topic);
 }
 
-static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
+qs_status qsi_topic_add(struct qsi_router *router, struct topic *topic, struct qsi_binding *binding)
 {
-    struct topic *topic = binding->exchange->matcher;
     struct node *node;
 
     QS_TRY(find_or_add(&topic->root, binding->key, &node));
     qsi_binding_set_add(&node->set, binding);
-    forget(router, topic);
+    qsi_topic_forget(router, topic);
     return QS_OK;
 }
 
@@ -337,13 +338,50 @@ static struct node *node_of(struct qsi_binding_set *set)
     return (struct node *)(void *)((char *)set - offsetof(struct node, set));
 }
 
-static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
+void qsi_topic_remove(struct qsi_router *router, struct topic *topic, struct qsi_binding *binding)
 {
     struct node *node = node_of(binding->set);
 
     qsi_binding_set_remove(binding);
     prune(node, binding->key);
-    forget(router, binding->exchange->matcher);
+    qsi_topic_forget(router, topic);
+}
+
+/* -- the type --------------------------------------------------------------------------------- */
+
+static qs_status create(void **matcher_out)
+{
+    struct topic *topic;
+
+    QS_TRY(qsi_topic_create(&topic));
+    *matcher_out = topic;
+    return QS_OK;
+}
+
+static void destroy(struct qsi_router *router, void *matcher)
+{
+    qsi_topic_destroy(router, matcher);
+}
+
+static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
+{
+    return qsi_topic_add(router, binding->exchange->matcher, binding);
+}
+
+static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    qsi_topic_remove(router, binding->exchange->matcher, binding);
+}
+
+static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                        struct qsi_slice key, const struct qsi_route **route_out)
+{
+    return qsi_topic_lookup(router, exchange->matcher, key, route_out);
+}
+
+static void forget(struct qsi_router *router, void *matcher)
+{
+    qsi_topic_forget(router, matcher);
 }
 
 const struct qsi_exchange_type qsi_match_topic = {

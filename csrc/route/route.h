@@ -36,11 +36,14 @@ struct qsi_exchange;
 struct qsi_binding;
 struct qsi_binding_set;
 struct qsi_headers_pattern;
+struct qsi_properties;
+struct qsi_shared_selector;
 
 /* Where a message goes: each queue once, in the order they were added to the router. */
 struct qsi_route {
     uint32_t count;
     bool by_headers; /* one exchange on the way looked at headers: others may lead elsewhere */
+    uint16_t by_properties; /* the same of properties: qsi_property_flag() of each */
     struct qsi_destination *const *destinations;
 };
 
@@ -50,6 +53,7 @@ struct qsi_routing {
     const struct qsi_slice *copies; /* further keys, of CC and BCC */
     uint32_t copy_count;
     struct qsi_slice headers; /* a field table; null: none.  What is malformed in it is not there */
+    const struct qsi_properties *properties; /* NULL: none */
 };
 
 /* Routes by key, until topology changes.  Zeroed memory is an empty one. */
@@ -89,6 +93,7 @@ struct qsi_exchange {
     bool internal;                 /* takes no messages from publishers */
     bool predeclared;              /* "" and amq.*: there from the start, never deleted */
     bool by_headers;               /* headers decide where its messages go */
+    uint16_t by_properties;        /* these properties do, too */
     bool is_plain;                 /* the key alone decides, and no other exchange takes part */
     uint32_t binding_count;        /* from it */
     uint32_t onward_count;         /* those that lead to exchanges */
@@ -110,7 +115,8 @@ struct qsi_binding {
     struct qsi_list in_destination;
     struct qsi_list in_set; /* of the bindings that match the same keys */
     struct qsi_binding_set *set;
-    struct qsi_headers_pattern *pattern; /* of a headers exchange, instead of a set */
+    struct qsi_headers_pattern *pattern;  /* of a headers exchange, instead of a set */
+    struct qsi_shared_selector *selector; /* of an x-jms-topic exchange; NULL: all is selected */
     uint32_t identity_bytes;
     uint8_t identity[]; /* the key of qsi_router.bindings; key and arguments point into it */
 };
@@ -155,8 +161,8 @@ void qsi_router_fini(struct qsi_router *router);
 /* ---- exchanges ---- */
 
 struct qsi_exchange_options {
-    struct qsi_slice type;      /* "direct", "fanout", "headers", "topic",
-                                   "x-consistent-hash", "x-modulus-hash" */
+    struct qsi_slice type;      /* "direct", "fanout", "headers", "topic", "x-consistent-hash",
+                                   "x-modulus-hash", "x-jms-topic" */
     struct qsi_slice arguments; /* an encoded table, kept as it is */
     bool durable;
     bool auto_delete;

@@ -50,6 +50,7 @@ static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
                       const struct qsi_routing *routing)
 {
     struct qsi_collection collection;
+    uint16_t by_properties = 0;
     bool by_headers = false;
 
     qsi_collect_begin(&collection, router);
@@ -58,6 +59,7 @@ static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
         memcpy(&exchange, router->reached.data + at, sizeof exchange);
         collection.has_matched = false;
         by_headers = by_headers || exchange->by_headers;
+        by_properties |= exchange->by_properties;
         QS_TRY(exchange->type->collect(&collection, exchange, routing));
         if (!collection.has_matched) {
             QS_TRY(reach_alternate(&collection, exchange));
@@ -65,6 +67,7 @@ static qs_status walk(struct qsi_router *router, struct qsi_exchange *exchange,
     }
     router->walked = qsi_collect_finish(&collection);
     router->walked.by_headers = by_headers;
+    router->walked.by_properties = by_properties;
     return QS_OK;
 }
 

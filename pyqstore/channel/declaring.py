@@ -26,7 +26,7 @@ class Declaring(Handle):
         nowait: bool = False,
     ) -> None:
         """Make an exchange of ``exchange_type`` ("direct", "fanout", "headers", "topic",
-        "x-consistent-hash", "x-modulus-hash"), unless there is one like it.
+        "x-consistent-hash", "x-modulus-hash", "x-jms-topic"), unless there is one like it.
 
         ``passive`` only asks (NotFound).  A ``durable`` one survives a restart and is durable when
         this returns, ``auto_delete`` goes with the last binding that leads from it, ``internal``
@@ -115,10 +115,12 @@ class Declaring(Handle):
 
         A headers exchange compares the messages' headers with ``arguments`` instead: all of them,
         or with ``"x-match": "any"`` any of them; those whose names begin with "x-" only with
-        "all-with-x" and "any-with-x".  None asks for a header of any value.
+        "all-with-x" and "any-with-x".  None asks for a header of any value.  An "x-jms-topic"
+        exchange takes a selector beside the key: ``{"x-jms-selector": "side = 'buy'"}``
+        (docs/SEMANTICS.md).
 
         NotFound: no such queue or exchange; AccessRefused: the default exchange;
-        PreconditionFailed: another "x-match".
+        PreconditionFailed: another "x-match", a text that is no selector.
         """
         flags = _core.NO_SYNC if nowait else 0
         self._change_binding(queue, exchange, routing_key, flags, encoded(arguments))

@@ -175,8 +175,11 @@ def look(path: Path) -> dict[str, Any]:
                 if info.name and not info.name.startswith("amq.")
             },
             "bindings": sorted(
-                [bound.source, bound.destination, bound.routing_key, bound.arguments]
-                for bound in store.bindings()
+                (
+                    [bound.source, bound.destination, bound.routing_key, bound.arguments]
+                    for bound in store.bindings()
+                ),
+                key=lambda binding: (binding[:3], str(binding[3])),
             ),
             "queues": {
                 name: store.queue_status(name).lazy

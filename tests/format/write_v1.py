@@ -309,6 +309,30 @@ def work(writer: Writer) -> None:
     writer.durable()
 
 
+def selectors(writer: Writer) -> None:
+    """Exchanges that select: bindings of queues and of an exchange, before and behind a
+    checkpoint."""
+    channel = writer.channel
+    channel.exchange_declare("x.jms", "x-jms-topic", durable=True)
+    channel.exchange_declare("x.hash", "x-consistent-hash", durable=True)
+    writer.declare("a")
+    writer.declare("b")
+    channel.queue_bind("a", "x.jms", "eu.#", {"x-jms-selector": "side = 'buy' AND size > 6"})
+    channel.queue_bind("b", "x.jms", "eu.#", {"x-jms-selector": "side IS NULL"})
+    writer.store.checkpoint()
+    channel.queue_bind("a", "x.jms", "eu.#", {"x-jms-selector": "JMSPriority = 9"})
+    channel.queue_bind("a", "x.jms", "eu.#", {"x-jms-selector": "taken = 'back'"})
+    channel.queue_unbind("a", "x.jms", "eu.#", {"x-jms-selector": "taken = 'back'"})
+    channel.exchange_bind("x.hash", "x.jms", "#", {"x-jms-selector": "JMSType LIKE 'h%'"})
+    channel.queue_bind("b", "x.hash", "3")
+    buy = {"side": "buy", "size": 7}
+    writer.publish("bought", exchange="x.jms", key="eu.x", to=["a"], headers=buy)
+    writer.publish("no side", exchange="x.jms", key="eu", to=["b"])
+    writer.publish("first", exchange="x.jms", key="eu", to=["a", "b"], priority=9)
+    writer.publish("hashed", exchange="x.jms", key="us", to=["b"], type="h1", headers=buy)
+    writer.durable()
+
+
 PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "topology": (topology, {}),
     "messages": (messages, {}),
@@ -321,6 +345,7 @@ PLANS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "former": (former, {}),
     "streams": (streams, {}),
     "work": (work, {}),
+    "selectors": (selectors, {}),
     "crashed": (crashed, {"memory_budget": "256KiB"}),
 }
 

@@ -17,9 +17,10 @@ struct batch_route {
     uint64_t hash;
     uint32_t *destinations; /* indexes in destinations */
     uint32_t destination_count;
-    bool durable;         /* one of them at least is */
-    bool by_headers;      /* other headers may lead elsewhere */
-    uint32_t record_code; /* in the pending record being made, or NO_CODE */
+    bool durable;           /* one of them at least is */
+    bool by_headers;        /* other headers may lead elsewhere */
+    uint16_t by_properties; /* and other values of these: qsi_property_flag() of each */
+    uint32_t record_code;   /* in the pending record being made, or NO_CODE */
 };
 
 struct batch_destination {
@@ -88,11 +89,11 @@ qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error) QS_MUST
 /* A route behind the others. */
 qs_status qsi_batch_add_route(struct batch *batch, const struct batch_route *route,
                               uint32_t *code_out, qs_error *error) QS_MUST_CHECK;
-/* Where the route leads with these headers, and with the defaults' carbon copies if it is to
- * have them. */
+/* Where the route leads with these properties (their headers are no room to be filled), and with
+ * the defaults' carbon copies if it is to have them. */
 qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
-                            struct qsi_slice headers, bool has_copies, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                            const struct qsi_properties *properties, bool has_copies,
+                            qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 /* A queue or a priority of one, known already or not. */
 qs_status qsi_batch_add_destination(struct batch *batch,

@@ -1,9 +1,11 @@
-/* Rows whose own headers decide where they go.
+/* Rows whose own headers, or properties, decide where they go.
  *
- * A route was looked up once for all of its rows, with the headers they have in common.  If a
- * headers exchange takes part in it, rows with headers of their own are looked up again: some
- * thousand at a time, equal headers once.  What they come to is one route for each set of
- * queues, so the records of a batch do not grow with the number of different headers. */
+ * A route was looked up once for all of its rows, with the properties they have in common.  If an
+ * exchange takes part in it that looks at headers, rows with headers of their own are looked up
+ * again: some thousand at a time, equal headers once.  So are rows with values of their own of
+ * properties that selectors read; of their properties only these count.  What rows come to is one
+ * route for each set of queues, so the records of a batch do not grow with the number of different
+ * headers. */
 #include "alloc.h"
 #include "batch.h"
 #include "check.h"
@@ -13,20 +15,23 @@
 
 #define ROWS_AT_ONCE 4096u
 
-/* Rows of one route with the same headers, among those looked up together. */
+/* Rows of one route with the same properties, among those looked up together. */
 struct variant {
-    uint32_t base; /* the route by name */
-    uint32_t code; /* the one that these headers lead to */
-    uint64_t at;   /* of its headers in refining.tables */
+    struct base {
+        uint32_t code;       /* the route by name */
+        uint32_t has_copies; /* the defaults' carbon copies: the row has no headers of its own */
+    } base;
+    uint32_t code; /* the one that these properties lead to */
+    uint64_t at;   /* of its properties in refining.blobs */
     uint32_t bytes;
 };
 
 struct refining {
     struct batch *batch;
-    struct qsi_map known;    /* base and headers -> index in variants + 1 */
+    struct qsi_map known;    /* base and properties -> index in variants + 1 */
     struct qsi_map finished; /* base and destinations -> code + 1 */
     struct qsi_buf variants; /* struct variant */
-    struct qsi_buf tables;   /* base and headers of each */
+    struct qsi_buf blobs;    /* base and encoded properties of each */
     struct qsi_buf key;      /* of finished, under construction */
 };
 
@@ -78,31 +83,64 @@ static bool is_settled(const struct batch *batch, uint32_t code)
     return !batch->routes[code].by_headers && batch->copies.count == 0;
 }
 
+/* Does the row have headers of its own, or a column that selectors of its route read? */
+static bool may_differ(const struct batch_route *route, const struct qsi_arrow_batch *array,
+                       uint64_t row)
+{
+    struct qsi_arrow_entries entries;
+
+    return route->by_properties != 0 || qsi_arrow_row_headers(array, row, &entries);
+}
+
+/* Of its own; the defaults' have their bytes already. */
+static bool row_has_headers(const struct qsi_arrow_row *row)
+{
+    return qsi_properties_has(&row->properties, QSI_PROPERTY_HEADERS) &&
+           row->properties.text[QSI_PROPERTY_HEADERS].data == NULL;
+}
+
 /* The variant of a row, new or not; its index replaces the row's code. */
 static qs_status add_row(struct refining *refining, const struct qsi_arrow_batch *array,
-                         const struct qsi_arrow_entries *entries, uint32_t *code_io)
+                         const struct qsi_arrow_row *row, uint64_t blob_bytes, uint32_t *code_io)
 {
-    struct variant variant = {.base = *code_io, .at = refining->tables.bytes};
-    uint64_t bytes = sizeof variant.base + entries->bytes;
+    struct variant variant = {
+        .base = {*code_io, !row_has_headers(row)},
+        .at = refining->blobs.bytes,
+    };
+    uint64_t bytes = sizeof variant.base + blob_bytes;
     uint64_t index = refining->variants.bytes / sizeof variant;
     uintptr_t found;
     uint8_t *key;
 
-    QS_TRY(qsi_buf_reserve(&refining->tables, bytes, &key));
+    QS_TRY(qsi_buf_reserve(&refining->blobs, bytes, &key));
     memcpy(key, &variant.base, sizeof variant.base);
-    qsi_arrow_put_headers(key + sizeof variant.base, array, entries);
+    qsi_arrow_row_encode(key + sizeof variant.base, row, array);
     found = (uintptr_t)qsi_map_get(&refining->known, key, bytes);
     if (found != 0) {
         *code_io = (uint32_t)(found - 1);
         return QS_OK;
     }
     variant.at += sizeof variant.base;
-    variant.bytes = (uint32_t)entries->bytes;
+    variant.bytes = (uint32_t)blob_bytes;
     QS_TRY(qsi_buf_append(&refining->variants, &variant, sizeof variant));
     QS_TRY(qsi_map_put(&refining->known, key, bytes, (void *)(uintptr_t)(index + 1)));
-    refining->tables.bytes += bytes;
+    refining->blobs.bytes += bytes;
     *code_io = (uint32_t)index;
     return QS_OK;
+}
+
+/* Of the row's properties, what its route depends on.  Returns the bytes that they take. */
+static uint64_t read_row(const struct batch *batch, const struct batch_route *route,
+                         const struct qsi_arrow_batch *array, uint64_t row,
+                         struct qsi_arrow_row *row_out)
+{
+    uint64_t bytes = qsi_arrow_row_begin(row_out, array, row, &batch->defaults);
+
+    if (bytes > batch->store->options.body_bytes_max) {
+        return bytes;
+    }
+    row_out->properties.present &= route->by_properties | qsi_property_flag(QSI_PROPERTY_HEADERS);
+    return qsi_properties_bytes(&row_out->properties);
 }
 
 static qs_status make_key(struct refining *refining, uint32_t base, const struct batch_route *route)
@@ -143,17 +181,22 @@ static qs_status finish(struct refining *refining, uint32_t base, struct batch_r
 static qs_status look_up_variant(struct refining *refining, struct variant *variant,
                                  qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct batch_route *base = &refining->batch->routes[variant->base];
+    const struct batch_route *base = &refining->batch->routes[variant->base.code];
     struct batch_route route = {
         .exchange = base->exchange, .key = base->key, .record_code = NO_CODE};
-    struct qsi_slice headers = qsi_slice_make(refining->tables.data + variant->at, variant->bytes);
-    qs_status status = qsi_batch_look_up(refining->batch, &route, headers, false, error);
+    struct qsi_properties properties;
+    qs_status status = qsi_properties_decode(&properties, refining->blobs.data + variant->at,
+                                             variant->bytes, error);
 
+    if (status == QS_OK) {
+        status = qsi_batch_look_up(refining->batch, &route, &properties,
+                                   variant->base.has_copies != 0, error);
+    }
     if (status != QS_OK) {
         qsi_free(route.destinations);
         return status;
     }
-    return finish(refining, variant->base, &route, &variant->code, error);
+    return finish(refining, variant->base.code, &route, &variant->code, error);
 }
 
 static qs_status look_up_variants(struct refining *refining, qs_error *error)
@@ -179,18 +222,22 @@ static qs_status refine_rows(struct refining *refining, const struct qsi_arrow_b
                              uint64_t from, uint64_t to, uint32_t *codes, qs_error *error)
 {
     bool is_variant[ROWS_AT_ONCE] = {false};
-    struct qsi_arrow_entries entries;
+    const struct batch *batch = refining->batch;
+    struct qsi_arrow_row values;
+    uint64_t bytes;
 
     qsi_map_fini(&refining->known);
     qsi_buf_clear(&refining->variants);
-    qsi_buf_clear(&refining->tables);
+    qsi_buf_clear(&refining->blobs);
     for (uint64_t row = from; row < to; row++) {
         uint32_t *code = &codes[row - from];
-        if (!is_settled(refining->batch, *code) && qsi_arrow_row_headers(array, row, &entries)) {
-            if (entries.bytes > refining->batch->store->options.body_bytes_max) {
-                continue; /* refused when its properties are measured */
-            }
-            QS_TRY(add_row(refining, array, &entries, code));
+        const struct batch_route *route = &batch->routes[*code];
+        if (is_settled(batch, *code) || !may_differ(route, array, row)) {
+            continue;
+        }
+        bytes = read_row(batch, route, array, row, &values);
+        if (bytes <= batch->store->options.body_bytes_max) { /* else refused when it is measured */
+            QS_TRY(add_row(refining, array, &values, bytes, code));
             is_variant[row - from] = true;
         }
     }
@@ -259,7 +306,7 @@ qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error)
     struct refining refining = {.batch = batch};
     qs_status status;
 
-    if (batch->row_count == 0 || !batch->arrays[0].headers.present) {
+    if (batch->row_count == 0 || !qsi_arrow_has_properties(&batch->arrays[0])) {
         return QS_OK;
     }
     QS_TRY(check_headers(batch, error));
@@ -270,7 +317,7 @@ qs_status qsi_batch_refine_routes(struct batch *batch, qs_error *error)
     qsi_map_fini(&refining.known);
     qsi_map_fini(&refining.finished);
     qsi_buf_fini(&refining.variants);
-    qsi_buf_fini(&refining.tables);
+    qsi_buf_fini(&refining.blobs);
     qsi_buf_fini(&refining.key);
     if (status == QS_ENOMEM) {
         qsi_batch_no_memory(error);

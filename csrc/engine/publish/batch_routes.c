@@ -263,18 +263,21 @@ qs_status qsi_batch_add_destination(struct batch *batch,
 }
 
 qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
-                            struct qsi_slice headers, bool has_copies, qs_error *error)
+                            const struct qsi_properties *properties, bool has_copies,
+                            qs_error *error)
 {
     const struct qsi_routing routing = {
         .key = route->key,
         .copies = batch->copies.keys,
         .copy_count = has_copies ? batch->copies.count : 0,
-        .headers = headers,
+        .headers = qsi_properties_text(properties, QSI_PROPERTY_HEADERS),
+        .properties = properties,
     };
     const struct qsi_route *found;
 
     QS_TRY(qsi_router_lookup(&batch->store->router, route->exchange, &routing, &found, error));
     route->by_headers = found->by_headers;
+    route->by_properties = found->by_properties;
     if (found->count == 0) {
         return QS_OK;
     }
@@ -300,7 +303,6 @@ qs_status qsi_batch_look_up(struct batch *batch, struct batch_route *route,
 
 qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
 {
-    struct qsi_slice headers = qsi_properties_text(&batch->defaults, QSI_PROPERTY_HEADERS);
     qs_status status;
 
     QS_TRY(qsi_channel_enter(batch->channel, error));
@@ -308,7 +310,7 @@ qs_status qsi_batch_look_up_routes(struct batch *batch, qs_error *error)
     qsi_router_trim(&batch->store->router);
     status = qsi_store_check_failed(batch->store, error);
     for (uint32_t i = 0; status == QS_OK && i < batch->route_count; i++) {
-        status = qsi_batch_look_up(batch, &batch->routes[i], headers, true, error);
+        status = qsi_batch_look_up(batch, &batch->routes[i], &batch->defaults, true, error);
     }
     if (status == QS_OK && batch->row_count > 0) {
         status = qsi_copies_check(&batch->copies, error);

@@ -79,20 +79,41 @@ static qs_status look_up_once(struct publishing *publishing, qs_error *error)
                             : QS_OK;
 }
 
+/* Properties decide as well: they are decoded for this look alone. */
+static qs_status look_at_properties(struct publishing *publishing, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_slice blob = publishing->properties;
+    struct qsi_properties properties;
+    qs_status status;
+
+    if (qsi_properties_decode(&properties, blob.data, blob.bytes, NULL) == QS_OK) {
+        publishing->routing.properties = &properties; /* none, if they make no sense */
+    }
+    status = look_up_once(publishing, error);
+    publishing->routing.properties = NULL;
+    return status;
+}
+
 qs_status qsi_publishing_look_up(struct publishing *publishing, qs_error *error)
 {
     struct qsi_slice properties = publishing->properties;
+    bool had_headers;
 
     QS_TRY(look_up_once(publishing, error));
-    if (QS_LIKELY(!publishing->route->by_headers ||
-                  !qsi_slice_is_null(publishing->routing.headers))) {
+    if (QS_LIKELY(!publishing->route->by_headers || properties.bytes == 0)) {
         return QS_OK;
     }
-    publishing->routing.headers = qsi_properties_headers(properties.data, properties.bytes);
-    if (qsi_slice_is_null(publishing->routing.headers)) {
-        return QS_OK;
+    had_headers = !qsi_slice_is_null(publishing->routing.headers);
+    if (!had_headers) {
+        publishing->routing.headers = qsi_properties_headers(properties.data, properties.bytes);
     }
-    return look_up_once(publishing, error);
+    if (publishing->route->by_properties != 0) {
+        return look_at_properties(publishing, error);
+    }
+    return had_headers || qsi_slice_is_null(publishing->routing.headers)
+               ? QS_OK
+               : look_up_once(publishing, error);
 }
 
 qs_status qsi_publishing_route(struct publishing *publishing, qs_error *error)

@@ -41,16 +41,21 @@ static inline void unbind_first(struct crash_work *work)
 
 static inline void exchange_life(struct crash_work *work)
 {
+    static const uint8_t selector[] = "\x0e"
+                                      "x-jms-selector"
+                                      "S\0\0\0\x10"
+                                      "side LIKE '%buy'";
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
     if (crash_done(work,
-                   qs_channel_exchange_declare(channel, crash_text("topic"), crash_text("topic"),
-                                               QS_DURABLE, (qs_slice){0}, QS_ERROR),
+                   qs_channel_exchange_declare(channel, crash_text("topic"),
+                                               crash_text("x-jms-topic"), QS_DURABLE, (qs_slice){0},
+                                               QS_ERROR),
                    "declare exchange") &&
         crash_done(work,
                    qs_channel_queue_bind(channel, crash_queue_name(queue_of(work, 2)),
-                                         crash_text("topic"), crash_text("a.#"), (qs_slice){0},
-                                         QS_ERROR),
+                                         crash_text("topic"), crash_text("a.#"),
+                                         (qs_slice){selector, sizeof selector - 1}, QS_ERROR),
                    "bind")) {
         crash_done(work, qs_channel_exchange_delete(channel, crash_text("topic"), 0, QS_ERROR),
                    "delete exchange");

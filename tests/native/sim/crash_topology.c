@@ -47,23 +47,30 @@ static void crash_declare_way(struct crash_work *work)
                                        "S\0\0\0\3fan";
 
     CRASH_CHANGE(work, work->model->way_exists, CRASH_PRESENT, "declare exchange",
-                 qs_channel_exchange_declare(
-                     work->channels[CRASH_PLAIN_CHANNEL], crash_text("way"), crash_text("headers"),
-                     QS_DURABLE, (qs_slice){arguments, sizeof arguments - 1}, QS_ERROR));
+                 qs_channel_exchange_declare(work->channels[CRASH_PLAIN_CHANNEL], crash_text("way"),
+                                             crash_text("x-jms-topic"), QS_DURABLE,
+                                             (qs_slice){arguments, sizeof arguments - 1},
+                                             QS_ERROR));
 }
 
+/* By a binding whose selector selects all that there is, else as the alternate exchange. */
 void crash_lead(struct crash_work *work)
 {
+    static const uint8_t selector[] = "\x0e"
+                                      "x-jms-selector"
+                                      "S\0\0\0\x0c"
+                                      "side IS NULL";
+    const qs_slice arguments = {selector, sizeof selector - 1}, key = crash_text("#");
     qs_channel *channel = work->channels[CRASH_PLAIN_CHANNEL];
 
     if (work->model->way_leads == CRASH_ABSENT) {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_PRESENT, "bind exchange",
-                     qs_channel_exchange_bind(channel, crash_text("fan"), crash_text("way"),
-                                              (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+                     qs_channel_exchange_bind(channel, crash_text("fan"), crash_text("way"), key,
+                                              arguments, QS_ERROR));
     } else {
         CRASH_CHANGE(work, work->model->way_leads, CRASH_ABSENT, "unbind exchange",
-                     qs_channel_exchange_unbind(channel, crash_text("fan"), crash_text("way"),
-                                                (qs_slice){0}, (qs_slice){0}, QS_ERROR));
+                     qs_channel_exchange_unbind(channel, crash_text("fan"), crash_text("way"), key,
+                                                arguments, QS_ERROR));
     }
 }
 

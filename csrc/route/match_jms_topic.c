@@ -1,0 +1,270 @@
+/* The x-jms-topic type: a topic exchange whose bindings may have a selector.
+ *
+ * A binding leads where it does for messages whose key matches, as in a topic exchange, and whose
+ * headers and properties its selector selects.  Equal selectors are compiled once, and a message
+ * is looked at by each of them once, however many bindings share it.
+ *
+ * Without selectors the key alone decides, and the exchange is as quick as a topic exchange.
+ *
+ * Invariant: a selector is in the map while bindings use it; the exchange says that headers decide,
+ * and which properties, while the map has one. */
+#include "alloc.h"
+#include "check.h"
+#include "error.h"
+#include "field_print.h"
+#include "match_topic.h"
+#include "route_internal.h"
+#include "selector.h"
+
+#define SELECTOR "x-jms-selector"
+#define ERLANG_SELECTOR "rjms_erlang_selector"
+
+struct qsi_shared_selector {
+    struct qsi_selector *selector;
+    uint64_t user_count;
+    uint64_t message; /* the last one that it looked at */
+    bool is_selected; /* was that one? */
+};
+
+struct jms_topic {
+    struct topic *topic;
+    struct qsi_map selectors; /* text -> qsi_shared_selector */
+    uint64_t message;         /* number of the last one */
+};
+
+/* ---- arguments ---- */
+
+/* No bytes: everything is selected. */
+static struct qsi_slice text_of(struct qsi_slice arguments)
+{
+    struct qsi_field field;
+
+    return qsi_table_find(arguments, QSI_SLICE_LITERAL(SELECTOR), &field) && field.type == 'S'
+               ? field.value
+               : QSI_SLICE_NULL;
+}
+
+static qs_status check_text(struct qsi_slice text, qs_error *error)
+{
+    struct qsi_selector *selector;
+
+    QS_TRY(qsi_selector_compile(text, &selector, error));
+    qsi_selector_destroy(selector);
+    return QS_OK;
+}
+
+static qs_status check(struct qsi_slice key, struct qsi_slice arguments, qs_error *error)
+{
+    struct qsi_slice text = text_of(arguments);
+    struct qsi_field field;
+
+    (void)key;
+    if (qsi_table_find(arguments, QSI_SLICE_LITERAL(ERLANG_SELECTOR), &field)) {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "binding argument '" ERLANG_SELECTOR "' is not supported: give the "
+                        "selector's text as '" SELECTOR "'");
+    }
+    if (qsi_table_find(arguments, QSI_SLICE_LITERAL(SELECTOR), &field) && field.type != 'S') {
+        return qsi_fail(error, QS_PRECONDITION_FAILED,
+                        "invalid type '%s' for binding argument '" SELECTOR "': a string is needed",
+                        qsi_field_type_name(field.type));
+    }
+    return text.bytes > 0 ? check_text(text, error) : QS_OK;
+}
+
+/* ---- selectors that bindings share ---- */
+
+static void note_selectors(struct qsi_exchange *exchange)
+{
+    struct jms_topic *jms = exchange->matcher;
+    struct qsi_map_cursor cursor = qsi_map_begin(&jms->selectors);
+
+    exchange->by_headers = jms->selectors.count > 0;
+    exchange->by_properties = 0;
+    while (qsi_map_next(&jms->selectors, &cursor)) {
+        const struct qsi_shared_selector *shared = cursor.value;
+        exchange->by_properties |= qsi_selector_properties(shared->selector);
+    }
+    qsi_exchange_note_is_plain(exchange);
+}
+
+static qs_status create_shared(struct jms_topic *jms, struct qsi_slice text,
+                               struct qsi_shared_selector **shared_out)
+{
+    struct qsi_shared_selector *shared = qsi_zalloc(sizeof *shared);
+
+    if (shared == NULL) {
+        return QS_ENOMEM;
+    }
+    if (qsi_selector_compile(text, &shared->selector, NULL) != QS_OK || /* it was checked */
+        qsi_map_put(&jms->selectors, text.data, text.bytes, shared) != QS_OK) {
+        qsi_selector_destroy(shared->selector);
+        qsi_free(shared);
+        return QS_ENOMEM;
+    }
+    *shared_out = shared;
+    return QS_OK;
+}
+
+static qs_status use_selector(struct qsi_binding *binding)
+{
+    struct jms_topic *jms = binding->exchange->matcher;
+    struct qsi_slice text = text_of(binding->arguments);
+    struct qsi_shared_selector *shared;
+
+    if (text.bytes == 0) {
+        return QS_OK;
+    }
+    shared = qsi_map_get(&jms->selectors, text.data, text.bytes);
+    if (shared == NULL) {
+        QS_TRY(create_shared(jms, text, &shared));
+        note_selectors(binding->exchange);
+    }
+    shared->user_count++;
+    binding->selector = shared;
+    return QS_OK;
+}
+
+static void leave_selector(struct qsi_binding *binding)
+{
+    struct jms_topic *jms = binding->exchange->matcher;
+    struct qsi_shared_selector *shared = binding->selector;
+    struct qsi_slice text = text_of(binding->arguments);
+    const void *removed;
+
+    if (shared == NULL) {
+        return;
+    }
+    binding->selector = NULL;
+    QS_ASSERT(shared->user_count > 0);
+    if (--shared->user_count == 0) {
+        removed = qsi_map_remove(&jms->selectors, text.data, text.bytes);
+        QS_ASSERT(removed == shared);
+        qsi_selector_destroy(shared->selector);
+        qsi_free(shared);
+        note_selectors(binding->exchange);
+    }
+}
+
+/* ---- matching ---- */
+
+static bool is_selected(const struct jms_topic *jms, struct qsi_shared_selector *shared,
+                        const struct qsi_routing *routing)
+{
+    if (shared->message != jms->message) {
+        const struct qsi_selector_subject subject = {routing->headers, routing->properties};
+        shared->message = jms->message;
+        shared->is_selected = qsi_selector_evaluate(shared->selector, &subject) == QSI_TRUTH_TRUE;
+    }
+    return shared->is_selected;
+}
+
+static qs_status collect_set(struct qsi_collection *collection, const struct jms_topic *jms,
+                             const struct qsi_binding_set *set, const struct qsi_routing *routing)
+{
+    for (const struct qsi_list *node = set->bindings.next; node != &set->bindings;
+         node = node->next) {
+        const struct qsi_binding *binding = QSI_LIST_OWNER(node, const struct qsi_binding, in_set);
+        if (binding->selector == NULL || is_selected(jms, binding->selector, routing)) {
+            QS_TRY(qsi_collect_destination(collection, binding->destination));
+        }
+    }
+    return QS_OK;
+}
+
+static qs_status collect_key(struct qsi_collection *collection, struct jms_topic *jms,
+                             struct qsi_slice key, const struct qsi_routing *routing)
+{
+    uint32_t count;
+
+    QS_TRY(qsi_topic_walk(jms->topic, key, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        QS_TRY(collect_set(collection, jms, qsi_topic_found(jms->topic, i), routing));
+    }
+    return QS_OK;
+}
+
+static qs_status collect(struct qsi_collection *collection, struct qsi_exchange *exchange,
+                         const struct qsi_routing *routing)
+{
+    struct jms_topic *jms = exchange->matcher;
+
+    jms->message++;
+    QS_TRY(collect_key(collection, jms, routing->key, routing));
+    for (uint32_t i = 0; i < routing->copy_count; i++) {
+        QS_TRY(collect_key(collection, jms, routing->copies[i], routing));
+    }
+    return QS_OK;
+}
+
+static qs_status lookup(struct qsi_router *router, struct qsi_exchange *exchange,
+                        struct qsi_slice key, const struct qsi_route **route_out)
+{
+    const struct jms_topic *jms = exchange->matcher;
+
+    QS_DCHECK(jms->selectors.count == 0);
+    return qsi_topic_lookup(router, jms->topic, key, route_out);
+}
+
+/* ---- the type ---- */
+
+static qs_status create(void **matcher_out)
+{
+    struct jms_topic *jms = qsi_zalloc(sizeof *jms);
+
+    if (jms == NULL || qsi_topic_create(&jms->topic) != QS_OK) {
+        qsi_free(jms);
+        return QS_ENOMEM;
+    }
+    *matcher_out = jms;
+    return QS_OK;
+}
+
+static void destroy(struct qsi_router *router, void *matcher)
+{
+    struct jms_topic *jms = matcher;
+
+    QS_ASSERT(jms->selectors.count == 0);
+    qsi_topic_destroy(router, jms->topic);
+    qsi_map_fini(&jms->selectors);
+    qsi_free(jms);
+}
+
+static qs_status add(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct jms_topic *jms = binding->exchange->matcher;
+
+    QS_TRY(use_selector(binding));
+    if (qsi_topic_add(router, jms->topic, binding) != QS_OK) {
+        leave_selector(binding);
+        return QS_ENOMEM;
+    }
+    return QS_OK;
+}
+
+static void remove_binding(struct qsi_router *router, struct qsi_binding *binding)
+{
+    struct jms_topic *jms = binding->exchange->matcher;
+
+    qsi_topic_remove(router, jms->topic, binding);
+    leave_selector(binding);
+}
+
+static void forget(struct qsi_router *router, void *matcher)
+{
+    struct jms_topic *jms = matcher;
+
+    qsi_topic_forget(router, jms->topic);
+}
+
+const struct qsi_exchange_type qsi_match_jms_topic = {
+    .name = {(const uint8_t *)"x-jms-topic", 11},
+    .create = create,
+    .destroy = destroy,
+    .add = add,
+    .remove = remove_binding,
+    .lookup = lookup,
+    .collect = collect,
+    .check = check,
+    .forget = forget,
+};
