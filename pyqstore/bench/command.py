@@ -47,6 +47,7 @@ WORKLOADS = (
     "asynchronous",
     "streams",
     "rivals",
+    "seeds",
 )
 _WIDTH_MOST = 1000
 _FAILED = 3

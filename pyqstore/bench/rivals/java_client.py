@@ -90,6 +90,12 @@ class JavaClient:
         lengths = struct.unpack(f">{count}I", self._read(4 * count))
         return [self._read(length) for length in lengths]
 
+    def ask(self, request: str) -> str:
+        """What it answers to a text."""
+        said = request.encode()
+        self._send(struct.pack(">cI", b"s", len(said)), said)
+        return self._text()
+
     def close(self) -> None:
         """End it; harmless when it ended already."""
         end(self._process)

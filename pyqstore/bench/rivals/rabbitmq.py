@@ -37,6 +37,7 @@ class RabbitMq(Rival):
         self.name = name
         self.queue_arguments = queue_arguments
         self.port: int = 0
+        self.environment: dict[str, str] = {}
         self._server: Server | None = None
         self._client: JavaClient | None = None
         self._versions = ""
@@ -55,6 +56,7 @@ class RabbitMq(Rival):
     def start(self, directory: Path) -> None:
         self.port, mapper_port = free_port(), free_port()
         environment = _environment(directory, self.port, mapper_port, self._plugins)
+        self.environment = environment
         Path(environment["RABBITMQ_CONFIG_FILE"] + ".conf").write_text(self._configuration())
         self._server = Server(directory)
         # Else the server would start one that outlives it.

@@ -21,20 +21,32 @@ final class Requests {
     private static final byte FAILED = 1;
     private static final int PIPE_BYTES = 1 << 16;
 
-    /** A client, connected, with a queue or a stream of its own. */
-    interface Client {
+    /** What is connected, and answers requests, each of which begins with a byte. */
+    interface Answering {
         /** Which server it is, and which library this is. */
         String server();
 
+        /** Read the rest of a request, do it, and write the answer. */
+        void answer(int request, DataInputStream in, DataOutputStream out) throws Exception;
+    }
+
+    /** A client, connected, with a queue or a stream of its own. */
+    interface Client extends Answering {
         /** Publish with at most so many unconfirmed; the seconds until all are confirmed. */
         double publish(byte[][] bodies, int outstanding) throws Exception;
 
         /** Receive as many bodies as there is room for; the seconds that took. */
         double consume(byte[][] bodies, int ackEvery) throws Exception;
+
+        @Override
+        default void answer(int request, DataInputStream in, DataOutputStream out)
+                throws Exception {
+            Requests.answer(request, this, in, out);
+        }
     }
 
     interface Connecting {
-        Client connect() throws Exception;
+        Answering connect() throws Exception;
     }
 
     private Requests() {}
@@ -51,7 +63,7 @@ final class Requests {
             writeText(out, client.server());
             out.flush();
             for (int request = in.read(); request >= 0; request = in.read()) {
-                answer(request, client, in, out);
+                client.answer(request, in, out);
                 out.flush();
             }
         } catch (Exception error) {
@@ -112,6 +124,19 @@ final class Requests {
         for (byte[] body : bodies) {
             out.write(body);
         }
+    }
+
+    /** Answer with a text: its length, then its bytes, in UTF-8. */
+    static void answerText(DataOutputStream out, String text) throws IOException {
+        out.writeByte(OK);
+        writeText(out, text);
+    }
+
+    /** A text of a request. */
+    static String readText(DataInputStream in) throws IOException {
+        var bytes = new byte[in.readInt()];
+        in.readFully(bytes);
+        return new String(bytes, StandardCharsets.UTF_8);
     }
 
     private static void writeText(DataOutputStream out, String text) throws IOException {
