@@ -13,9 +13,10 @@
 /* ---- where it reads from: the third string of WORK_QUEUE_DECLARE ---- */
 
 #define QSI_WORK_SOURCE_BYTES 16
+#define QSI_WORK_SOURCE_LOST 0 /* salvage found no stream: ids begin at 1 */
 struct qsi_work_source {
-    uint64_t stream_id;
-    uint64_t first; /* offset of the first message that is its own */
+    uint64_t stream_id; /* or QSI_WORK_SOURCE_LOST */
+    uint64_t first;     /* offset of the first message that is its own */
 };
 void qsi_work_source_encode(uint8_t *bytes_out, const struct qsi_work_source *source);
 qs_status qsi_work_source_decode(struct qsi_work_source *source_out, struct qsi_slice bytes,

@@ -283,7 +283,22 @@ enum qsi_take qsi_work_take(struct qsi_container *container, uint32_t max_count,
     return found == QSI_TAKE_EMPTY && qsi_work_rest(queue) > 0 ? QSI_TAKE_PAGED : found;
 }
 
-/* Without memory the rest stays. */
+/* As qsi_queue_skip_to needs it. */
+qs_status qsi_work_reserve_purge(struct qsi_queue *queue)
+{
+    uint32_t entries = queue->shared->entries;
+    uint32_t slot = (uint32_t)(queue->container.next_seq & (entries - 1));
+    const struct qsi_segment *last = qsi_queue_last_segment(queue);
+    uint64_t rest = qsi_work_rest(queue);
+
+    if (rest == 0 || last == NULL || last->number != queue->container.next_seq / entries) {
+        return QS_OK;
+    }
+    return qsi_queue_cover(queue, last->number, slot,
+                           rest < entries - slot ? slot + (uint32_t)rest : entries);
+}
+
+/* Without memory (qsi_work_reserve_purge) the rest stays. */
 uint64_t qsi_work_purge(struct qsi_container *container, qsi_range_visitor *visit, void *context)
 {
     struct qsi_queue *queue = queue_of(container);

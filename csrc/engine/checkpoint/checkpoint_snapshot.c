@@ -10,6 +10,7 @@
 #include "thread_safety.h"
 #include "topology.h"
 #include "transactions_restore.h"
+#include "work.h"
 #include "work_record.h"
 
 #define CARRIED_SHARE 16 /* of checkpoint_bytes: messages the checkpoint carries itself */
@@ -139,9 +140,11 @@ static qs_status put_queue(struct checkpoint *checkpoint, const struct store_que
         .type = QSI_RECORD_QUEUE_MODE, .flags = queue->lazy ? 1 : 0, .number = queue->container.id};
     uint8_t source_bytes[QSI_WORK_SOURCE_BYTES];
 
-    if (queue->source != NULL) {
-        qsi_work_source_encode(source_bytes, &(struct qsi_work_source){queue->source->container.id,
-                                                                       queue->work_first});
+    if (qsi_queue_is_work(&queue->core)) {
+        qsi_work_source_encode(source_bytes, &(struct qsi_work_source){
+                                                 queue->source != NULL ? queue->source->container.id
+                                                                       : QSI_WORK_SOURCE_LOST,
+                                                 queue->work_first});
         declared.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
     }
     QS_TRY(put_topology(checkpoint, &declared));

@@ -10,6 +10,7 @@
 #include "receive.h"
 #include "removals.h"
 #include "store.h"
+#include "store_work.h"
 #include "thread_safety.h"
 #include "tx.h"
 #include "wake.h"
@@ -122,6 +123,20 @@ static bool is_unreadable(const struct qs_channel *channel, qs_status status)
     return status == QS_ECORRUPT || (status == QS_EIO && qsi_channel_is_internal(channel));
 }
 
+/* Of a work queue: the stream has dropped it, so waiting for it to be readable is in vain. */
+static bool is_passed(const struct qs_channel *channel, uint64_t tag) QSI_REQUIRES(qsi_store_mutex)
+{
+    const struct qsi_extent *extent = qsi_unacked_find(&channel->unacked, tag);
+    struct store_queue *queue;
+
+    if (extent == NULL || extent->segment == NULL) {
+        return false;
+    }
+    queue = qsi_queue_of_container(extent->container);
+    return qsi_work_pass_one(queue, qsi_queue_first_seq(&queue->core, extent->segment) +
+                                        extent->first_slot + (tag - extent->first_tag));
+}
+
 /* May release the lock.  REQUIRES a job on the queue. */
 static qs_status move_message(struct qs_channel *channel, struct store_queue *queue, uint64_t tag,
                               enum qsi_reason reason, struct written *written_out,
@@ -139,7 +154,7 @@ static qs_status move_message(struct qs_channel *channel, struct store_queue *qu
         }
         channel->tx_dead_letters += status == QS_OK && queue_count > 0 ? 1 : 0;
     } else if (is_unreadable(channel, status)) {
-        written_out->fate = FATE_STUCK;
+        written_out->fate = is_passed(channel, tag) ? FATE_GONE : FATE_STUCK;
         status = QS_OK;
     }
     qs_message_release(&message);

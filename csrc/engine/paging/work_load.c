@@ -73,6 +73,19 @@ static qs_status install_damaged(struct store_queue *queue, uint64_t seq, uint64
                                     end < most ? end : most);
 }
 
+/* The stream has none of [from, to).  QS_ENOMEM: they are there still, and would be looked for
+ * again and again. */
+static qs_status lose(struct store_queue *queue, uint64_t from, uint64_t to)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t seq;
+
+    QS_ASSERT(from <= to);
+    qsi_work_lose(&queue->core, from, to);
+    return qsi_work_first_missing(&queue->core, &seq) && seq >= from && seq < to ? QS_ENOMEM
+                                                                                 : QS_OK;
+}
+
 static qs_status take_over(struct work_load *load, struct store_queue *queue, qs_status status)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -92,14 +105,13 @@ static qs_status take_over(struct work_load *load, struct store_queue *queue, qs
         return install_damaged(queue, load->seq, load->seq + 1);
     }
     if (load->seq < log->first) { /* trimmed meanwhile */
-        qsi_work_lose(&queue->core, 0, log->first);
-        return QS_OK;
+        return lose(queue, 0, log->first);
     }
     if (is_unreadable(status)) {
         return install_damaged(queue, load->seq, found);
     }
-    qsi_work_lose(&queue->core, load->seq, status == QS_OK ? found : UINT64_MAX);
-    return QS_OK;
+    found = status == QS_OK ? found : load->view.next; /* what came meanwhile is not in the view */
+    return lose(queue, load->seq, found > load->seq ? found : load->seq + 1);
 }
 
 /* Releases the lock meanwhile. */
@@ -163,8 +175,8 @@ qs_status qsi_work_load_head(struct qs_store *store, struct store_queue *queue, 
         return QS_EEMPTY;
     }
     if (head.seq < queue->source->stream->log.first) { /* requeued after retention passed it */
-        qsi_work_lose(&queue->core, 0, queue->source->stream->log.first);
-        return QS_OK;
+        qs_status status = lose(queue, 0, queue->source->stream->log.first);
+        return status == QS_OK ? QS_OK : qsi_fail(error, status, "messages of a stream");
     }
     return load(store, queue, &head, error);
 }

@@ -298,6 +298,7 @@ static void abandon_queue(struct qs_store *store, struct store_queue *queue)
     store->stream_count -= queue->stream != NULL ? 1 : 0;
     qsi_container_abandon(&queue->container);
     if (queue->stream != NULL) {
+        qsi_work_detach_readers(queue->stream);
         qsi_container_abandon(queue->messages);
     }
     queue->deleted = true;

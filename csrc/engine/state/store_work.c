@@ -177,6 +177,15 @@ void qsi_work_detach(struct store_queue *queue)
     queue->source = NULL;
 }
 
+void qsi_work_detach_readers(struct store_stream *stream)
+{
+    while (!qsi_list_is_empty(&stream->work_queues)) {
+        struct store_queue *queue = in_source(stream->work_queues.next);
+        QS_ASSERT(queue->source != NULL && queue->source->stream == stream);
+        qsi_work_detach(queue);
+    }
+}
+
 struct store_queue *qsi_work_reader(const struct store_stream *stream)
 {
     return qsi_list_is_empty(&stream->work_queues) ? NULL : in_source(stream->work_queues.next);
@@ -232,6 +241,16 @@ void qsi_work_pass(struct store_stream *stream)
          node = node->next) {
         qsi_work_lose(&in_source(node)->core, 0, stream->log.first);
     }
+}
+
+bool qsi_work_pass_one(struct store_queue *queue, uint64_t seq)
+{
+    if (!qsi_queue_is_work(&queue->core) ||
+        (queue->source != NULL && seq >= queue->source->stream->log.first)) {
+        return false;
+    }
+    queue->core.work.passed_count += 1;
+    return true;
 }
 
 uint64_t qsi_work_pinned_from(const struct store_stream *stream)

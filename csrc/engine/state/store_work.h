@@ -28,6 +28,9 @@ qs_status qsi_work_find_source(struct qs_store *store, struct qsi_slice argument
 void qsi_work_attach(struct qs_store *store, struct store_queue *queue, struct store_queue *source,
                      uint64_t first) QSI_REQUIRES(qsi_store_mutex);
 void qsi_work_detach(struct store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* The stream goes, and with it all that its work queues have not: only salvage deletes a stream
+ * under a work queue whose own deletion was lost. */
+void qsi_work_detach_readers(struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 /* Some work queue that reads the stream; NULL: none does. */
 struct store_queue *qsi_work_reader(const struct store_stream *stream)
     QSI_REQUIRES(qsi_store_mutex);
@@ -45,6 +48,8 @@ void qsi_work_recover(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* The stream was trimmed: what its work queues were not done with is counted. */
 void qsi_work_pass(struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
+/* Of a message that is out: its content is nowhere any more.  It is counted. */
+bool qsi_work_pass_one(struct store_queue *queue, uint64_t seq) QSI_REQUIRES(qsi_store_mutex);
 /* The first offset that a work queue with x-stream-pin needs; UINT64_MAX: there is none. */
 uint64_t qsi_work_pinned_from(const struct store_stream *stream) QSI_REQUIRES(qsi_store_mutex);
 

@@ -15,6 +15,7 @@
 #include "thread_safety.h"
 #include "topology.h"
 #include "wake.h"
+#include "work.h"
 #include "work_queues.h"
 #include "work_record.h"
 
@@ -65,6 +66,21 @@ static qs_status make_server_name(struct qs_store *store, char name_out[32], qs_
     return QS_OK;
 }
 
+/* Its start was looked up without the lock: retention may have come since, or another stream. */
+static qs_status find_source(struct qs_store *store, struct qsi_slice name,
+                             struct qsi_slice arguments, struct store_queue **source_out,
+                             uint64_t *first_io, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t first, next;
+
+    QS_TRY(qsi_work_find_source(store, arguments, name, source_out, error));
+    first = (*source_out)->stream->log.first;
+    next = (*source_out)->messages->next_seq;
+    QS_ASSERT(first <= next);
+    *first_io = *first_io < first ? first : *first_io > next ? next : *first_io;
+    return QS_OK;
+}
+
 /* Who asks for a work queue has found out where it begins. */
 static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
                               bool is_server_named, uint32_t flags, struct qsi_slice arguments,
@@ -84,7 +100,7 @@ static qs_status create_queue(struct qs_channel *channel, struct qsi_slice name,
 
     QS_TRY(qsi_check_table(arguments, error));
     if (qsi_is_work_type(arguments)) {
-        QS_TRY(qsi_work_find_source(store, arguments, name, &source, error));
+        QS_TRY(find_source(store, name, arguments, &source, &work_first, error));
         qsi_work_source_encode(source_bytes,
                                &(struct qsi_work_source){source->container.id, work_first});
         topology.strings[2] = qsi_slice_make(source_bytes, sizeof source_bytes);
@@ -347,6 +363,9 @@ static qs_status purge_queue(struct qs_store *store, struct store_queue *queue, 
     }
     if (qsi_journal_reserve(store->journal, 1) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "journal");
+    }
+    if (qsi_queue_is_work(&queue->core) && qsi_work_reserve_purge(&queue->core) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "queue '%.*s'", QSI_NAME(queue->name));
     }
     QS_TRY(qsi_arena_place(store, true, bytes, &chunk, error));
     from = chunk->used;

@@ -8,6 +8,7 @@
 #include "queue_life.h"
 #include "store_work.h"
 #include "wake.h"
+#include "work.h"
 #include "work_queues.h"
 
 #include <string.h>
@@ -101,10 +102,10 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, qs_erro
 
 uint8_t qsi_declaration_type(const struct store_queue *queue)
 {
-    return queue->stream != NULL          ? QSI_RECORD_STREAM_DECLARE
-           : queue->source != NULL        ? QSI_RECORD_WORK_QUEUE_DECLARE
-           : queue->policy.has_priorities ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
-                                          : QSI_RECORD_QUEUE_DECLARE;
+    return queue->stream != NULL             ? QSI_RECORD_STREAM_DECLARE
+           : qsi_queue_is_work(&queue->core) ? QSI_RECORD_WORK_QUEUE_DECLARE
+           : queue->policy.has_priorities    ? QSI_RECORD_PRIORITY_QUEUE_DECLARE
+                                             : QSI_RECORD_QUEUE_DECLARE;
 }
 
 /* ---- replay ---- */

@@ -108,7 +108,8 @@ qs_status qsi_work_queue_replay(struct qs_store *store, struct store_queue *queu
     if (found != NULL && found->stream == NULL) {
         found = NULL;
     }
-    if (found == NULL && store->options.recovery != QS_RECOVERY_SALVAGE) {
+    if (found == NULL && from.stream_id != QSI_WORK_SOURCE_LOST &&
+        store->options.recovery != QS_RECOVERY_SALVAGE) {
         return qsi_fail(error, QS_ECORRUPT, "queue '%.*s' reads stream %llu, which is not there",
                         QSI_NAME(queue->name), (unsigned long long)from.stream_id);
     }

@@ -1,6 +1,8 @@
 """Work queues over a stream (``x-stream-source``): acks one by one, over one stored copy."""
 
-from collections.abc import Iterator
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import pyqstore
+
+QUEUE_DELETE, STREAM_DECLARE = 6, 15  # types of records
 
 
 @pytest.fixture
@@ -374,3 +378,101 @@ def test_a_backlog_takes_no_memory_for_what_was_not_read(tmp_path: Path) -> None
             assert before is None
             assert store.queue_status("work 49")["messages_ready"] == rows
             assert store.queue_status("work 49")["ram_bytes"] == 0
+
+
+def in_a_process_that_dies(work: Callable[[], pyqstore.Store]) -> None:
+    """With the store that it returns open."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            opened = work()
+            os._exit(7 if opened else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def spoil_commit(path: Path, record_type: int) -> None:
+    """The first commit of the journal that begins with a record of this type."""
+    journal = min((path / "journal").glob("*.jnl"))
+    data = bytearray(journal.read_bytes())
+    for at in range(3 * 4096, len(data), 4096):
+        if data[at : at + 4] == b"QSJB" and data[at + 64 + 4] == record_type:
+            data[at + 64 + 8] ^= 1
+            journal.write_bytes(data)
+            return
+    raise AssertionError
+
+
+@pytest.mark.parametrize("record_type", [QUEUE_DELETE, STREAM_DECLARE])
+def test_salvage_opens_what_has_lost_the_stream_of_a_work_queue(
+    tmp_path: Path, record_type: int
+) -> None:
+    path = tmp_path / "store"
+
+    def work() -> pyqstore.Store:
+        store = pyqstore.open(path)
+        store.stream("events")
+        channel = store.channel()
+        declare(channel)
+        fill(store, 3)
+        assert bodies(channel, limit=1) == [0]
+        store.sync()
+        if record_type == QUEUE_DELETE:
+            channel.queue_delete("work")
+            store.sync()
+            channel.queue_delete("events")
+        store.sync()
+        return store
+
+    in_a_process_that_dies(work)
+    spoil_commit(path, record_type)
+    with pytest.raises(pyqstore.StoreCorrupt):
+        pyqstore.open(path)
+    with pyqstore.open(path, recovery="salvage") as store, store.channel() as channel:
+        assert "work" in store.queues()
+        assert store.queue_status("work")["messages_ready"] == 0
+        assert channel.basic_get("work") is None
+        store.checkpoint()
+    assert not pyqstore.verify(path).damage
+    with pyqstore.open(path) as store, store.channel() as channel:
+        assert channel.basic_get("work") is None
+        store.checkpoint()
+        channel.queue_delete("work")
+        fill(store, 2)
+        declare(channel)
+        assert bodies(channel) == [0, 1]
+
+
+def test_dead_letters_never_go_into_a_work_queue(store: pyqstore.Store) -> None:
+    fill(store, 1)
+    with store.channel() as channel:
+        declare(channel)
+        channel.queue_declare(
+            "q",
+            durable=True,
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"},
+        )
+        channel.basic_publish("", "q", b"x")
+        message = channel.basic_get("q")
+        assert message is not None
+        message.reject(requeue=False)
+        assert bodies(channel) == [0]
+        status = store.queue_status("q")
+        assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
+
+
+def test_verify_and_dump_know_work_queues(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with pyqstore.open(path) as store, store.channel() as channel:
+        fill(store, 50)
+        declare(channel, delivery_limit=9)
+        assert bodies(channel, limit=5) == [0, 1, 2, 3, 4]
+        message = channel.basic_get("work")
+        assert message is not None
+        message.nack(requeue=True)
+    assert not pyqstore.verify(path).damage
+    with pyqstore.open(path, read_only=True) as store:
+        shown = pa.Table.from_batches(list(store.browse("work")))
+        assert shown["body"].to_pylist() == [b"%d" % number for number in range(5, 50)]
+        assert shown["delivery_count"].to_pylist()[:2] == [1, 0]
+        assert store.queue_status("work")["messages_ready"] == 45
