@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import pyqstore
 
-from ..loads import PERSISTENT, QUEUE, publish_rows
+from ... import session
+from ...session import PushBuffer
+from ..loads import PERSISTENT, QUEUE, WAIT_SECONDS, publish_rows
 from ..plots import Plot, shown_number
 from ..runs import Case, Options, Sample
 from .broker import Asked, Broker
@@ -73,21 +76,28 @@ def _windowed(messages: int, prefetch: int, delay_ms: int, run_ms: int, director
 
 def _work(network: Far, run_seconds: float, work_seconds: float) -> Sample:
     """From the first message on, for so long: take one, work, acknowledge it."""
-    buffer: deque[Arrived[pyqstore.Message | None]] = deque()
-    buffer.extend(wait_for(partial(network.to_consumer.arrived, 1.0)))
-    buffered_most, waited = 0, []
+    buffer, came = PushBuffer(), deque[float]()
+    held_most, waited = 0, []
+
+    def push(arrived: Sequence[Arrived[pyqstore.Message | None]]) -> int:
+        for at, message in arrived:
+            assert message is not None
+            buffer.append(message)
+            came.append(at)
+        return max(held_most, buffer.body_bytes)
+
+    held_most = push(wait_for(partial(network.to_consumer.arrived, 1.0)))
     start = time.perf_counter()
     while (now := time.perf_counter()) < start + run_seconds:
-        buffered_most = max(buffered_most, len(buffer))
         if buffer:
-            at, message = buffer.popleft()
-            assert message is not None
-            waited.append((now - at) * 1e6)
+            waited.append((now - came.popleft()) * 1e6)
+            message = buffer.popleft()
             time.sleep(work_seconds)
             network.to_engine.send(Ack(message.delivery_tag, False))
-        buffer.extend(network.to_consumer.arrived(0 if buffer else start + run_seconds - now))
+        left = start + run_seconds - now
+        held_most = push(network.to_consumer.arrived(0 if buffer else left))
     seconds = time.perf_counter() - start
-    figures = {"buffered_bytes": buffered_most * BODY_BYTES}
+    figures = {"buffered_bytes": held_most}
     return Sample(seconds, len(waited), latencies_us=waited, figures=figures)
 
 
@@ -186,6 +196,7 @@ def _push(found: Found, of: str) -> str:
 
 OPTIMIZED = "optimizeAcknowledge: acknowledged at 65 % of the window"
 OFF, ON = "off", "on"
+SESSION = "a session in the process, "
 _WINDOW = 100
 _SHARE = 0.65
 _OPTIMIZED = 6000
@@ -199,6 +210,8 @@ def optimized(options: Options, group: Group) -> list[Case]:
             messages = count if delay_ms < _DELAYS_MS[2] else count // 4
             run = partial(_acknowledged, messages, every, delay_ms)
             group.ours(name, run, delay_ms=delay_ms)
+        run = partial(_in_session, count, name == ON)
+        group.ours(f"{SESSION}{name}", run, delay_ms=0)
     return group.cases
 
 
@@ -219,6 +232,21 @@ def _acknowledged(count: int, every: int, delay_ms: int, directory: Path) -> Sam
     return Sample(seconds, count, figures={"messages_per_ack": count / acks})
 
 
+def _in_session(count: int, is_on: bool, directory: Path) -> Sample:
+    """The option itself, of a session's consumer."""
+    with opened_store(directory) as store, prepared(store) as channel:
+        publish_rows(channel, count, BODY_BYTES)
+        with session.connect(store) as connection:
+            own = connection.session("auto")
+            consumer = own.consumer(own.queue(QUEUE), prefetch=_WINDOW, optimize_acknowledge=is_on)
+            start = time.perf_counter()
+            for _ in range(count):
+                if consumer.receive(WAIT_SECONDS) is None:
+                    raise RuntimeError("a message did not come")
+            seconds = time.perf_counter() - start
+    return Sample(seconds, count)
+
+
 def _optimized_here(found: Found) -> str:
     told = []
     for delay in found.values(ON, "delay_ms"):
@@ -227,7 +255,11 @@ def _optimized_here(found: Found) -> str:
             f"{found.ratio('messages_per_s', *pair)} the rate with {delay} ms each way"
             f" ({found.told(ON, 'messages_per_s', delay_ms=delay)} with it)"
         )
-    return f"with a window of {_WINDOW}, {'; '.join(told)}."
+    pair = found.of(SESSION + ON), found.of(SESSION + OFF)
+    return (
+        f"with a window of {_WINDOW}, {'; '.join(told)}; a session's consumer in the process itself"
+        f" takes {found.ratio('messages_per_s', *pair)} as many with the option as without."
+    )
 
 
 CLAIMS = [
