@@ -313,7 +313,7 @@ CLAIMS = [
         "003: persistence costs throughput, as messages are written to memory and to the disk; less"
         " important messages may go without.",
         persistence,
-        Plot(PERSISTENCE, "case", "messages_per_s", group=PERSISTENCE),
+        Plot(PERSISTENCE, "case", "messages_per_s", group=PERSISTENCE, log_y=True),
         partial(_persistence, of=""),
         partial(_persistence, of=f"{RABBIT}: "),
         f"with {_OUTSTANDING:,} messages for each wait a sync is shared by all of them; what is"

@@ -324,7 +324,7 @@ CLAIMS = [
         "001: automatic acknowledgement gives the best rate, at the price of safety; 003: multiple"
         " acknowledgements lower their cost.",
         acks,
-        Plot(ACKS, "case", "messages_per_s", group=ACKS),
+        Plot(ACKS, "case", "messages_per_s", group=ACKS, log_y=True),
         partial(_acks, of=""),
         partial(_acks, of=f"{RABBIT}: "),
         "in the process an acknowledgement is a call of half a microsecond, a bit and a part of a"

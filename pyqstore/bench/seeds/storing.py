@@ -244,7 +244,8 @@ CLAIMS = [
         "003: messages smaller than queue_index_embed_msgs_below (4096) are stored in the queue's"
         " index, which makes the system about 10 % quicker.",
         embedding,
-        Plot(EMBEDDING, "case", "published_per_s", group=EMBEDDING, unit="published, messages/s"),
+        Plot(EMBEDDING, "case", "published_per_s", group=EMBEDDING, log_y=True,
+             unit="published, messages/s"),
         partial(_embedding, of=""),
         partial(_embedding, of=f"{RABBIT}: "),
         "what is embedded is one record in the journal and one row in a segment; what is not is a"
@@ -262,8 +263,10 @@ CLAIMS = [
         _threshold_here,
         "not shown: a node has one threshold for all of its queues and would be started for each,"
         " and what it has in memory beside messages is larger than the difference.",
-        "a read of a segment brings back rows up to what the budget has room for, and bodies alone"
-        " count: the threshold decides where a body lies, not how many are in memory.",
+        "bodies above the threshold go to the message store and leave memory at once; those below"
+        " it stay as long as there is room, and a read of a segment brings them back. So the"
+        " threshold moves memory, as the document says, but never beyond the budget, whatever a"
+        " segment holds.",
     ),
     Claim(
         "segments",
