@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from ..fields import FieldValue
-from . import child, streams_loads
+from . import child, streams_loads, work_loads
 from .backlogs import Subject
 from .child import Figures
 from .floor import size
@@ -34,6 +34,7 @@ READ = "Reading a stream from its files"
 TAIL = "A publisher and 8 readers at the end of its stream"
 LOOK_UP = "Finding an offset or a time"
 OPEN = "Opening a stream of many segments"
+WORK = "Consuming through a work queue over a stream, and through a queue"
 RATIO = "drain_to_pread_ratio"
 CPU_RATIO = "drain_cpu_to_pread_ratio"
 _BACKLOGS = {100: 4_000_000, 1024: 500_000}
@@ -41,6 +42,7 @@ _TURNS = 4
 _READ = 2_000_000
 _TAIL = 400_000
 _LOOK_UP = 1_000_000
+_WORK = 400_000
 _BODY_BYTES = 100
 _PUBLISHED = {100: 1_000_000, 1024: 150_000}
 # Of each metric the goal, and whether less is better.
@@ -54,6 +56,8 @@ GOALS: dict[str, tuple[float, bool]] = {
     "blocks_read_for_each": (2, True),
     "blocks_read_at_most": (2, True),
     "open_ms_for_1000_segments": (1, True),
+    "work_queue_to_queue_ratio": (0.9, False),
+    "state_bytes_per_message_and_queue": (0.5, True),
     RATIO: (0.4, False),
     CPU_RATIO: (0.4, False),
 }
@@ -88,12 +92,13 @@ def cases(options: Options) -> list[Case]:
 
 
 def _stream_cases(options: Options) -> list[Case]:
-    messages = options.count(_READ, 1000), options.count(_LOOK_UP, 1000), options.count(_TAIL, 1000)
+    messages = [options.count(most, 1000) for most in (_READ, _LOOK_UP, _TAIL, _WORK)]
     segments = options.count(streams_loads.SEGMENTS, 10)
     loads: list[tuple[str, str, Callable[..., Figures], int]] = [
         ("read", READ, streams_loads.read, messages[0]),
         ("look up", LOOK_UP, streams_loads.look_up, messages[1]),
         ("publish", TAIL, streams_loads.tail, messages[2]),
+        ("work", WORK, work_loads.work, messages[3]),
     ]
     found = []
     for name, group, load, count in loads:
@@ -218,6 +223,10 @@ def notes(results: list[Result]) -> list[str]:
         "Reading takes turns with pread of the same files, a MiB at a time into one buffer: warm by"
         " the thread's own time, cold by the clock after the pages were forgotten. Warm: offset,"
         " timestamp and body; warm_all: every column.",
+        "A work queue over a stream takes turns with a queue that has the same messages: get_batch"
+        " and an ack for each batch. The bytes of a state are those of a checkpoint, of work queues"
+        " with a delivery limit whose messages were settled one by one, and half of which came back"
+        " up to three times.",
         *_against_goals(results),
     ]
 
