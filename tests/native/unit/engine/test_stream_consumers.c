@@ -1,22 +1,7 @@
 /* Consumers of streams: they hold a cursor and a prefetch; an ack gives room, and takes nothing. */
 #include "qstore/alloc.h"
 
-#include "engine_fixture.h"
-#include "properties.h"
-#include "qs_test_fields.h"
-
-#include <inttypes.h>
-
-static void declare_stream(struct engine *engine, const char *name)
-{
-    struct qs_test_fields arguments = {.used = 0};
-    qs_declare_ok ok;
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
-    QS_CHECK_OK(qs_channel_queue_declare(engine->channel, text(name), QS_DURABLE,
-                                         qs_test_fields_slice(&arguments), &ok, QS_ERROR));
-}
+#include "stream_consumers_fixture.h"
 
 /* From now on a checkpoint carries little itself. */
 static void write_files(struct engine *engine)
@@ -24,97 +9,6 @@ static void write_files(struct engine *engine)
     engine_close(engine);
     engine->options.checkpoint_bytes = 1u << 20;
     engine_open(engine);
-}
-
-static void fill(struct engine *engine, const char *name, uint64_t from, uint64_t to)
-{
-    for (uint64_t i = from; i < to; i++) {
-        char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
-        publish(engine, name, body);
-        free(body);
-    }
-    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-}
-
-static void put_flag(struct qs_test_fields *fields, const char *name)
-{
-    qs_test_put_name(fields, name, 't');
-    fields->bytes[fields->used++] = 1;
-}
-
-static qs_status try_consume(qs_channel *channel, const char *name, const char *tag, uint32_t flags,
-                             const struct qs_test_fields *arguments)
-{
-    char made[256];
-    qs_error error;
-
-    return qs_channel_consume(channel, text(name), text(tag), flags,
-                              qs_test_fields_slice(arguments), made, &error);
-}
-
-static void consume_from(struct engine *engine, const char *name, const char *tag, int64_t offset,
-                         uint32_t prefetch)
-{
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_long(&arguments, "x-stream-offset", offset);
-    QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
-    QS_CHECK_OK(try_consume(engine->channel, name, tag, 0, &arguments));
-}
-
-static qs_status next(qs_channel *channel, qs_event *event)
-{
-    qs_error error;
-
-    return qs_channel_next_event(channel, QS_EVENT_DELIVERY | QS_EVENT_CANCEL, 0, event, &error);
-}
-
-static uint64_t offset_of(const qs_message *message)
-{
-    struct qsi_slice headers =
-        qsi_properties_headers(message->properties.data, (uint32_t)message->properties.bytes);
-    struct qsi_field field;
-    struct qsi_number number;
-
-    QS_CHECK(qsi_table_find(headers, QSI_SLICE_LITERAL("x-stream-offset"), &field));
-    QS_CHECK(field.type == 'l' && qsi_field_integer(&field, &number));
-    return number.bits;
-}
-
-/* The next message is that of the offset.  Returns its tag. */
-static uint64_t expect(qs_channel *channel, const char *tag, uint64_t offset)
-{
-    qs_event event;
-    uint64_t delivery_tag;
-    char *body = make_body(offset % 7 == 3 ? 5000 : 40, (uint32_t)offset);
-
-    QS_CHECK_OK(next(channel, &event));
-    QS_CHECK(event.kind == QS_EVENT_DELIVERY && !event.message.redelivered);
-    if (offset_of(&event.message) != offset) {
-        fprintf(stderr, "offset %" PRIu64 " in place of %" PRIu64 "\n", offset_of(&event.message),
-                offset);
-    }
-    QS_CHECK(offset_of(&event.message) == offset && holds(event.message.body, body));
-    QS_CHECK(holds(event.message.consumer_tag, tag));
-    delivery_tag = event.message.delivery_tag;
-    qs_message_release(&event.message);
-    free(body);
-    return delivery_tag;
-}
-
-static void expect_nothing(qs_channel *channel)
-{
-    qs_event event;
-
-    QS_CHECK_STATUS(QS_EEMPTY, next(channel, &event));
-}
-
-static void expect_all(struct engine *engine, const char *tag, uint64_t from, uint64_t to)
-{
-    for (uint64_t i = from; i < to; i++) {
-        ack(engine, expect(engine->channel, tag, i), 0);
-    }
-    expect_nothing(engine->channel);
 }
 
 static void test_prefetch_is_credit_and_an_ack_takes_nothing(struct engine *engine)
@@ -193,7 +87,7 @@ static void test_consumers_never_get_what_is_not_durable(struct engine *engine)
         free(body);
     }
     expect_nothing(engine->channel);
-    /* Who waits commits, if nobody else does. */
+    /* The waiting thread commits, if no other does. */
     QS_CHECK_OK(
         qs_channel_next_event(engine->channel, QS_EVENT_DELIVERY, QS_FOREVER, &event, QS_ERROR));
     QS_CHECK(offset_of(&event.message) == 0);
@@ -350,150 +244,6 @@ static void test_a_consumer_that_retention_passed_goes_on_at_the_first(struct en
     expect_all(engine, "d", status.first, 400);
 }
 
-static uint64_t noted(struct engine *engine, const char *name, const char *group)
-{
-    qs_cursor cursor;
-    qs_status status = qs_store_cursor(engine->store, text(name), text(group), &cursor, QS_ERROR);
-
-    return status == QS_OK ? cursor.offset : UINT64_MAX;
-}
-
-static void track(struct engine *engine, uint32_t prefetch)
-{
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
-    put_flag(&arguments, "x-stream-automatic-offset-tracking");
-    QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
-    QS_CHECK_OK(try_consume(engine->channel, "s", "billing", 0, &arguments));
-}
-
-static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
-{
-    declare_stream(engine, "s");
-    fill(engine, "s", 0, 20);
-    track(engine, 5);
-    for (uint64_t i = 0; i < 5; i++) {
-        expect(engine->channel, "billing", i);
-    }
-    QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
-    ack(engine, 3, 0); /* offset 2: what is before it may come again */
-    QS_CHECK(noted(engine, "s", "billing") == 0);
-    ack(engine, 1, 0);
-    QS_CHECK(noted(engine, "s", "billing") == 1);
-    ack(engine, 2, 0);
-    QS_CHECK(noted(engine, "s", "billing") == 3);
-    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
-    ack(engine, 5, QS_MULTIPLE); /* of a consumer that is cancelled, too */
-    QS_CHECK(noted(engine, "s", "billing") == 5);
-    engine_reopen(engine);
-    QS_CHECK(noted(engine, "s", "billing") == 5);
-    track(engine, 100);
-    expect(engine->channel, "billing", 5);
-    engine_new_channel(engine); /* nothing of it was acknowledged */
-    track(engine, 100);
-    expect_all(engine, "billing", 5, 20);
-    QS_CHECK(noted(engine, "s", "billing") == 20);
-}
-
-/* What a cancelled consumer never handed out is put back, and an ack must not note it as read. */
-static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct engine *engine)
-{
-    declare_stream(engine, "s");
-    fill(engine, "s", 0, 20);
-    track(engine, 5);
-    for (uint64_t i = 0; i < 5; i++) {
-        expect(engine->channel, "billing", i);
-    }
-    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
-    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 5, QS_REQUEUE, QS_ERROR));
-    ack(engine, 1, 0);
-    QS_CHECK(noted(engine, "s", "billing") == 1);
-    track(engine, 100);
-    expect_all(engine, "billing", 1, 20);
-}
-
-static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
-{
-    qs_error error;
-
-    declare_stream(engine, "s");
-    fill(engine, "s", 0, 5);
-    for (int i = 0; i < 4; i++) {
-        qs_status status;
-        engine_new_channel(engine);
-        if (i < 3) {
-            QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
-        }
-        consume_from(engine, "s", "c", 0, 10);
-        expect(engine->channel, "c", 0);
-        status =
-            i == 0 ? qs_channel_settle_range_delayed(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX,
-                                                     1000000, &error)
-            : i == 1
-                ? qs_channel_settle_range(engine->channel, 1, 1, QS_REJECT | QS_IN_TX, &error)
-                : qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, &error);
-        QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, status);
-        check_counts(engine, "s", 5, 0);
-    }
-}
-
-/* What the transaction has settled already is none of the nack's. */
-static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(struct engine *engine)
-{
-    qs_event event;
-    bool is_repeated;
-
-    declare_stream(engine, "s");
-    fill(engine, "s", 0, 1);
-    declare(engine, "q", 0);
-    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
-    consume_from(engine, "s", "c", 0, 10);
-    expect(engine->channel, "c", 0);
-    fill(engine, "q", 1, 2);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
-    QS_CHECK_OK(try_consume(engine->channel, "q", "d", 0, &(struct qs_test_fields){.used = 0}));
-    QS_CHECK_OK(next(engine->channel, &event));
-    qs_message_release(&event.message);
-    ack(engine, 1, 0);
-    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
-    check_counts(engine, "q", 1, 0);
-}
-
-static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struct engine *engine)
-{
-    declare_stream(engine, "s");
-    declare(engine, "q", QS_DURABLE);
-    fill(engine, "s", 0, 10);
-    for (int commits = 0; commits < 2; commits++) {
-        qs_message message;
-        bool is_repeated;
-        engine_new_channel(engine);
-        QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
-        track(engine, 4);
-        for (uint64_t i = 0; i < 4; i++) {
-            expect(engine->channel, "billing", i);
-        }
-        publish(engine, "q", "result");
-        ack(engine, 4, QS_MULTIPLE);
-        QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
-        expect_nothing(engine->channel); /* room comes with the commit */
-        if (commits == 0) {
-            QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
-            QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
-            continue;
-        }
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
-        QS_CHECK(noted(engine, "s", "billing") == 4);
-        expect(engine->channel, "billing", 4);
-        engine_reopen(engine);
-        QS_CHECK(noted(engine, "s", "billing") == 4);
-        message = get(engine, "q", "result");
-        ack(engine, message.delivery_tag, 0);
-    }
-}
-
 /* Messages whose filter value is "a", "b" or none, with small bodies and large ones. */
 static void fill_filtered(struct engine *engine, uint64_t from, uint64_t to)
 {
@@ -625,11 +375,6 @@ int main(void)
         test_what_never_reached_the_caller_comes_again, test_a_closed_channel_leaves_nothing_behind,
         test_the_deletion_of_a_stream_cancels_its_consumers,
         test_a_consumer_that_retention_passed_goes_on_at_the_first,
-        test_acks_note_how_far_a_consumer_is,
-        test_an_ack_after_a_cancel_notes_nothing_that_was_put_back,
-        test_a_transaction_refuses_nacks_of_a_stream,
-        test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction,
-        test_a_transaction_notes_how_far_a_consumer_is_when_it_commits,
         test_a_filter_lets_through_what_has_its_value, test_want_of_memory_skips_no_message);
     return 0;
 }

@@ -1,0 +1,156 @@
+/* How far consumers of streams are: noted by their acks, and by the commits of transactions. */
+#include "stream_consumers_fixture.h"
+
+static uint64_t noted(struct engine *engine, const char *name, const char *group)
+{
+    qs_cursor cursor;
+    qs_status status = qs_store_cursor(engine->store, text(name), text(group), &cursor, QS_ERROR);
+
+    return status == QS_OK ? cursor.offset : UINT64_MAX;
+}
+
+static void track(struct engine *engine, uint32_t prefetch)
+{
+    struct qs_test_fields arguments = {.used = 0};
+
+    qs_test_put_text(&arguments, "x-stream-offset", "first");
+    put_flag(&arguments, "x-stream-automatic-offset-tracking");
+    QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "s", "billing", 0, &arguments));
+}
+
+static void test_acks_note_how_far_a_consumer_is(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 20);
+    track(engine, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        expect(engine->channel, "billing", i);
+    }
+    QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+    ack(engine, 3, 0); /* offset 2: what is before it may come again */
+    QS_CHECK(noted(engine, "s", "billing") == 0);
+    ack(engine, 1, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 1);
+    ack(engine, 2, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 3);
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
+    ack(engine, 5, QS_MULTIPLE); /* of a consumer that is cancelled, too */
+    QS_CHECK(noted(engine, "s", "billing") == 5);
+    engine_reopen(engine);
+    QS_CHECK(noted(engine, "s", "billing") == 5);
+    track(engine, 100);
+    expect(engine->channel, "billing", 5);
+    engine_new_channel(engine); /* nothing of it was acknowledged */
+    track(engine, 100);
+    expect_all(engine, "billing", 5, 20);
+    QS_CHECK(noted(engine, "s", "billing") == 20);
+}
+
+/* What a cancelled consumer never handed out is put back, and an ack must not note it as read. */
+static void test_an_ack_after_a_cancel_notes_nothing_that_was_put_back(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 20);
+    track(engine, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        expect(engine->channel, "billing", i);
+    }
+    QS_CHECK_OK(qs_channel_cancel(engine->channel, text("billing"), QS_ERROR));
+    QS_CHECK_OK(qs_channel_settle_range(engine->channel, 2, 5, QS_REQUEUE, QS_ERROR));
+    ack(engine, 1, 0);
+    QS_CHECK(noted(engine, "s", "billing") == 1);
+    track(engine, 100);
+    expect_all(engine, "billing", 1, 20);
+}
+
+static void test_a_transaction_refuses_nacks_of_a_stream(struct engine *engine)
+{
+    qs_error error;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 5);
+    for (int i = 0; i < 4; i++) {
+        qs_status status;
+        engine_new_channel(engine);
+        if (i < 3) {
+            QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+        }
+        consume_from(engine, "s", "c", 0, 10);
+        expect(engine->channel, "c", 0);
+        status =
+            i == 0 ? qs_channel_settle_range_delayed(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX,
+                                                     1000000, &error)
+            : i == 1
+                ? qs_channel_settle_range(engine->channel, 1, 1, QS_REJECT | QS_IN_TX, &error)
+                : qs_channel_settle_range(engine->channel, 1, 1, QS_REQUEUE | QS_IN_TX, &error);
+        QS_CHECK_STATUS(QS_NOT_IMPLEMENTED, status);
+        check_counts(engine, "s", 5, 0);
+    }
+}
+
+/* What the transaction has settled already is none of the nack's. */
+static void test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction(struct engine *engine)
+{
+    qs_event event;
+    bool is_repeated;
+
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 1);
+    declare(engine, "q", 0);
+    QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+    consume_from(engine, "s", "c", 0, 10);
+    expect(engine->channel, "c", 0);
+    fill(engine, "q", 1, 2);
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(try_consume(engine->channel, "q", "d", 0, &(struct qs_test_fields){.used = 0}));
+    QS_CHECK_OK(next(engine->channel, &event));
+    qs_message_release(&event.message);
+    ack(engine, 1, 0);
+    QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, QS_ERROR));
+    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+    check_counts(engine, "q", 1, 0);
+}
+
+static void test_a_transaction_notes_how_far_a_consumer_is_when_it_commits(struct engine *engine)
+{
+    declare_stream(engine, "s");
+    declare(engine, "q", QS_DURABLE);
+    fill(engine, "s", 0, 10);
+    for (int commits = 0; commits < 2; commits++) {
+        qs_message message;
+        bool is_repeated;
+        engine_new_channel(engine);
+        QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
+        track(engine, 4);
+        for (uint64_t i = 0; i < 4; i++) {
+            expect(engine->channel, "billing", i);
+        }
+        publish(engine, "q", "result");
+        ack(engine, 4, QS_MULTIPLE);
+        QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+        expect_nothing(engine->channel); /* room comes with the commit */
+        if (commits == 0) {
+            QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
+            QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
+            continue;
+        }
+        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, &is_repeated, QS_ERROR));
+        QS_CHECK(noted(engine, "s", "billing") == 4);
+        expect(engine->channel, "billing", 4);
+        engine_reopen(engine);
+        QS_CHECK(noted(engine, "s", "billing") == 4);
+        message = get(engine, "q", "result");
+        ack(engine, message.delivery_tag, 0);
+    }
+}
+
+int main(void)
+{
+    RUN_TESTS(test_acks_note_how_far_a_consumer_is,
+              test_an_ack_after_a_cancel_notes_nothing_that_was_put_back,
+              test_a_transaction_refuses_nacks_of_a_stream,
+              test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction,
+              test_a_transaction_notes_how_far_a_consumer_is_when_it_commits);
+    return 0;
+}
